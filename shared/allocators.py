@@ -13,7 +13,7 @@ raises this bound up to 32 MiB as blocks are freed, and then keeps such blocks i
 PURGE_DELAY = 10
 """Milliseconds after which Arrow's allocator returns memory, instead of 1,000."""
 
-_MAPPED_BYTES, _PURGE_DELAY = "MALLOC_MMAP_THRESHOLD_", "MIMALLOC_PURGE_DELAY"
+_MAPPED_VARIABLE, _PURGE_VARIABLE = "MALLOC_MMAP_THRESHOLD_", "MIMALLOC_PURGE_DELAY"
 _M_MMAP_THRESHOLD = -3
 
 
@@ -25,10 +25,10 @@ def return_memory_early(environ: MutableMapping[str, str]) -> None:
     Args:
         environ: The environment of the process.
     """
-    environ.setdefault(_PURGE_DELAY, str(PURGE_DELAY))
-    if _MAPPED_BYTES in environ:
+    environ.setdefault(_PURGE_VARIABLE, str(PURGE_DELAY))
+    if _MAPPED_VARIABLE in environ:
         return
-    environ[_MAPPED_BYTES] = str(MAPPED_BYTES)
+    environ[_MAPPED_VARIABLE] = str(MAPPED_BYTES)
     # The variable is read before Python starts. Only the GNU C library has the function.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)

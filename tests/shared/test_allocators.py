@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from python_code import run_code
 
-import shared
 from shared.allocators import MAPPED_BYTES, PURGE_DELAY, return_memory_early
 
-ROOT = Path(shared.__file__).parents[1]
+SET = {"MIMALLOC_PURGE_DELAY", "MALLOC_MMAP_THRESHOLD_"}
 MODULES = ["tap_spark.cli", "target_spark.cli"]
 MAIN = "from {} import main\nmain(['--version'])\n"
 HELD = """
@@ -35,21 +32,10 @@ print(resident() - before)
 """
 
 
-def output_of(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    known = {name: value for name, value in os.environ.items() if not name.startswith("M")}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**known, "PYTHONPATH": str(ROOT), **environ},
-        check=True,
-    )
-
-
 @pytest.mark.pipe
 @pytest.mark.parametrize("module", MODULES)
 def test_arrow_returns_memory_early(module: str) -> None:
-    shown = output_of(MAIN.format(module) + "import pyarrow", MIMALLOC_VERBOSE="1")
+    shown = run_code(MAIN.format(module) + "import pyarrow", unset=SET, MIMALLOC_VERBOSE="1")
     assert f"'purge_delay': {PURGE_DELAY} " in shown.stderr
 
 
@@ -57,8 +43,8 @@ def test_arrow_returns_memory_early(module: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="not offered: the GNU C library")
 @pytest.mark.parametrize("module", MODULES)
 def test_large_blocks_are_returned_at_once(module: str) -> None:
-    assert int(output_of(HELD).stdout) >= 7, "what the library keeps by itself"
-    assert int(output_of(MAIN.format(module) + HELD).stdout.split()[-1]) <= 1
+    assert int(run_code(HELD, unset=SET).stdout) >= 7, "what the library keeps by itself"
+    assert int(run_code(MAIN.format(module) + HELD, unset=SET).stdout.split()[-1]) <= 1
 
 
 def test_values_of_the_user_stay_and_processes_inherit_others() -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import shared
+from python_code import run_code
 
 pytestmark = pytest.mark.pipe
-ROOT = Path(shared.__file__).parents[1]
 START = """
 import sys
 from shared.arrow_start import arrow_without_pandas
@@ -55,31 +50,20 @@ sys.exit(code)
 """
 
 
-def done(code: str, *args: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *args],
-        input=given,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
-
-
 @pytest.mark.parametrize("code", [START + USE, BEFORE + USE], ids=["later", "before"])
 def test_arrow_knows_pandas_that_something_imports(code: str) -> None:
-    done(code)
+    run_code(code)
 
 
 def test_pandas_need_not_be_installed() -> None:
-    done(MISSING + START)
+    run_code(MISSING + START)
 
 
 def test_small_runs_do_not_import_pandas(tmp_path: Path) -> None:
     source, loaded = tmp_path / "orders.csv", tmp_path / "loaded"
     source.write_text("id,day,name\n1,2026-01-02,a\n2,2026-01-03,\n")
-    tap = done(RUN.format("tap_spark"), str(source))
+    tap = run_code(RUN.format("tap_spark"), str(source))
     assert [json.loads(line)["type"] for line in tap.stdout.splitlines()].count("RECORD") == 2
-    target = done(RUN.format("target_spark"), str(loaded), given=tap.stdout)
+    target = run_code(RUN.format("target_spark"), str(loaded), given=tap.stdout)
     assert list(loaded.glob("orders/*.parquet"))
     assert [tap.stderr[-4:], target.stderr[-4:]] == ["NONE", "NONE"]
