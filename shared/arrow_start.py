@@ -8,6 +8,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
+def arrow_in_task() -> None:
+    """Set up Arrow in a task of Spark: no pandas, and one thread, as other tasks run beside it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    arrow_without_pandas()
+    pa.set_cpu_count(1)
+
+
 def arrow_without_pandas() -> None:
     """Import Arrow so that it does not import pandas by itself.
 
@@ -16,7 +24,8 @@ def arrow_without_pandas() -> None:
     """
     import pyarrow as pa  # noqa: PLC0415
 
-    if "pandas" in sys.modules:
+    is_done = any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
+    if is_done or "pandas" in sys.modules:
         return
     finder = _PandasFinder()
     sys.meta_path.insert(0, finder)

@@ -66,6 +66,8 @@ _SPARK_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
 )
 _START_OPTIONS = (
+    # Java would begin with a 64th of the machine's memory, whatever a run needs.
+    "-Xms128m",
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:-UsePerfData",
     "-Xlog:disable",

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.arrow_start import arrow_in_task
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import StorageOptions, make_durable, open_output, open_random
 from shared.storage.urls import local_path
@@ -164,7 +165,7 @@ class BatchTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition; yields a note for each file."""
-        pa.set_cpu_count(1)
+        arrow_in_task()
         partition, task = task_identity()
         spool = self._reporter.spool
         with begun(spool, partition) if spool is not None else nullcontext():
@@ -257,7 +258,7 @@ class RepackTask:
         """Run on a partition, whose number selects its files; yields a note for each."""
         for _ in batches:
             pass
-        pa.set_cpu_count(1)
+        arrow_in_task()
         partition, task = task_identity()
         spool = self._reporter.spool
         with begun(spool, partition) if spool is not None else nullcontext():

@@ -1,6 +1,6 @@
 """Chunks of bytes from a column of finished lines; runs on the executors.
 
-Imports only `moments` of this project, and is sent to workers by value. It does not create a Python
+Sent to workers by value, as is all of this project that it imports. It does not create a Python
 object per row: a chunk is a range of the Arrow column's data buffer.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.arrow_start import arrow_in_task
 from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
@@ -223,6 +224,7 @@ class ChunkRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
+        arrow_in_task()
         tracker = KeyTracker(self._key)
         for batch in batches:
             for block in tracker.blocks(batch, self._chunk_bytes):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from shared import arrow_start
 from shared.singer.messages import record_head, record_tail
 from tap_spark.output import line_chunks, spool_files
 from tap_spark.output.line_chunks import (
@@ -171,6 +172,7 @@ def _send_by_value() -> None:
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(arrow_start)
     register(date_numbers)
     register(line_chunks)
     register(spool_files)

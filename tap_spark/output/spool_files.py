@@ -1,6 +1,6 @@
 """The executors' side of the spool: chunk files that the driver copies to standard output.
 
-Imports only `line_chunks` of this project, so that both can be sent to workers by value.
+Sent to workers by value, as is all of this project that it imports.
 
 The folder of one job has these files:
 
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shared.arrow_start import arrow_in_task
 from tap_spark.output.line_chunks import KeyMax, KeyTracker, LineBlock, pack_meta
 
 LINES_SUFFIX = ".lines"
@@ -115,6 +116,7 @@ class SpoolWriter:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition; yields the number of rows written."""
+        arrow_in_task()
         partition, task = task_identity()
         try:
             with begun(self._spool, partition):

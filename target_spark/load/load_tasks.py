@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.arrow_start import arrow_in_task
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.parquet_profile import Facts
 from shared.formats.row_groups import told_by_footer
@@ -119,7 +120,7 @@ def load(
         batches: The numbers.
         made: Makes rows of the table from the rows read, if they differ, and may reject some.
     """
-    pa.set_cpu_count(1)
+    arrow_in_task()
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
@@ -150,7 +151,7 @@ def read_frame(
         columns: The columns for Spark; None for all columns read.
         parts: Makes the rows for Spark from the rows read; None if they are the same.
     """
-    pa.set_cpu_count(1)
+    arrow_in_task()
     columns = (columns or read.columns).append(pa.field(REJECT_COLUMN, pa.binary()))
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
@@ -183,7 +184,7 @@ def written(
     Returns:
         The results of the task.
     """
-    pa.set_cpu_count(1)
+    arrow_in_task()
     rejects: list[dict[str, Any]] = []
     try:
         rows = _write(write, tables(rejects))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shared.arrow_start import arrow_in_task
 from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions, make_durable
 from shared.types.arrow_conform import conform
@@ -32,7 +33,7 @@ class RewritePlan:
 
 def rewrite(plan: RewritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield a part for every file that was written or has become empty; for `mapInArrow`."""
-    pa.set_cpu_count(1)
+    arrow_in_task()
     for number in numbers_of(batches):
         source, target = plan.pairs[number]
         try:

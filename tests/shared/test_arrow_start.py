@@ -41,6 +41,22 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing)
 """
+TASKS = """
+import sys
+import pyarrow as pa
+from tap_spark.output.line_chunks import ChunkRows
+from tap_spark.output.spool_files import SpoolWriter, TaskSpool
+
+offsets = pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0]))
+line = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(b"{}")])
+lines = pa.RecordBatch.from_arrays([line], ["line"])
+for task in (ChunkRows(None, 9), SpoolWriter(TaskSpool(sys.argv[1], "", 9), None, 9)):
+    found = [row for rows in task([lines]) for row in rows.to_pylist()]
+    assert [row["rows"] for row in found] == [1]
+assert pa.cpu_count() == 1
+assert "pandas" not in sys.modules
+assert [type(finder).__name__ for finder in sys.meta_path].count("_PandasFinder") == 1
+"""
 RUN = """
 import sys
 from {}.cli import main
@@ -57,6 +73,10 @@ def test_arrow_knows_pandas_that_something_imports(code: str) -> None:
 
 def test_pandas_need_not_be_installed() -> None:
     run_code(MISSING + START)
+
+
+def test_tasks_of_spark_do_not_import_pandas(tmp_path: Path) -> None:
+    run_code(TASKS, str(tmp_path))
 
 
 def test_small_runs_do_not_import_pandas(tmp_path: Path) -> None:

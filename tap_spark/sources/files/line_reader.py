@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.arrow_start import arrow_in_task
 from shared.storage import limits
 from shared.storage.files import open_random
 from tap_spark.sources.files.file_inspector import next_line_start
@@ -84,6 +85,7 @@ def reader(
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for line_range in tasks[task]:

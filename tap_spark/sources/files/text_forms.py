@@ -14,6 +14,8 @@ from operator import or_
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.arrow_start import arrow_in_task
+
 OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT = (
     1 << bit for bit in range(10)
 )
@@ -48,6 +50,7 @@ def forms_reader(
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
         found: list[int | None] = [None] * count
         for batch in batches:
             found = [add_forms(bits, batch.column(n)) for n, bits in enumerate(found)]

@@ -49,6 +49,11 @@ def test_memory(conf: dict[str, str], environ: dict[str, str], expected: str) ->
     assert expected in options(conf, environ)
 
 
+def test_memory_at_first_does_not_follow_from_the_machine() -> None:
+    command = options({"spark.driver.extraJavaOptions": "-Xms2g"})
+    assert [option for option in command if option.startswith("-Xms")] == ["-Xms128m", "-Xms2g"]
+
+
 def test_options_of_the_user_come_last() -> None:
     command = options(
         {
