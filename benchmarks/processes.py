@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import psutil
 
 Command = Sequence[str]
 SAMPLE_SECONDS = 0.25
+OWN_SAMPLE_SECONDS = 0.02
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,7 +29,7 @@ class Measured:
     Attributes:
         seconds: Wall time.
         peak_mib: For each command the peak memory of its process tree.
-        own_mib: The same for its first process alone: the driver, without Java and workers.
+        own_mib: The peak of its first process alone: the driver, without Java and workers.
     """
 
     seconds: float
@@ -47,11 +49,13 @@ def tree_mib(pid: int) -> float:
 
 
 def own_mib(pid: int) -> float:
-    """Return the memory of one process in MiB."""
+    """Return the most memory in MiB that one process has had so far."""
     try:
-        return float(psutil.Process(pid).memory_info().rss) / 2**20
-    except psutil.Error:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
         return 0.0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return float(found[1]) / 2**10 if found else 0.0
 
 
 class PeakWatch(threading.Thread):
@@ -65,13 +69,18 @@ class PeakWatch(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        while not self.done.wait(SAMPLE_SECONDS):
-            self.peaks = [
-                max(peak, tree_mib(pid)) for peak, pid in zip(self.peaks, self.pids, strict=True)
-            ]
-            self.own = [
-                max(peak, own_mib(pid)) for peak, pid in zip(self.own, self.pids, strict=True)
-            ]
+        next_trees = 0.0
+        while not self.done.wait(OWN_SAMPLE_SECONDS):
+            # Cheap, so that the peak of a short run is not missed.
+            self.own = _greater(self.own, map(own_mib, self.pids))
+            if time.monotonic() >= next_trees:
+                self.peaks = _greater(self.peaks, map(tree_mib, self.pids))
+                next_trees = time.monotonic() + SAMPLE_SECONDS
+        self.peaks = _greater(self.peaks, self.own)
+
+
+def _greater(before: Iterable[float], now: Iterable[float]) -> list[float]:
+    return [max(pair) for pair in zip(before, now, strict=True)]
 
 
 def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] = {}) -> Measured:

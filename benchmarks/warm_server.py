@@ -58,10 +58,7 @@ def main() -> None:
         place.make()
         start = [*server, "start", "--lake", "delta", "--port", str(chosen.port)]
         subprocess.run(start, check=True)
-        remote = {
-            "spark": {"remote": f"sc://localhost:{chosen.port}"},
-            "staging": {"root": str(folder / "staging")},
-        }
+        remote = {"spark": {"remote": f"sc://localhost:{chosen.port}"}}
         every = cases(place, remote)
         for name, case in every.items():
             if WARM in name:

@@ -32,11 +32,6 @@ _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
 """Masters for which Spark creates a secret itself."""
 
 
-def executors_share_disk(settings: SparkSettings) -> bool:
-    """Return whether the executors see the files that this process writes to local disk."""
-    return (settings.remote or settings.master).startswith("local")
-
-
 def local_cores(settings: SparkSettings) -> int:
     """Return how many cores Spark uses on this machine alone; 0 if it uses others.
 
@@ -82,7 +77,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
-    if executors_share_disk(settings):
+    if (settings.remote or settings.master).startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
     if _ONE_PROCESS.fullmatch(settings.remote or settings.master):
         # Others on this machine reach the ports, too. Java makes a secret that never leaves it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS
-from shared.spark.server_record import running_server
+from shared.spark.server_record import own_server
 from shared.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
-    server = running_server(os.environ)
-    if server is not None and re.fullmatch(rf"{server.url}/?", url):
+    server = own_server(url, os.environ)
+    if server is not None:
         os.environ.setdefault(CONNECT_TOKEN, server.token)
 
     # Asked first with a limit of our own: Spark's client would try again for many minutes.

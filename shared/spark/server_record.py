@@ -7,6 +7,7 @@ it is; a lock on the record tells whether it runs.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,13 @@ class ServerRecord:
         pid: The process that holds it.
         port: Where it listens, on loopback.
         token: What its clients must send.
+        files: What files it and its executors see; None if executors run elsewhere.
     """
 
     pid: int
     port: int
     token: str
+    files: str | None = None
 
     @property
     def url(self) -> str:
@@ -45,6 +48,25 @@ def running_server(environ: Mapping[str, str]) -> ServerRecord | None:
         return None
     text = path.read_text(encoding="utf-8")
     return ServerRecord(**json.loads(text)) if text else None
+
+
+def own_server(url: str, environ: Mapping[str, str]) -> ServerRecord | None:
+    """Return the server of this user if it is at this URL."""
+    found = running_server(environ)
+    return found if found is not None and url.removesuffix("/") == found.url else None
+
+
+def visible_files() -> str | None:
+    """Identify the files that this process sees; None if the system does not tell.
+
+    Processes of one machine see others in a container, or with a temporary folder of their own.
+    """
+    try:
+        mounts = os.readlink("/proc/self/ns/mnt")  # noqa: PTH115
+    except OSError:
+        return None
+    root = Path("/").stat()
+    return f"{mounts} {root.st_dev}:{root.st_ino}"
 
 
 def record_path(environ: Mapping[str, str]) -> Path | None:

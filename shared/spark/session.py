@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SparkStartError
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
-from shared.spark.conf import executor_python, executors_share_disk, session_conf
+from shared.spark.conf import executor_python, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
     CONNECT_TOKEN,
@@ -25,6 +25,7 @@ from shared.spark.connect import (
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
 from shared.spark.package_cache import resolved
 from shared.spark.packages import missing_jars
+from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 

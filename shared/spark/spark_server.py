@@ -26,6 +26,7 @@ from shared.spark.server_record import (
     ServerRecord,
     record_path,
     running_server,
+    visible_files,
 )
 from shared.spark.session import SessionStarter, connect_port, connect_users
 from shared.spark.spark_settings import SparkSettings
@@ -122,7 +123,8 @@ def serve(plan: ServerPlan, environ: Mapping[str, str]) -> None:
     starter.start()
     try:
         session = starter.get()
-        found = ServerRecord(os.getpid(), connect_port(session), token)
+        files = visible_files() if plan.master.startswith("local") else None
+        found = ServerRecord(os.getpid(), connect_port(session), token, files)
         os.write(record, json.dumps(asdict(found)).encode())
         left = most = plan.idle_minutes * 60
         while left > 0 and not ended.wait(_POLL_SECONDS):

@@ -42,8 +42,9 @@ from shared.singer.metrics import (
     Timer,
 )
 from shared.singer.stdout import MessageOutput
-from shared.spark.conf import executors_share_disk, local_cores
+from shared.spark.conf import local_cores
 from shared.spark.session import SessionStarter
+from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
 from shared.stall_watch import ends_if_stalled
 from shared.storage.urls import local_path

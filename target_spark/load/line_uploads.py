@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from shared.spark.conf import executors_share_disk
+from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions, delete, remote
 from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import STAGED

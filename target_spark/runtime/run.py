@@ -77,8 +77,9 @@ def run(
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.spark.conf import executors_share_disk, local_cores  # noqa: PLC0415
+    from shared.spark.conf import local_cores  # noqa: PLC0415
     from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
     from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
     from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
@@ -87,7 +88,8 @@ def run(
         raise SettingsError(
             "is required with a cluster: executors must be able to read staged files",
             where=Where(setting="staging.root"),
-            hint="name a folder that this machine and all executors share, or a URL (s3://…)",
+            hint="name a folder that this machine and all executors share, or a URL (s3://…); "
+            "`tap-spark spark-server` needs none, while it runs",
         )
     starter = SessionStarter(config.spark)
     try:

@@ -66,10 +66,9 @@ def left_after(seconds: float, tmp_path: Path) -> list[psutil.Process]:
 
 
 def settings(tmp_path: Path, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    (tmp_path / "staging").mkdir(exist_ok=True)
     spark = {"remote": url}
-    target = {"path": str(tmp_path / "out"), "staging": {"root": str(tmp_path / "staging")}}
-    return {"streams": [STREAM], "spark": spark}, {**target, "spark": spark}
+    target = {"path": str(tmp_path / "out"), "load_without_spark": False, "spark": spark}
+    return {"streams": [STREAM], "spark": spark}, target
 
 
 def test_the_pipe_by_a_server_that_stays(

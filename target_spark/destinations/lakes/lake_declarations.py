@@ -36,7 +36,7 @@ def _needs_spark(config: TargetConfig) -> bool:
     """
     from importlib.util import find_spec  # noqa: PLC0415
 
-    from shared.spark.conf import executors_share_disk  # noqa: PLC0415
+    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
     from shared.storage.urls import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from shared.spark.conf import executors_share_disk
+from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import NO_OPTIONS, StorageOptions
 from shared.storage.owned_folders import OwnedFolder
 from shared.storage.urls import join, local_path

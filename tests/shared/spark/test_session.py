@@ -19,7 +19,6 @@ from shared.errors import SparkStartError
 from shared.spark.conf import (
     KEPT_FOR_PAGES,
     executor_python,
-    executors_share_disk,
     session_conf,
 )
 from shared.spark.jvm import FOLDER_PREFIX
@@ -165,20 +164,6 @@ def test_spark_keeps_little_for_pages_that_nobody_can_see() -> None:
 def test_a_cluster_chooses_its_own_addresses() -> None:
     conf = session_conf(SparkSettings(master="spark://host:7077"))
     assert not {"spark.driver.host", "spark.driver.bindAddress"} & conf.keys()
-
-
-@pytest.mark.parametrize(
-    ("settings", "shared"),
-    [
-        (SparkSettings(), True),
-        (SparkSettings(master="local[4]"), True),
-        (SparkSettings(remote="local[2]"), True),
-        (SparkSettings(remote="sc://localhost"), False),
-        (SparkSettings(master="yarn"), False),
-    ],
-)
-def test_executors_share_disk(settings: SparkSettings, shared: bool) -> None:
-    assert executors_share_disk(settings) is shared
 
 
 def test_stop_before_start() -> None:

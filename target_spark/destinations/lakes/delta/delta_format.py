@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shared.spark.conf import executors_share_disk
+from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions, failures, remote
 from shared.storage.s3a import SCHEMES
 from shared.storage.urls import join, local_path, shown

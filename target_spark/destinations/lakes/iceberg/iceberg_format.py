@@ -17,7 +17,7 @@ from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
-from shared.spark.conf import executors_share_disk
+from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.column_ddl import properties_sql
