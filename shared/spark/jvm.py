@@ -66,8 +66,6 @@ _SPARK_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
 )
 _START_OPTIONS = (
-    # Java would begin with a 64th of the machine's memory, whatever a run needs.
-    "-Xms128m",
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:-UsePerfData",
     "-Xlog:disable",
@@ -80,6 +78,8 @@ _START_OPTIONS = (
     "-XX:Tier4CompileThreshold=450000",
     "-XX:Tier4BackEdgeThreshold=2400000",
 )
+_FIRST_MIB = 128
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _ERROR_LINE = re.compile(
     r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception"
 )
@@ -302,6 +302,7 @@ def _java_options(
     level = ("warn", "full") if _log.isEnabledFor(logging.DEBUG) else ("off", "1")
     return (
         f"-Xmx{memory}",
+        f"-Xms{_memory_at_first(memory)}",
         *_SPARK_OPTIONS,
         *_START_OPTIONS,
         *([] if _chooses_gc(conf) else [_collector()]),
@@ -310,6 +311,13 @@ def _java_options(
         f"-Dsinger.spark.log={level[0]}",
         f"-Dsinger.spark.trace={level[1]}",
     )
+
+
+def _memory_at_first(most: str) -> str:
+    """Return the size of the heap at first: Java's own is a 64th of the machine's memory."""
+    found = re.fullmatch(r"([0-9]+)([kmgt]?)", most.lower())
+    is_less = found is not None and int(found[1]) << _SHIFTS[found[2]] < _FIRST_MIB << 20
+    return most if is_less else f"{_FIRST_MIB}m"
 
 
 def _user_options(conf: Mapping[str, str]) -> list[str]:

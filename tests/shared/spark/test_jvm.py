@@ -54,6 +54,11 @@ def test_memory_at_first_does_not_follow_from_the_machine() -> None:
     assert [option for option in command if option.startswith("-Xms")] == ["-Xms128m", "-Xms2g"]
 
 
+@pytest.mark.parametrize("memory", ["100m", "1024K", "99999"])
+def test_memory_at_first_is_not_more_than_all(memory: str) -> None:
+    assert f"-Xms{memory}" in options({"spark.driver.memory": memory})
+
+
 def test_options_of_the_user_come_last() -> None:
     command = options(
         {
