@@ -101,6 +101,9 @@ def _resolved(packages: Sequence[str]) -> dict[str, list[Path]]:
             paths = (jars.apply(number) for number in range(jars.size()))
             found[package] = [Path(path.removeprefix("file:")) for path in paths]
         return found
+    except Exception as error:
+        # Java tells what went wrong only as long as it runs.
+        raise RuntimeError(str(getattr(error, "java_exception", None) or error)) from error
     finally:
         jvm.close()
 
@@ -122,8 +125,7 @@ def main(args: Sequence[str]) -> int:
     try:
         bake(Path(args[0]), coordinates(args[1:]))
     except Exception as error:
-        text = str(getattr(error, "java_exception", None) or error).splitlines()[0]
-        sys.stderr.write(f"No packages were baked: {text}\n")
+        sys.stderr.write(f"No packages were baked: {str(error).splitlines()[0]}\n")
         return 1
     return 0
 

@@ -7,8 +7,10 @@ import multiprocessing
 import stat
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
+from python_code import run_code
 
 from shared.errors import SparkStartError
 from shared.spark.bake_packages import NAMES, coordinates
@@ -194,3 +196,16 @@ def test_names_of_packages() -> None:
     assert {"iceberg", "avro", "kafka", "s3", "postgresql", "mysql", "oracle"} <= NAMES.keys()
     with pytest.raises(SparkStartError, match="unknown package 'deltalake'"):
         coordinates(["deltalake"])
+
+
+@pytest.mark.pipe
+@pytest.mark.server
+def test_a_package_that_cannot_be_baked_is_named() -> None:
+    code = """
+        from shared.spark import bake_packages
+        try:
+            bake_packages._resolved(["org.example.none:none_2.13:1"])
+        except RuntimeError as error:
+            print(error)
+    """
+    assert "unresolved dependency: org.example.none#none_2.13;1" in run_code(dedent(code)).stdout
