@@ -6,8 +6,8 @@ ARCHIVE_STAMP := $(VENV)/.class-archive
 BIN := $(CURDIR)/$(VENV)/bin
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
-BENCHMARKS ?= startup small_runs small_loads csv_small record_path batch_path growth strategies csv_path \
-	jdbc_path database_load upsert_path load_part maps_path maps_ways validation_path trust_costs two_streams \
+BENCHMARKS ?= startup small_runs small_loads streams_after_large csv_small record_path batch_path \
+	growth strategies csv_path jdbc_path database_load upsert_path load_part maps_path maps_ways validation_path trust_costs two_streams \
 	warm_server
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

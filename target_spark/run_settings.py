@@ -131,8 +131,9 @@ class TargetConfig(TableSettings):
     )
     load_without_spark: bool = setting(
         SWITCH,
-        "Convert batches by threads of this program until Spark is up, which starts only if "
-        "something needs it: see docs/target-spark.md. Otherwise Spark does everything.",
+        "Convert batches by threads of this program until Spark is up, and small ones later, too. "
+        "Spark starts only if something needs it: see docs/target-spark.md. Otherwise Spark does "
+        "everything.",
         default=True,
     )
     staging: StagingSettings = group(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from target_spark.tables.version_edit import VersionEdit
 
 MOST_LOOKED_AT = 64
-"""Files of a table whose footers the driver reads before Spark is asked to rewrite them."""
+"""Files that the driver looks at to find that it needs no Spark for them."""
 
 
 class Converter:
@@ -100,9 +100,9 @@ class Converter:
     def _driven(
         self, batch: Batch, write: TableWrite, read: ReadPlan
     ) -> tuple[DriverTasks, Task] | None:
-        """Return the driver and its work if it converts a batch: no Spark is up, rows are few."""
+        """Return the driver and its work if it converts a batch."""
         driver = self._driver
-        if driver is None or not driver.is_needed:
+        if driver is None or (driver.is_spark_up and len(batch.files) > MOST_LOOKED_AT):
             return None
         task, evaluated = _task(batch, write, read), False
         if task is None and batch.making is not None:
@@ -192,10 +192,8 @@ class Rewriter:
         """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
         parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
-        driver = self._driver
-        if driver is None or not driver.is_needed or len(pairs) > MOST_LOOKED_AT:
-            driver = None
-        else:
+        driver = self._driver if len(pairs) <= MOST_LOOKED_AT else None
+        if driver is not None:
             pairs = _without_kept(pairs, write, edit)
             driver = driver if driver.take(_work_of(pairs, write)) else None
         if not pairs:

@@ -1,7 +1,8 @@
 """Batches that the driver converts itself until Spark is up: a start takes seconds.
 
 Threads of the driver run what tasks of Spark would, on the same plans. On a machine with few cores
-they never need Spark for that: its start costs more than its processes save.
+they never need Spark for that: its start costs more than its processes save. Small batches are
+theirs in any case: many small streams would each wait for a job.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ FEW_CORES = 4
 BATCH_BYTES = 512 * 1024 * 1024
 """Bytes of lines in the largest batch that the driver converts on few cores. A signal waits for it:
 on two cores, some seven seconds."""
+SMALL_BYTES = 4 * 1024 * 1024
+"""Bytes of lines that the driver also converts while Spark is up: in less time than a job takes."""
 EARLY_BYTES = 4 * 1024 * 1024
 """Bytes of records after which Spark starts ahead of the first batch that needs it."""
 EVALUATED_BYTES = 16 * 1024 * 1024
@@ -47,7 +50,7 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 class DriverTasks:
-    """Takes batches while Spark is not up, and wants Spark once they are many.
+    """Takes batches while Spark is not up, and small ones; wants Spark once they are many.
 
     Args:
         running: Returns the session if it has started; does not wait.
@@ -76,9 +79,9 @@ class DriverTasks:
         self._turns = threading.BoundedSemaphore(self._threads)
 
     @property
-    def is_needed(self) -> bool:
-        """Return whether Spark is not up."""
-        return self._running() is None
+    def is_spark_up(self) -> bool:
+        """Return whether Spark could take a batch at once."""
+        return self._running() is not None
 
     def take(self, work: float, *, evaluated: bool = False) -> bool:
         """Return whether the driver converts a batch, and start Spark if it is time to.
@@ -87,8 +90,8 @@ class DriverTasks:
             work: See `work_of`.
             evaluated: Whether Python evaluates a stream map for each record.
         """
-        if not self.is_needed:
-            return False
+        if self.is_spark_up:
+            return work <= SMALL_BYTES and not evaluated
         with self._lock:
             self._work += work
             self._evaluated += work if evaluated else 0

@@ -22,6 +22,7 @@ from target_spark.load.driver_tasks import (
     EVALUATED_BYTES,
     FEW_CORES,
     LINE_BYTES,
+    SMALL_BYTES,
     DriverTasks,
     work_of,
 )
@@ -63,7 +64,16 @@ def test_small_batches_are_taken_until_spark_is_up() -> None:
     assert tasks.take(LINE_BYTES)
     assert spark.starts == 1, "together they are many"
     assert not tasks.take(LINE_BYTES + 1)
-    assert not spark.tasks(session="up").take(1)
+
+
+@pytest.mark.parametrize("cores", [0, FEW_CORES])
+def test_small_batches_are_taken_while_spark_is_up(cores: int) -> None:
+    spark = Starter()
+    tasks = spark.tasks(session="up", cores=cores)
+    assert all(tasks.take(SMALL_BYTES) for _ in range(99))
+    assert not tasks.take(SMALL_BYTES + 1)
+    assert not tasks.take(1, evaluated=True)
+    assert spark.starts == 0
 
 
 def test_a_large_batch_starts_spark() -> None:
