@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import orjson
 
@@ -51,10 +51,15 @@ def _stream(message: dict[str, Any]) -> str:
     return name
 
 
-def _integer(message: dict[str, Any], key: str) -> int | None:
-    value = message.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise MalformedError(f"with a '{key}' that is not an integer")
+def is_version(value: object) -> TypeGuard[int | None]:
+    """Return whether a value can be a table version: tables store it as an integer of 64 bits."""
+    return value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63)
+
+
+def _version(message: dict[str, Any]) -> int | None:
+    value = message.get("version")
+    if not is_version(value):
+        raise MalformedError("with a 'version' that is not an integer of 64 bits")
     return value
 
 
@@ -82,12 +87,12 @@ def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen
     stream = _stream(message)
     if not isinstance(message.get("record"), dict):
         raise MalformedError("without a 'record' object")
-    return ev.RecordsSeen(stream, line, 1, number, _integer(message, "version"))
+    return ev.RecordsSeen(stream, line, 1, number, _version(message))
 
 
 def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  # noqa: ARG001
     stream, (encoding, manifest) = _stream(message), _files(message)
-    return ev.BatchSeen(stream, encoding, manifest, number, _integer(message, "version"))
+    return ev.BatchSeen(stream, encoding, manifest, number, _version(message))
 
 
 def _keys(message: dict[str, Any], line: bytes, number: int) -> ev.KeysSeen:  # noqa: ARG001
@@ -119,7 +124,7 @@ def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
 
 
 def _activate(message: dict[str, Any], line: bytes, number: int) -> ev.VersionSeen:  # noqa: ARG001
-    stream, version = _stream(message), _integer(message, "version")
+    stream, version = _stream(message), _version(message)
     if version is None:
         raise MalformedError("without a 'version'")
     return ev.VersionSeen(stream, version, number)

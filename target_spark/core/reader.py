@@ -17,7 +17,14 @@ from shared.errors import MessageError, Where
 from shared.line_counts import newlines
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev
-from target_spark.core.message_parsing import INVALID, PARSERS, MalformedError, loads, shown_type
+from target_spark.core.message_parsing import (
+    INVALID,
+    PARSERS,
+    MalformedError,
+    is_version,
+    loads,
+    shown_type,
+)
 
 EXCERPT = 60
 BOM = b"\xef\xbb\xbf"
@@ -160,14 +167,15 @@ class Reader:
 
     def _run(
         self, stream: str, view: memoryview, block: bytes, start: int, end: int
-    ) -> Iterator[ev.RecordsSeen]:
+    ) -> Iterator[ev.InputEvent]:
         """Yield the lines of one head as one event, or as several if their version changes.
 
         Versions only increase, so the first and the last line show whether there is a change.
         """
         lines = newlines(block, start, end)
         version = _version(block, start, end)
-        if lines > 1 and _version(block, start, block.index(b"\n", start) + 1) != version:
+        first = version if lines == 1 else _version(block, start, block.index(b"\n", start) + 1)
+        if first != version or not is_version(version):
             yield from self._run_by_version(stream, view, block, start, end)
             return
         yield ev.RecordsSeen(stream, view[start:end], lines, self._line, version)
@@ -175,10 +183,16 @@ class Reader:
 
     def _run_by_version(
         self, stream: str, view: memoryview, block: bytes, start: int, end: int
-    ) -> Iterator[ev.RecordsSeen]:
+    ) -> Iterator[ev.InputEvent]:
         while start < end:
             stop = block.index(b"\n", start) + 1
             version, lines = _version(block, start, stop), 1
+            if not is_version(version):
+                event = self._parse_or_reject(block[start:stop])
+                self._line, start = self._line + 1, stop
+                if event is not None:
+                    yield event
+                continue
             while stop < end:
                 after = block.index(b"\n", stop) + 1
                 if _version(block, stop, after) != version:
@@ -238,8 +252,8 @@ def _is_needed(line: bytes, *, is_last: bool) -> bool:
     return kind != "RECORD" and not (is_last and kind is None)
 
 
-def _version(block: bytes, start: int, end: int) -> int | None:
-    """Return the table version of the RECORD line that ends at `end`; the first line is at `start`.
+def _version(block: bytes, start: int, end: int) -> object:
+    """Return the `version` of the RECORD line that ends at `end`; the first line is at `start`.
 
     In valid JSON the pattern can only match the envelope's own last keys: quotes inside strings
     are escaped, and the one brace after them closes the line. If it does not match (more keys,
@@ -252,5 +266,4 @@ def _version(block: bytes, start: int, end: int) -> int | None:
     if found:
         return int(found.group(1) or found.group(2))
     message = loads(block[last:end])
-    version = message.get("version") if isinstance(message, dict) else None
-    return version if type(version) is int else None
+    return message.get("version") if isinstance(message, dict) else None

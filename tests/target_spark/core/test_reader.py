@@ -186,6 +186,22 @@ def test_a_change_of_version_cuts_a_run():
     assert found == [(1, 2, 1), (2, 3, 3), (3, 1, 6)]
 
 
+@pytest.mark.parametrize("version", [f"{2**63}", f"{-(10**20)}", "1.5", '"5"', "true"])
+@pytest.mark.parametrize("block", [1 << 20, 7])
+def test_a_version_that_no_table_can_store_is_an_error(version, block):
+    line = f'{{"type":"RECORD","stream":"s","record":{{}},"version":{version}}}\n'
+    problem = str(error((COMPACT % ("s", 1) + "\n" + line * 3).encode(), block))
+    assert "stream 's', line 2: RECORD with a 'version' that is not an integer of 64" in problem
+
+
+def test_records_between_wrong_versions_are_read():
+    line = '{"type":"RECORD","stream":"s","record":{},"version":%s}\n'
+    data = "".join(line % text for text in ("1e3", "1", "1", f"{2**63}", f"{2**63}")).encode()
+    found = read(data, lenient=True)
+    assert [event.line for event in found if isinstance(event, ev.LineRejected)] == [1, 4, 5]
+    assert [e.lines for e in found if isinstance(e, ev.RecordsSeen)] == [2]
+
+
 def test_messages_other_than_records():
     data = b"""\
 {"type":"SCHEMA","stream":"s","schema":{"properties":{}},"key_properties":["id"]}
@@ -417,7 +433,7 @@ messages = st.one_of(
         {
             "type": st.just("ACTIVATE_VERSION"),
             "stream": names,
-            "version": st.integers(-(2**63), 2**63),
+            "version": st.integers(-(2**63), 2**63 - 1),
         }
     ),
 )
