@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.errors import DestinationError, Where
+from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
 
 _UNITS = {
@@ -35,7 +35,7 @@ def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
     """Return the partition fields that the settings ask for.
 
     Raises:
-        DestinationError: The stream does not have the column, or the transform is unknown.
+        SettingsError: The stream does not have the column, or the transform is unknown.
     """
     names = request.struct.names
     return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
@@ -47,14 +47,14 @@ def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
     found = _TRANSFORM.fullmatch(text.strip())
     field = PartitionField(text) if found is None else _transform(found)
     if field is None:
-        raise DestinationError(
+        raise SettingsError(
             f"'{text}' is not a column or a partition transform",
             where=Where(stream=stream, setting="partition_by"),
             hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
             "truncate(4, column)",
         )
     if field.column not in names:
-        raise DestinationError(
+        raise SettingsError(
             f"the stream has no column '{field.column}' to partition its table by",
             where=Where(stream=stream, setting="partition_by"),
             hint="select it in the tap, or name another column for this stream under `streams`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from table_plans import request
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 from target_spark.tables.partition_fields import PartitionField, partition_fields
 
 COLUMNS = "id INT, at TIMESTAMP, `a b` STRING, `days(at)x` INT, `bucket(2, id)` INT"
@@ -43,6 +43,6 @@ def test_columns_and_transforms(text: str, expected: PartitionField) -> None:
     ],
 )
 def test_what_cannot_be(text: str, word: str) -> None:
-    with pytest.raises(DestinationError, match=word) as caught:
+    with pytest.raises(SettingsError, match=word) as caught:
         partition_fields(request(COLUMNS, partition_by=[text]))
     assert "stream 'orders', setting 'partition_by'" in str(caught.value)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import SettingsError, Where
 from shared.types.arrow_types import mapped
 from target_spark.destinations.lakes.column_ddl import (
     column_sql,
@@ -50,7 +50,7 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
             )
     for name in layout.cluster_by:
         if name not in request.struct.names:
-            raise DestinationError(
+            raise SettingsError(
                 f"the stream has no column '{name}' to cluster its table by",
                 where=Where(stream=request.stream, setting="cluster_by"),
                 hint="name another column for this stream under `streams`",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.errors import DestinationError, Where
+from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.merge import quoted
 from target_spark.tables.partition_fields import PartitionField, partition_fields
@@ -24,7 +24,7 @@ def partitions_sql(request: TableRequest, names: Mapping[str, str]) -> tuple[str
         names: Stream's name → table's name of columns.
 
     Raises:
-        DestinationError: The stream lacks a column, or a transform is unknown.
+        SettingsError: The stream lacks a column, or a transform is unknown.
     """
     return tuple(_partition(field, names) for field in partition_fields(request))
 
@@ -33,11 +33,11 @@ def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
     """Return the columns that a table is sorted by; empty for none.
 
     Raises:
-        DestinationError: The stream lacks a column.
+        SettingsError: The stream lacks a column.
     """
     for name in request.layout.cluster_by:
         if name not in request.struct.names:
-            raise DestinationError(
+            raise SettingsError(
                 f"the stream has no column '{name}' to sort its table by",
                 where=Where(stream=request.stream, setting="cluster_by"),
                 hint="select it in the tap, or name another column for this stream under `streams`",

@@ -257,7 +257,7 @@ def test_partitions_that_cannot_be(table: Any, ddl: str, names: Any, text: str) 
 
 
 def test_a_column_that_the_stream_lacks(table: Any) -> None:
-    with pytest.raises(DestinationError, match="no column 'b' to partition its table by"):
+    with pytest.raises(SettingsError, match="no column 'b' to partition its table by"):
         table().prepare(struct("a bigint"))
 
 

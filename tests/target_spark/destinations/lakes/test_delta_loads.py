@@ -153,7 +153,7 @@ def test_a_layout_that_cannot_be_is_an_error(delta_load: Make) -> None:
         (Layout(cluster_by=("nothing",)), "no column 'nothing'"),
         (Layout(partition_by=("nothing",)), "no column 'nothing'"),
     ):
-        with pytest.raises(Exception, match=text):
+        with pytest.raises(SettingsError, match=text):
             delta_load("id long", layout=layout, table="bad").load([{"id": 1}])
 
 

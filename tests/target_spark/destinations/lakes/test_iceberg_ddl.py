@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from shared.spark.spark_settings import SparkSettings
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
@@ -74,14 +74,14 @@ def test_partitions_are_columns_or_transforms(asked: str, wanted: str) -> None:
 
 @pytest.mark.parametrize("asked", ["nothing", "days(nothing)", "bucket(id)", "weeks(at)", "x("])
 def test_partitions_that_cannot_be(asked: str) -> None:
-    with pytest.raises(DestinationError, match="stream 's'"):
+    with pytest.raises(SettingsError, match="stream 's'"):
         partitions_sql(request(partition_by=(asked,)), {})
 
 
 def test_sort_order_is_of_the_tables_names() -> None:
     assert order_sql(request(cluster_by=("a.b", "id")), {"a.b": "a_b"}) == "`a_b`, `id`"
     assert order_sql(request(), {}) == ""
-    with pytest.raises(DestinationError, match=r"cluster_by.*'x'"):
+    with pytest.raises(SettingsError, match=r"cluster_by.*'x'"):
         order_sql(request(cluster_by=("x",)), {})
 
 

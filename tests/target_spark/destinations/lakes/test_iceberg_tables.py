@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from lake_loads import IcebergLoad, run_together, struct
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from target_spark.core.load_plans import Layout
 from target_spark.core.schema_contract import SchemaContract
 
@@ -204,7 +204,7 @@ def row_at(number: int) -> dict[str, object]:
     ],
 )
 def test_a_layout_that_cannot_be_is_an_error(iceberg_load: Make, layout: Layout, text: str) -> None:
-    with pytest.raises(DestinationError, match=text):
+    with pytest.raises(SettingsError, match=text):
         iceberg_load("id long, at timestamp", layout=layout).load([{"id": 1}])
 
 
