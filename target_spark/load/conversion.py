@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import DestinationError, Where
 from shared.formats.file_formats import FORMATS
@@ -25,7 +26,7 @@ from target_spark.destinations.folders.folder_failures import writing
 from target_spark.load import load_frames, load_tasks, mapped_frames
 from target_spark.load.adoption import adoption
 from target_spark.load.batch_files import BatchFiles
-from target_spark.load.driver_tasks import DriverTasks, Task, work_of
+from target_spark.load.driver_tasks import SMALL_FILES, DriverTasks, Task, work_of
 from target_spark.load.line_uploads import LineUploads
 from target_spark.load.load_results import raise_failure, result_of
 from target_spark.load.read_rows import Piece, ReadPlan
@@ -42,8 +43,12 @@ if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
-MOST_LOOKED_AT = 64
-"""Files that the driver looks at to find that it needs no Spark for them."""
+_Seen = TypeVar("_Seen")
+
+MOST_LOOKED_AT = 10_000
+"""Files that the driver looks at, at most, to find that it needs no Spark to rewrite them."""
+LOOKERS = 16
+"""Threads that look at files: most of it is waiting."""
 
 
 class Converter:
@@ -102,7 +107,7 @@ class Converter:
     ) -> tuple[DriverTasks, Task] | None:
         """Return the driver and its work if it converts a batch."""
         driver = self._driver
-        if driver is None or (driver.is_spark_up and len(batch.files) > MOST_LOOKED_AT):
+        if driver is None or (driver.is_spark_up and len(batch.files) > SMALL_FILES):
             return None
         task, evaluated = _task(batch, write, read), False
         if task is None and batch.making is not None:
@@ -217,8 +222,7 @@ def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
 
 
 def _work_of(pairs: Sequence[tuple[str, str]], write: TableWrite) -> float:
-    with writing(write.pending, write.options):
-        sizes = [size_of(source, write.options) for source, _ in pairs]
+    sizes = _each(pairs, write, lambda url: size_of(url, write.options))
     return sum(work_of(write.encoding, size) for size in sizes)
 
 
@@ -229,8 +233,16 @@ def _without_kept(
     if edit is None:
         return pairs
     form, options = write.encoding.format, write.options
-    with writing(write.pending, options):
-        return [pair for pair in pairs if not edit.keeps_file(pair[0], form, options)]
+    kept = _each(pairs, write, lambda url: edit.keeps_file(url, form, options))
+    return [pair for pair, is_kept in zip(pairs, kept, strict=True) if not is_kept]
+
+
+def _each(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, look: Callable[[str], _Seen]
+) -> list[_Seen]:
+    """Return what is seen at the first file of each pair."""
+    with writing(write.pending, write.options), ThreadPoolExecutor(LOOKERS, "look") as threads:
+        return list(threads.map(look, [source for source, _ in pairs]))
 
 
 def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:

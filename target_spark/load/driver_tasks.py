@@ -36,6 +36,8 @@ BATCH_BYTES = 512 * 1024 * 1024
 on two cores, some seven seconds."""
 SMALL_BYTES = 4 * 1024 * 1024
 """Bytes of lines that the driver also converts while Spark is up: in less time than a job takes."""
+SMALL_FILES = 64
+"""Files of such a batch, at most: each is asked for its size."""
 EARLY_BYTES = 4 * 1024 * 1024
 """Bytes of records after which Spark starts ahead of the first batch that needs it."""
 EVALUATED_BYTES = 16 * 1024 * 1024

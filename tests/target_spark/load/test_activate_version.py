@@ -14,12 +14,15 @@ import pytest
 from file_tables import Table, struct
 from test_loader import Bench
 
-from shared.formats.file_formats import FORMATS
+from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.load_plans import StreamSchema
+from target_spark.destinations.destination import TableWrite
 from target_spark.destinations.destination_declaration import Supports
 from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
 from target_spark.destinations.folders import local_folder
+from target_spark.load.conversion import Rewriter
+from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.tables.version_edit import VersionEdit
 
@@ -182,6 +185,18 @@ def test_lines_of_another_program(tmp_path: Path) -> None:
 def test_only_destinations_that_can(table: Any) -> None:
     assert REGISTRY.get(table().destination._settings.encoding.format).supports.versions
     assert not Supports().versions
+
+
+def test_spark_does_not_start_to_look_at_files(tmp_path: Path) -> None:
+    """A FULL_TABLE run ends with ACTIVATE_VERSION, however many files it has written."""
+
+    def no_spark() -> Any:
+        raise AssertionError("Spark was started")
+
+    rewriter = Rewriter(no_spark, DriverTasks(lambda: None, no_spark))
+    place = TableWrite(str(tmp_path / "new"), Encoding("parquet"), struct("a bigint"))
+    files = [write(tmp_path / f"{n}.parquet", [7], [None]) for n in range(200)]
+    assert rewriter([(url, f"{url}.new") for url in files], place, HARD) == {}
 
 
 @pytest.mark.spark
