@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -20,12 +21,16 @@ from tap_spark.sources.files.line_reader import FilePart, LineRange, cut_ranges
 from tap_spark.sources.files.small_csv import HEADER_BYTES, SmallCsv
 from tap_spark.state.stream_plans import MOST_THREADS
 
+_Made = TypeVar("_Made")
+
 BLOCK_BYTES = 4 * 1024 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 """Bytes of a block with very long lines, beyond which Spark reads the files."""
 LARGE_BYTES = 1024**3
 """Bytes of local files up to which the driver reads blocks: it takes about as long as a start of
 Spark."""
+HELD_BYTES = 64 * 1024 * 1024
+"""The same for records, which are held until Spark cannot be needed for any block."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +64,29 @@ class CsvBlocks:
         Raises:
             OSError: A file cannot be read.
         """
+        found = self.each(lambda columns: [text_forms.add_forms(None, texts) for texts in columns])
+        return None if found is None else text_forms.union(found, self.width)
+
+    def each(self, make: Callable[[list[pa.StringArray]], _Made | None]) -> Sequence[_Made] | None:
+        """Return what is made of the columns of each block; None if Spark must read one.
+
+        Several threads read the blocks.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
         refused = threading.Event()
 
-        def found(block: LineRange) -> list[int | None] | None:
+        def made(block: LineRange) -> _Made | None:
             columns = None if refused.is_set() else self.columns(block)
-            if columns is None:
+            found = None if columns is None else make(columns)
+            if found is None:
                 refused.set()
-                return None
-            return [text_forms.add_forms(None, values) for values in columns]
+            return found
 
-        sets = list(_mapped(found, self.ranges))
-        known = [forms for forms in sets if forms is not None]
-        return text_forms.union(known, self.width) if len(known) == len(sets) else None
+        found = list(_mapped(made, self.ranges))
+        known = [one for one in found if one is not None]
+        return known if len(known) == len(found) else None
 
 
 def csv_blocks(parser: SmallCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
@@ -148,12 +164,12 @@ def _data(block: LineRange) -> bytes | None:
 
 
 def _mapped(
-    found: Callable[[LineRange], list[int | None] | None], blocks: Sequence[LineRange]
-) -> Iterator[list[int | None] | None]:
+    make: Callable[[LineRange], _Made | None], blocks: Sequence[LineRange]
+) -> Iterator[_Made | None]:
     """Apply a function to blocks; by threads if there are several."""
     threads = min(len(blocks), os.cpu_count() or 1, MOST_THREADS)
     if threads <= 1:
-        yield from map(found, blocks)
+        yield from map(make, blocks)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(found, blocks)
+        yield from pool.map(make, blocks)

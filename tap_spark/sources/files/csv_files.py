@@ -17,7 +17,7 @@ from shared.storage.files import open_random
 from shared.storage.urls import local_path
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.csv_blocks import LARGE_BYTES, CsvBlocks, csv_blocks
+from tap_spark.sources.files.csv_blocks import HELD_BYTES, LARGE_BYTES, CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_source import (
     SMALL_BYTES,
@@ -27,12 +27,11 @@ from tap_spark.sources.files.file_source import (
     parse_ddl,
 )
 from tap_spark.sources.files.inference import decide, exact_casts, infer_types
-from tap_spark.sources.files.line_reader import FilePart, LineRange
+from tap_spark.sources.files.line_reader import LineRange
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_csv import (
     HEADER_BYTES,
-    PartText,
     SmallCsv,
     small_csv,
 )
@@ -168,7 +167,7 @@ class CsvSource(FileSource):
         """See `FileSource.driver_bytes`."""
         if self._small is None:
             return 0
-        return self._block_bytes() if form is RowForm.BLOCKS else SMALL_BYTES
+        return min(self._block_bytes(), HELD_BYTES if form is RowForm.RECORDS else LARGE_BYTES)
 
     def _block_bytes(self) -> int:
         """Return the bytes up to which the driver reads blocks: fewer of remote files."""
@@ -203,24 +202,44 @@ class CsvSource(FileSource):
 
         A file is read by its own header, if that names the catalog's columns.
         """
-        found = self.planned_parts(plan, new)
+        found = self._planned_blocks(plan, new, RowForm.RECORDS)
         if found is None:
             return None
-        struct, ranges = found
-        parts = self._small_parts(ranges)
-        if parts is None:
+        blocks, places, fields = found
+        types = {field.name: field.dataType for field in fields}
+
+        def records(columns: list[pa.StringArray]) -> Iterator[pa.StringArray] | None:
+            texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
+            return records_of(texts, types)
+
+        try:
+            known = blocks.each(records)
+        except OSError:
             return None
-        texts = [self._part_records(part, plan, struct) for part in parts]
-        known = [records for records in texts if records is not None]
-        return chain.from_iterable(known) if len(known) == len(texts) else None
+        return None if known is None else chain.from_iterable(known)
 
     def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
         """See `FileSource.blocks_on_driver`."""
+        found = self._planned_blocks(plan, new, RowForm.BLOCKS)
+        if found is None:
+            return None
+        blocks, places, fields = found
+        schema = struct_to_arrow(StructType(fields))
+        types = [field.dataType for field in fields]
+        readers = [
+            partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
+        ]
+        return DriverBlocks(schema, readers)
+
+    def _planned_blocks(
+        self, plan: StreamPlan, new: NewData | None, form: RowForm
+    ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
+        """Return blocks, and where they have which columns; None if Spark must read them."""
         found = self.planned_parts(plan, new)
         if found is None or self._small is None:
             return None
         struct, parts = found
-        if sum(end - start for _, start, end in parts) > self._block_bytes():
+        if sum(end - start for _, start, end in parts) > self.driver_bytes(form):
             return None
         blocks = csv_blocks(self._small, parts)
         if blocks is None:
@@ -229,22 +248,7 @@ class CsvSource(FileSource):
         if places is None:
             return None
         kinds = {field.name: field for field in struct.fields}
-        fields = [kinds[name] for name in plan.columns]
-        schema = struct_to_arrow(StructType(fields))
-        types = [field.dataType for field in fields]
-        readers = [
-            partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
-        ]
-        return DriverBlocks(schema, readers)
-
-    def _part_records(
-        self, part: PartText, plan: StreamPlan, struct: StructType
-    ) -> Iterator[pa.StringArray] | None:
-        places = self._places(part.header, len(part.columns), plan, struct)
-        if places is None:
-            return None
-        columns = {name: part.columns[at] for name, at in zip(plan.columns, places, strict=True)}
-        return records_of(columns, {field.name: field.dataType for field in struct.fields})
+        return blocks, places, [kinds[name] for name in plan.columns]
 
     def _places(
         self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
@@ -260,24 +264,6 @@ class CsvSource(FileSource):
         if not {*plan.columns} <= {*names} & {*struct.names}:
             return None
         return [names.index(name) for name in plan.columns]
-
-    def _small_parts(self, ranges: list[FilePart]) -> list[PartText] | None:
-        """Return the text of parts of files, of one layout; None if Spark must read it."""
-        size = sum(end - start for _, start, end in ranges)
-        if self._small is None or not ranges or size > SMALL_BYTES:
-            return None
-        parts = []
-        for url, start, end in ranges:
-            try:
-                part = self._small.part(url, start, end, cut=False)
-            except OSError:
-                return None
-            if part is None:
-                return None
-            parts.append(part)
-        parts = [part for part in parts if part.columns]
-        alike = {(part.header, len(part.columns)) for part in parts}
-        return parts if len(alike) <= 1 else None
 
     def _finished(self, url: str, size: int) -> int:
         """Return the end of the lines that may be read, without a last line that waits."""

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from shared.storage.files import open_random
-from tap_spark.sources.files import text_forms
-
 HEADER_BYTES = 64 * 1024
 """Bytes at the start of a file in which its header is looked for."""
 
@@ -34,23 +31,6 @@ long: Python looks for a literal start fast."""
 
 
 @dataclass(frozen=True)
-class PartText:
-    """The text of a file, or of some of its lines.
-
-    Attributes:
-        header: The file's header; None without one.
-        columns: Columns of text; none if there is no line.
-    """
-
-    header: tuple[str, ...] | None
-    columns: list[pa.StringArray]
-
-    def forms(self) -> list[int | None]:
-        """Return the forms of the values of each column."""
-        return [text_forms.add_forms(None, column) for column in self.columns]
-
-
-@dataclass(frozen=True)
 class SmallCsv:
     """How small files of one stream are parsed.
 
@@ -61,39 +41,6 @@ class SmallCsv:
 
     separator: str
     header: bool
-
-    def part(self, url: str, start: int, end: int, *, cut: bool) -> PartText | None:
-        """Read whole lines of a file.
-
-        Args:
-            url: The file.
-            start: A line start.
-            end: A line start, or the end of the file.
-            cut: Whether to leave out a last line without line end.
-
-        Returns:
-            None if Spark may read them in another way.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
-        with open_random(url) as file:
-            data = bytes(file.read_at(end - start, start))
-            head = bytes(file.read_at(HEADER_BYTES, 0)) if start and self.header else b""
-        if len(data) < end - start:
-            return None
-        data = data.replace(b"\r\n", b"\n")
-        if b"\r" in data:
-            return None
-        data = data[: data.rfind(b"\n") + 1] if cut else data
-        if not data.strip(b"\n"):
-            return PartText(None, [])
-        first = self.first_line(head.replace(b"\r\n", b"\n") if head else data)
-        if first is None:
-            return None
-        fields, line_end = first
-        columns = self.columns(data[line_end:] if self.header and not start else data, len(fields))
-        return None if columns is None else PartText(fields if self.header else None, columns)
 
     def first_line(self, head: bytes) -> tuple[tuple[str, ...], int] | None:
         """Return the fields of the first line that is not blank, and where the line ends.

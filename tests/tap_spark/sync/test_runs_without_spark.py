@@ -337,7 +337,7 @@ def test_small_files_of_json_lines_become_batch_files(
 def test_csv_files_of_any_size_become_batch_files(
     tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_files, "SMALL_BYTES", 10)
+    monkeypatch.setattr(csv_files, "HELD_BYTES", 10)
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
     settings = {"streams": [orders], "batch_config": batches}
     first = run(tmp_path, settings)
@@ -355,6 +355,45 @@ def test_csv_files_of_any_size_become_batch_files(
     assert [message["type"] for message in third] == ["SCHEMA", "STATE"]
     published = {url for message in first + second for url in message.get("manifest", ())}
     assert {f"file://{path}" for path in (tmp_path / "batches").iterdir()} == published
+
+
+def many_orders(folder: str) -> list[int]:
+    """Write a larger file; return the ids of all orders, in order."""
+    lines = [f'{number},"a, b",2024-01-02T00:00:00Z\n' for number in range(3, 200)]
+    Path(folder, "c.csv").write_text("id,name,at\n" + "".join(lines))
+    return [1, 2, *range(3, 200)]
+
+
+def test_records_of_csv_files_come_in_order(
+    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "SMALL_BYTES", 10)
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    numbers = many_orders(orders["path"])
+    records = of_type("RECORD", run(tmp_path, {"streams": [orders]}))
+    assert [message["record"]["id"] for message in records] == numbers
+
+
+@pytest.mark.parametrize("late", ["04,d,2024-01-03T00:00:00Z\n", "5,d\n"])
+def test_records_are_left_to_spark_before_the_first_is_written(
+    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    catalog = found_catalog(NoSpark(), tap_config({"streams": [orders]}))  # type: ignore[arg-type]
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    many_orders(orders["path"])
+    with Path(orders["path"], "c.csv").open("a") as file:
+        file.write(late)
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, {"streams": [orders]}, catalog)
+    assert "RECORD" not in (tmp_path / "out.jsonl").read_text()
+
+
+def test_more_records_than_may_be_held_are_left_to_spark(
+    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "HELD_BYTES", 10)
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, {"streams": [orders]})
 
 
 @pytest.mark.parametrize(

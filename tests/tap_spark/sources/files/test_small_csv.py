@@ -10,46 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tap_spark.sources.files.csv_blocks import csv_blocks
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import PartText, SmallCsv, small_csv
+from tap_spark.sources.files.small_csv import SmallCsv, small_csv
 
 COMMAS = SmallCsv(",", header=True)
 
 
-def part(tmp_path: Path, data: bytes, *, start: int = 0, cut: bool = False) -> PartText | None:
+Found = tuple[tuple[str, ...] | None, list[list[str | None]]]
+
+
+def read(tmp_path: Path, data: bytes, *, start: int = 0) -> Found | None:
+    """Return the header and the columns of a file of one block; None if Spark must read it."""
     path = tmp_path / "a.csv"
     path.write_bytes(data)
-    return COMMAS.part(str(path), start, len(data), cut=cut)
-
-
-def values(found: PartText | None) -> list[list[str | None]]:
-    assert found is not None
-    return [column.to_pylist() for column in found.columns]
+    found = csv_blocks(COMMAS, [(str(path), start, len(data))])
+    if found is None:
+        return None
+    columns = found.each(lambda texts: [values.to_pylist() for values in texts])
+    return None if columns is None else (found.header, columns[0] if columns else [])
 
 
 def test_plain_and_quoted_fields(tmp_path: Path) -> None:
-    found = part(tmp_path, b'a,"b ""c"""\r\n\r\n1,"x, ""y"""\r\n,""\r\n \\ ,\xc3\xa9')
-    assert found is not None
-    assert found.header == ("a", 'b "c"')
-    assert values(found) == [["1", None, " \\ "], ['x, "y"', None, "é"]]
+    found = read(tmp_path, b'a,"b ""c"""\r\n\r\n1,"x, ""y"""\r\n,""\r\n \\ ,\xc3\xa9')
+    assert found == (("a", 'b "c"'), [["1", None, " \\ "], ['x, "y"', None, "é"]])
 
 
 def test_lines_from_the_middle_have_the_header_of_the_file(tmp_path: Path) -> None:
-    found = part(tmp_path, b"a,b\n1,2\n3,4\n", start=8)
-    assert found is not None
-    assert found.header == ("a", "b")
-    assert values(found) == [["3"], ["4"]]
-
-
-def test_a_last_line_may_be_left_out(tmp_path: Path) -> None:
-    assert values(part(tmp_path, b"a,b\n1,2\n3,", cut=True)) == [["1"], ["2"]]
-    assert part(tmp_path, b"a,b", cut=True) == PartText(None, [])
-    assert part(tmp_path, b"a,b\n1,2\r", cut=True) is None
-
-
-def test_files_without_rows(tmp_path: Path) -> None:
-    assert part(tmp_path, b"\n\n") == PartText(None, [])
-    assert values(part(tmp_path, b"a,b\n\n")) == [[], []]
+    found = read(tmp_path, b"a,b\n1,2\n3,4\n", start=8)
+    assert found == (("a", "b"), [["3"], ["4"]])
 
 
 @pytest.mark.parametrize(
@@ -73,12 +62,12 @@ def test_files_without_rows(tmp_path: Path) -> None:
     ],
 )
 def test_what_parsers_read_differently_is_left_to_spark(tmp_path: Path, data: bytes) -> None:
-    assert part(tmp_path, b"a,b\n" + data) is None
+    assert read(tmp_path, b"a,b\n" + data) is None
 
 
 @pytest.mark.parametrize("header", [b'a,"b\n', b"a\x00,b\n", b"\xef\xbb\xbfa,b\n", b" \na,b\n"])
 def test_odd_headers_are_left_to_spark(tmp_path: Path, header: bytes) -> None:
-    assert part(tmp_path, header + b"1,2\n") is None
+    assert read(tmp_path, header + b"1,2\n") is None
 
 
 @pytest.mark.parametrize(
