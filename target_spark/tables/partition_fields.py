@@ -41,6 +41,23 @@ def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
     return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
 
 
+def cluster_columns(request: TableRequest, verb: str) -> tuple[str, ...]:
+    """Return the columns of `cluster_by`.
+
+    Args:
+        request: The request of the stream for its table.
+        verb: What they do to the table, for messages: `cluster` or `sort`.
+
+    Raises:
+        SettingsError: The stream does not have one.
+    """
+    for name in request.layout.cluster_by:
+        if name not in request.struct.names:
+            text = f"the stream has no column '{name}' to {verb} its table by"
+            raise _missing(text, request.stream, "cluster_by")
+    return request.layout.cluster_by
+
+
 def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
     if text in names:
         return PartitionField(text)
@@ -54,12 +71,17 @@ def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
             "truncate(4, column)",
         )
     if field.column not in names:
-        raise SettingsError(
-            f"the stream has no column '{field.column}' to partition its table by",
-            where=Where(stream=stream, setting="partition_by"),
-            hint="select it in the tap, or name another column for this stream under `streams`",
-        )
+        text = f"the stream has no column '{field.column}' to partition its table by"
+        raise _missing(text, stream, "partition_by")
     return field
+
+
+def _missing(text: str, stream: str, setting: str) -> SettingsError:
+    return SettingsError(
+        text,
+        where=Where(stream=stream, setting=setting),
+        hint="select it in the tap, or name another column for this stream under `streams`",
+    )
 
 
 def _transform(found: re.Match[str]) -> PartitionField | None:

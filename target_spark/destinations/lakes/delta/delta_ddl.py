@@ -18,7 +18,7 @@ from target_spark.destinations.lakes.column_ddl import (
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.merge import quoted, text_literal
 from target_spark.tables.evolution import TableChange
-from target_spark.tables.partition_fields import partition_fields
+from target_spark.tables.partition_fields import cluster_columns, partition_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -48,15 +48,9 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
                 f"Delta tables can be partitioned only by columns, not by {part.transform} of one",
                 where=Where(stream=request.stream, setting="partition_by"),
             )
-    for name in layout.cluster_by:
-        if name not in request.struct.names:
-            raise SettingsError(
-                f"the stream has no column '{name}' to cluster its table by",
-                where=Where(stream=request.stream, setting="cluster_by"),
-                hint="name another column for this stream under `streams`",
-            )
+    columns = cluster_columns(request, "cluster")
     partitions = ", ".join(quoted(names.get(name, name)) for name in layout.partition_by)
-    clusters = ", ".join(quoted(names.get(name, name)) for name in layout.cluster_by)
+    clusters = ", ".join(quoted(names.get(name, name)) for name in columns)
     parts = ["USING delta"]
     if partitions:
         parts.append(f"PARTITIONED BY ({partitions})")

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.merge import quoted
-from target_spark.tables.partition_fields import PartitionField, partition_fields
+from target_spark.tables.partition_fields import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import PartitionStep
 
 _TRANSFORM = re.compile(r"(\w+)\((?:(\d+),\s*)?(.+)\)")
@@ -35,14 +34,8 @@ def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
     Raises:
         SettingsError: The stream lacks a column.
     """
-    for name in request.layout.cluster_by:
-        if name not in request.struct.names:
-            raise SettingsError(
-                f"the stream has no column '{name}' to sort its table by",
-                where=Where(stream=request.stream, setting="cluster_by"),
-                hint="select it in the tap, or name another column for this stream under `streams`",
-            )
-    return ", ".join(quoted(names.get(name, name)) for name in request.layout.cluster_by)
+    columns = cluster_columns(request, "sort")
+    return ", ".join(quoted(names.get(name, name)) for name in columns)
 
 
 def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
