@@ -1,6 +1,6 @@
 """CSV files of any size read by the driver, in blocks of whole lines that several threads share.
 
-A block is read as `small_csv` reads a small file, or left to Spark.
+A block is parsed by `plain_csv`, or left to Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.storage.files import open_random
 from tap_spark.sources.files import text_forms
 from tap_spark.sources.files.file_inspector import next_line_start
 from tap_spark.sources.files.line_reader import FilePart, LineRange, cut_ranges
-from tap_spark.sources.files.small_csv import HEADER_BYTES, SmallCsv
+from tap_spark.sources.files.plain_csv import HEADER_BYTES, PlainCsv
 from tap_spark.state.stream_plans import MOST_THREADS
 
 _Made = TypeVar("_Made")
@@ -44,7 +44,7 @@ class CsvBlocks:
         ranges: The blocks, without headers.
     """
 
-    parser: SmallCsv
+    parser: PlainCsv
     header: tuple[str, ...] | None
     width: int
     ranges: Sequence[LineRange]
@@ -89,7 +89,7 @@ class CsvBlocks:
         return known if len(known) == len(found) else None
 
 
-def csv_blocks(parser: SmallCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
+def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
     """Find the layout of files from the head of each, and cut them into blocks.
 
     Args:
@@ -119,7 +119,7 @@ def csv_blocks(parser: SmallCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
 
 
 def _head(
-    parser: SmallCsv, url: str, start: int, end: int
+    parser: PlainCsv, url: str, start: int, end: int
 ) -> tuple[tuple[str, ...] | None, int, int] | None:
     """Return the header, the number of columns, and where the rows start.
 

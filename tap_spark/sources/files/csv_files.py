@@ -28,13 +28,13 @@ from tap_spark.sources.files.file_source import (
 )
 from tap_spark.sources.files.inference import decide, exact_casts, infer_types
 from tap_spark.sources.files.line_reader import LineRange
+from tap_spark.sources.files.plain_csv import (
+    HEADER_BYTES,
+    PlainCsv,
+    plain_csv,
+)
 from tap_spark.sources.files.resumable_files import LineRules, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import (
-    HEADER_BYTES,
-    SmallCsv,
-    small_csv,
-)
 from tap_spark.sources.files.text_records import records_of
 from tap_spark.sources.files.typed_columns import typed_column
 from tap_spark.sources.frame_helpers import (
@@ -160,19 +160,19 @@ class CsvSource(FileSource):
         return StructType([StructField(name, dtype) for name, dtype in fields])
 
     @cached_property
-    def _small(self) -> SmallCsv | None:
-        return small_csv(self.stream.options, header=self.header)
+    def _plain(self) -> PlainCsv | None:
+        return plain_csv(self.stream.options, header=self.header)
 
     def driver_bytes(self, form: RowForm) -> int:
         """See `FileSource.driver_bytes`."""
-        if self._small is None:
+        if self._plain is None:
             return 0
-        return min(self._block_bytes(), HELD_BYTES if form is RowForm.RECORDS else LARGE_BYTES)
+        return self._most(HELD_BYTES if form is RowForm.RECORDS else LARGE_BYTES)
 
-    def _block_bytes(self) -> int:
-        """Return the bytes up to which the driver reads blocks: fewer of remote files."""
+    def _most(self, local_bytes: int) -> int:
+        """Return the bytes that the driver may read: fewer of remote files."""
         is_here = all(local_path(path) is not None for path in self.paths)
-        return LARGE_BYTES if is_here else SMALL_BYTES
+        return local_bytes if is_here else SMALL_BYTES
 
     def schema_on_driver(self) -> StructType | None:
         """See `DriverSource.schema_on_driver`."""
@@ -182,10 +182,10 @@ class CsvSource(FileSource):
         files = self.plain_files()
         # With `schema`, only the header counts.
         sizes = [min(size, HEADER_BYTES) if given else size for _, size in files]
-        if self._small is None or sum(sizes) > (SMALL_BYTES if given else self._block_bytes()):
+        if self._plain is None or sum(sizes) > (SMALL_BYTES if given else self._most(LARGE_BYTES)):
             return None
         blocks = csv_blocks(
-            self._small, [(url, 0, self._finished(url, size)) for url, size in files]
+            self._plain, [(url, 0, self._finished(url, size)) for url, size in files]
         )
         names = None if blocks is None else _names(blocks.header, blocks.width, given)
         if blocks is None or given is not None or names is None:
@@ -236,12 +236,12 @@ class CsvSource(FileSource):
     ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
         """Return blocks, and where they have which columns; None if Spark must read them."""
         found = self.planned_parts(plan, new)
-        if found is None or self._small is None:
+        if found is None or self._plain is None:
             return None
         struct, parts = found
         if sum(end - start for _, start, end in parts) > self.driver_bytes(form):
             return None
-        blocks = csv_blocks(self._small, parts)
+        blocks = csv_blocks(self._plain, parts)
         if blocks is None:
             return None
         places = self._places(blocks.header, blocks.width, plan, struct)

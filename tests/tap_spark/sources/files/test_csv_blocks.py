@@ -13,10 +13,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import csv_blocks as module
 from tap_spark.sources.files.csv_blocks import CsvBlocks, csv_blocks
-from tap_spark.sources.files.small_csv import SmallCsv
+from tap_spark.sources.files.plain_csv import PlainCsv
 from tap_spark.sources.files.typed_columns import typed_column
 
-COMMAS = SmallCsv(",", header=True)
+COMMAS = PlainCsv(",", header=True)
 
 
 @pytest.fixture(autouse=True)

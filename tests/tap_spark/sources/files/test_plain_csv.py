@@ -1,4 +1,4 @@
-"""Small CSV files on the driver: what is read, and what is left to Spark."""
+"""Lines of CSV parsed without Spark: what is read, and what is left to Spark."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.files.csv_blocks import csv_blocks
+from tap_spark.sources.files.plain_csv import PlainCsv, plain_csv
 from tap_spark.sources.files.simple_ddl import simple_ddl
-from tap_spark.sources.files.small_csv import SmallCsv, small_csv
 
-COMMAS = SmallCsv(",", header=True)
+COMMAS = PlainCsv(",", header=True)
 
 
 Found = tuple[tuple[str, ...] | None, list[list[str | None]]]
@@ -83,12 +83,12 @@ def test_odd_headers_are_left_to_spark(tmp_path: Path, header: bytes) -> None:
     ],
 )
 def test_options_that_only_spark_knows(options: dict[str, str]) -> None:
-    assert small_csv(options, header=True) is None
+    assert plain_csv(options, header=True) is None
 
 
 def test_separators() -> None:
-    assert small_csv({"sep": "\\t"}, header=False) == SmallCsv("\t", header=False)
-    assert small_csv({"Delimiter": ";", "header": "true"}, header=True) == SmallCsv(";", True)
+    assert plain_csv({"sep": "\\t"}, header=False) == PlainCsv("\t", header=False)
+    assert plain_csv({"Delimiter": ";", "header": "true"}, header=True) == PlainCsv(";", True)
 
 
 @given(rows=st.lists(st.lists(st.text('a",;\\ é\t'), min_size=3, max_size=3)), every=st.booleans())

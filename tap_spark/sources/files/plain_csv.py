@@ -1,4 +1,4 @@
-"""Small CSV files read by the driver: the same text columns as Spark's, or none.
+"""Lines of CSV parsed without Spark: the same text columns as Spark's, or none.
 
 Spark's parser has answers of its own for damaged or unusual lines. So this one reads only bytes
 that leave no choice: UTF-8 lines with equally many fields, each either without quotes or quoted as
@@ -31,8 +31,8 @@ long: Python looks for a literal start fast."""
 
 
 @dataclass(frozen=True)
-class SmallCsv:
-    """How small files of one stream are parsed.
+class PlainCsv:
+    """How lines of one stream are parsed.
 
     Attributes:
         separator: One character.
@@ -112,8 +112,8 @@ class SmallCsv:
         return data
 
 
-def small_csv(options: Mapping[str, str], *, header: bool) -> SmallCsv | None:
-    """Return how small files are parsed; None if an option asks for more.
+def plain_csv(options: Mapping[str, str], *, header: bool) -> PlainCsv | None:
+    """Return how lines are parsed; None if an option asks for more.
 
     Args:
         options: The stream's reader options.
@@ -124,4 +124,4 @@ def small_csv(options: Mapping[str, str], *, header: bool) -> SmallCsv | None:
     separator = _SEPARATORS.get(str(separators[0]))
     if given.keys() - _OPTIONS or len(separators) > 1 or separator is None:
         return None
-    return SmallCsv(separator, header)
+    return PlainCsv(separator, header)
