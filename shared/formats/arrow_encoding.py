@@ -13,6 +13,7 @@ from shared.formats.arrow_messages import (
     layout_of,
     rows_of,
 )
+from shared.formats.decoded_sizes import bounded_tables
 from shared.formats.encoding_base import (
     BLOCK_BYTES,
     TABLE_ROWS,
@@ -64,8 +65,10 @@ def read_groups(
     with open_plain(url, options) as source:
         layout = layout_of(source)
         chosen = layout.batches if groups is None else layout.batches[groups.start : groups.stop]
-        messages = (checked_message(source, block) for block in layout.messages(chosen))
-        yield from _decoded(pa.PythonFile(_Messages(messages), mode="r"))
+        blocks = layout.messages(chosen)
+        messages = _Messages(checked_message(source, block) for block in blocks)
+        packed = sum(block.size for block in blocks)
+        yield from _decoded(pa.PythonFile(messages, mode="r"), packed)
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
@@ -82,7 +85,7 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
             return []
 
 
-def _decoded(messages: pa.NativeFile) -> Iterator[pa.Table]:
+def _decoded(messages: pa.NativeFile, packed: int) -> Iterator[pa.Table]:
     """Yield the rows of a stream, and a table without rows at its end."""
     try:
         stream = pa.ipc.open_stream(messages)
@@ -92,7 +95,7 @@ def _decoded(messages: pa.NativeFile) -> Iterator[pa.Table]:
                 # Arrow checks neither offsets nor texts when it reads.
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, TABLE_ROWS):
-                    yield pa.Table.from_batches([batch.slice(start, TABLE_ROWS)])
+                    yield from bounded_tables(batch.slice(start, TABLE_ROWS), packed)
         yield empty
     except (KeyError, MemoryError, TypeError, UnicodeDecodeError) as error:
         raise ContentError(f"it is damaged: {error}") from None

@@ -8,13 +8,14 @@ import io
 import json
 import lzma
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
+from shared.formats.avro_sizes import object_sizes
 from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_input, open_output
@@ -34,8 +35,8 @@ _LOGICAL = {
     "uuid": pa.string(),
 }  # fmt: skip
 
-_DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError, zlib.error,
-            lzma.LZMAError)  # fmt: skip
+_DAMAGED = (ValueError, EOFError, KeyError, TypeError, IndexError, OverflowError, RecursionError,
+            zlib.error, lzma.LZMAError)  # fmt: skip
 
 Turn = Callable[[Any], Any]
 
@@ -52,10 +53,10 @@ class AvroFormat:
         check_mark(url, b"Obj\x01", "avro", options, packed=True)
         with open_input(url, options) as source:
             try:
-                records = _bounded(_fastavro()).reader(_BoundedFile(source))
-                kind, turn = _from_avro(records.writer_schema)
+                blocks = _bounded(_fastavro()).block_reader(_BoundedFile(source))
+                kind, turn = _from_avro(blocks.writer_schema)
                 schema = pa.schema(list(kind))
-                while rows := list(islice(records, TABLE_ROWS)):
+                for rows in _bounded_rows(blocks):
                     yield pa.Table.from_pylist([turn(row) for row in rows], schema)
             except _DAMAGED as error:
                 reason = str(error) or type(error).__name__
@@ -87,6 +88,32 @@ class AvroFormat:
             writer.flush()
 
 
+def _bounded_rows(blocks: Any) -> Iterator[list[Any]]:
+    """Yield the rows of blocks in lists that take a bounded amount of memory.
+
+    Raises:
+        ContentError: A block may take more memory than any data does.
+    """
+    sizes = object_sizes(blocks.writer_schema)
+    rows: list[Any] = []
+    taken = 0
+    for block in blocks:
+        plain = block.bytes_.getbuffer().nbytes
+        grown = int(min(plain * sizes.growth, sys.maxsize)) if plain else 0
+        without_bytes = 0 if sizes.encoded else block.num_records
+        if grown + without_bytes > max(limits.FREE_OBJECT_BYTES, limits.MAX_RATIO * block.size):
+            raise ContentError(limits.decoded_text())
+        row_bytes = grown // max(1, block.num_records) + sizes.python
+        for row in block:
+            rows.append(row)
+            taken += row_bytes
+            if len(rows) == TABLE_ROWS or taken > limits.TABLE_BYTES:
+                yield rows
+                rows, taken = [], 0
+    if rows:
+        yield rows
+
+
 def _fastavro() -> Any:
     return importlib.import_module("fastavro")
 
@@ -96,11 +123,17 @@ class _BoundedFile:
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
+        self._place = 0
+
+    def tell(self) -> int:
+        return self._place
 
     def read(self, count: int) -> bytes:
         if not 0 <= count <= limits.MAX_LINE_BYTES:
             raise _too_long()
-        return bytes(self._file.read(count))
+        data = bytes(self._file.read(count))
+        self._place += len(data)
+        return data
 
 
 def _too_long() -> ContentError:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from shared.formats.dictionary_columns import dictionary_paths
 from shared.formats.encoding_base import (
     ROW_GROUP_BYTES,
-    TABLE_ROWS,
     ContentError,
     check_mark,
     grouped,
 )
+from shared.formats.parquet_pages import CheckedPages, rows_at_once
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_output, open_plain, open_random
 from shared.storage.urls import local_path
@@ -119,17 +119,19 @@ def read_groups(
         largest = max((_packed_bytes(footer.row_group(number)) for number in chosen), default=0)
         # Remote storage answers one request for a group faster, but the group is then in memory.
         is_local = local_path(url) is not None
+        pages = CheckedPages(source, footer, chosen)
         file = parquet.ParquetFile(
-            source,
+            pages,
             metadata=footer,
             pre_buffer=not is_local and largest <= ROW_GROUP_BYTES,
             buffer_size=_LOCAL_BUFFER_BYTES if is_local else _REMOTE_BUFFER_BYTES,
         )
-        found = file.iter_batches(TABLE_ROWS, row_groups=list(chosen), use_threads=False)
         none = True
-        for batch in found:
-            none = False
-            yield pa.Table.from_batches([batch])
+        for group in chosen:
+            rows = rows_at_once(file, group, pages)
+            for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
+                none = False
+                yield pa.Table.from_batches([batch])
         if none:
             yield file.schema_arrow.empty_table()
 

@@ -13,6 +13,15 @@ Rows that differ by a counter alone pack about 100 times; this is only for conte
 
 FREE_BYTES = 1 << 30
 
+TABLE_BYTES = 128 << 20
+"""Decoded bytes of a columnar file that are held at once, unless one row has more."""
+
+FREE_NESTED_BYTES = 256 << 20
+"""As `FREE_BYTES`, of decoded values that may all stand in one row."""
+
+FREE_OBJECT_BYTES = 2 << 30
+"""As `FREE_BYTES`, of the Python objects that the values of an Avro block become."""
+
 
 def is_bomb(packed: int, plain: int) -> bool:
     """Return whether so many compressed bytes hold more than any data does."""
@@ -22,6 +31,11 @@ def is_bomb(packed: int, plain: int) -> bool:
 def bomb_text() -> str:
     """Return the reason for a file that is such a bomb."""
     return f"its content is more than {MAX_RATIO} times its size; unpack it first"
+
+
+def decoded_text() -> str:
+    """Return the reason for a file whose encoded rows are such a bomb."""
+    return f"its rows take more than {MAX_RATIO} times its size in memory"
 
 
 def long_text(what: str) -> str:

@@ -21,6 +21,7 @@ from backports import zstd
 from pyarrow import parquet
 
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.parquet_pages import CheckedPages
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
@@ -247,3 +248,161 @@ def test_the_error_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UnreadableInputError) as caught:
         list(read_task(plan, [Piece(InputFile(url, Encoding("avro")))], Rejects()))
     assert caught.value.args[0] == url
+
+
+def shared_text(size: int, rows: int) -> pa.Table:
+    """Return rows that all refer to one long text."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * size])
+    return pa.table({"a": texts})
+
+
+def nested_text(size: int, rows: int) -> pa.Table:
+    lists = pa.ListArray.from_arrays(range(rows + 1), shared_text(size, rows)["a"].chunk(0))
+    return pa.table({"a": lists})
+
+
+def written(path: Path, table: pa.Table, form: str, codec: str = "zstd") -> str:
+    if form == "parquet":
+        parquet.write_table(
+            table, path, compression=codec, dictionary_pagesize_limit=1 << 30,
+            write_statistics=False, write_batch_size=MIB, data_page_size=1 << 30,
+        )  # fmt: skip
+    else:
+        options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+        with (
+            pa.OSFile(str(path), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema, options=options) as writer,
+        ):
+            writer.write_table(table)
+    return str(path)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("table", [shared_text, nested_text], ids=["flat", "nested"])
+def test_rows_that_share_a_long_text(
+    tmp_path: Path, table: Callable[[int, int], pa.Table], form: str, codec: str
+) -> None:
+    """A few kilobytes that are gigabytes as plain text: read in pieces."""
+    url = written(tmp_path / "x", table(200_000, 4096), form, codec)
+    assert Path(url).stat().st_size < MIB
+    said, peak = read_alone(url, form)
+    if table is shared_text:
+        assert said == "4096"
+    elif form == "arrow":
+        assert said == "0"  # read, and rejected: no text
+    else:
+        assert "its rows take more than 1000 times its size in memory" in said
+    assert peak < MOST_MIB
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_row_with_very_many_values(tmp_path: Path, form: str) -> None:
+    count = 60 * MIB
+    values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), ["xx" * 9])
+    lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), values)
+    url = written(tmp_path / "x", pa.table({"a": lists}), form)
+    said, peak = read_alone(url, form)
+    assert "its rows take more than 1000 times its size in memory" in said
+    assert peak < MOST_MIB
+
+
+def repeated_view(text: str, rows: int) -> pa.Array:
+    valid, views, data = pa.array([text], pa.string_view()).buffers()
+    buffers = [valid, pa.py_buffer(bytes(views)[:16] * rows), data]
+    return pa.Array.from_buffers(pa.string_view(), rows, buffers)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        repeated_view("x" * 200_000, 9_999),
+        pa.RunEndEncodedArray.from_arrays(pa.array([16_384], pa.int32()), ["x" * 200_000]),
+        pa.ListViewArray.from_arrays(
+            pa.array([0] * 2_000, pa.int32()), pa.array([50_000] * 2_000, pa.int32()),
+            pa.array(range(50_000)),
+        ),
+    ],
+    ids=["views", "runs", "list views"],
+)  # fmt: skip
+def test_arrow_rows_that_share_values(tmp_path: Path, values: pa.Array) -> None:
+    url = written(tmp_path / "x", pa.table({"a": values}), "arrow")
+    sizes = [table.num_rows for table in FORMATS["arrow"].read(url)]
+    assert sum(sizes) == len(values)
+    longest = 400_000 if pa.types.is_list_view(values.type) else 200_000
+    assert max(sizes) * longest <= limits.TABLE_BYTES
+
+
+def varint(value: int, size: int) -> bytes:
+    """Return an unsigned number of Thrift in exactly so many bytes."""
+    data = [value >> 7 * place & 0x7F | 0x80 for place in range(size)]
+    return bytes([*data[:-1], data[-1] & 0x7F])
+
+
+@pytest.mark.parametrize("told", ["plain", "values"])
+def test_a_footer_that_lies(tmp_path: Path, told: str) -> None:
+    """Pages that hold more than the footer says are not read, whatever it says."""
+    count = 60 * MIB
+    flat = pa.table({"a": pa.array([b"x" * (200 * MIB)])})
+    lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count, pa.int64()))
+    table = flat if told == "plain" else pa.table({"a": lists})
+    path = Path(written(tmp_path / "x", table, "parquet"))
+    chunk = parquet.read_metadata(path).row_group(0).column(0)
+    honest = chunk.total_uncompressed_size if told == "plain" else chunk.num_values
+    width = -(-(2 * honest).bit_length() // 7)
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    body, footer = data[:start], data[start:]
+    assert varint(2 * honest, width) in footer
+    path.write_bytes(body + footer.replace(varint(2 * honest, width), varint(2, width)))
+    said, peak = read_alone(str(path), "parquet")
+    assert "a page holds more than the footer of the file says" in said
+    assert peak < MOST_MIB
+
+
+def test_small_reads_meet_every_page(tmp_path: Path) -> None:
+    """Headers of pages may begin in one read and end in the next."""
+    table = pa.table({"a": [f"text {number}" for number in range(5_000)]})
+    path = tmp_path / "x.parquet"
+    parquet.write_table(table, path, data_page_size=500, write_batch_size=10)
+    for size in (1, 7, 100, 4096):
+        with pa.OSFile(str(path), "rb") as source:
+            pages = CheckedPages(source, parquet.read_metadata(path), [0])
+            while pages.read(size):
+                pass
+        (chunk,) = pages._chunks
+        column = parquet.read_metadata(path).row_group(0).column(0)
+        honest = 2 * column.num_values + 16_384 - chunk._values_left
+        assert honest in (column.num_values, column.num_values + len(table))
+
+
+ITEMS = {
+    "records": ({"type": "record", "name": "i", "fields": [{"name": "b", "type": "boolean"}]}, 1),
+    "nulls": ("null", 0),
+}
+
+
+@pytest.mark.parametrize("items", ITEMS)
+def test_avro_values_that_are_far_larger_as_objects(tmp_path: Path, items: str) -> None:
+    node, size = ITEMS[items]
+    count = 100 * MIB
+    field = {"name": "a", "type": {"type": "array", "items": node}}
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": [field]}, [], codec="zstandard")
+    head = sink.getvalue()
+    block = zstd.compress(number(count) + b"\0" * count * size + b"\0")
+    path = tmp_path / "x.avro"
+    path.write_bytes(head + number(1) + number(len(block)) + block + head[-16:])
+    said, peak = read_alone(str(path), "avro")
+    assert "its rows take more than 1000 times its size in memory" in said
+    assert peak < MOST_MIB
+
+
+def test_avro_rows_without_bytes(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": []}, [])
+    head = sink.getvalue()
+    path = tmp_path / "x.avro"
+    path.write_bytes(head + number(1 << 40) + number(0) + head[-16:])
+    with pytest.raises(pa.ArrowInvalid, match="more than 1000 times"):
+        list(FORMATS["avro"].read(str(path)))
