@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 from mysql_servers import MariaDbServer, MySqlLikeServer, MySqlServer
+from own_environments import WheelEnvironments, build_wheel
 from pipe_programs import Programs
 from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
@@ -63,6 +64,7 @@ _databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
+    "tests/install/test_wheel_environments.py",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_destinations_killed.py",
     "tests/model/test_kafka_kills.py",
@@ -236,6 +238,13 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> WheelEnvironments:
+    """Environments that hold the wheel of this checkout, as users have it."""
+    folder = tmp_path_factory.mktemp("environments")
+    return WheelEnvironments(build_wheel(ROOT, folder / "dist"), folder)
 
 
 @pytest.fixture(scope="session")

@@ -366,6 +366,7 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     # pyspark would print the error of a query, which is raised as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
+    _map_without_pandas()
     SparkContext._ensure_initialized(gateway=gateway)
     context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
     session = SparkSession(context, options=dict(conf))
@@ -375,6 +376,17 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     local_files.setWriteChecksum(False)
     _use_s3a(context)
     return session
+
+
+def _map_without_pandas() -> None:
+    """Let PySpark build the function of `mapInArrow` without importing pandas.
+
+    It shares the builder with `pandas_udf`, which asks for pandas first; nothing after that needs
+    it, neither here nor in a task, in PySpark 3.5 to 4.3.
+    """
+    from pyspark.sql.pandas import functions  # noqa: PLC0415
+
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
 
 
 def _use_s3a(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""Programs from PyPI in environments of their own, kept between runs."""
+"""Environments of their own: of programs from PyPI, kept between runs, and of the wheel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+SECONDS = 300
 
 
 def installed_program(requirement: str, program: str) -> Path:
@@ -33,3 +37,95 @@ def installed_program(requirement: str, program: str) -> Path:
                 pytest.fail(f"{requirement} could not be installed: {done.stderr[-500:]}")
             pytest.skip(f"{requirement} could not be installed from PyPI")
     return found
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment with the wheel and nothing else but what its extras bring.
+
+    Attributes:
+        programs: The folder of its programs.
+    """
+
+    programs: Path
+
+    def run(
+        self, folder: Path, *command: str, stdin: bytes = b"", **environ: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a program of it in a folder; the checkout is out of its reach."""
+        path = os.pathsep.join([str(self.programs), os.environ["PATH"]])
+        return subprocess.run(
+            [str(self.programs / command[0]), *command[1:]],
+            cwd=folder,
+            input=stdin,
+            env={**os.environ, **environ, "PATH": path},
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def result(self, folder: Path, *command: str, stdin: bytes = b"", **environ: str) -> bytes:
+        """Run a program of it that must succeed; return what it prints."""
+        ended = self.run(folder, *command, stdin=stdin, **environ)
+        assert ended.returncode == 0, ended.stderr.decode()
+        return ended.stdout
+
+
+@dataclass(frozen=True)
+class WheelEnvironments:
+    """Environments of the wheel, made as tests ask for them.
+
+    Attributes:
+        wheel: The file.
+        folder: Where they are made.
+    """
+
+    wheel: Path
+    folder: Path
+
+    def of(
+        self, *extras: str, python: str = sys.executable, more: Sequence[str] = ()
+    ) -> Environment:
+        """Return the environment of some extras.
+
+        Args:
+            extras: Their names.
+            python: Path of its Python.
+            more: Other packages, as `pip install` takes them.
+        """
+        folder = self.folder / "-".join([Path(python).parts[-3], *extras, *more])
+        if not folder.exists():
+            _uv("venv", "--python", python, str(folder))
+            wheel = f"{self.wheel}[{','.join(extras)}]"
+            install = ["pip", "install", "--python", str(folder / "bin" / "python"), wheel, *more]
+            # What a cache holds takes no second; asking the index for each package takes many.
+            if _uv(*install, "--offline", check=False).returncode:
+                _uv(*install)
+        return Environment(folder / "bin")
+
+
+def build_wheel(source: Path, out: Path) -> Path:
+    """Build the wheel of a checkout into a folder."""
+    _uv("build", "--wheel", "--out-dir", str(out), str(source))
+    [wheel] = out.glob("*.whl")
+    return wheel
+
+
+def python_of_version(version: str) -> str:
+    """Return a Python of a version; skip the test if the machine has none."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    candidates = [shutil.which(f"python{version}")]
+    candidates += (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")
+    for candidate in filter(None, candidates):
+        # The shims of pyenv are on PATH also for versions that are not active.
+        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return str(candidate)
+    pytest.skip(f"no Python {version} here")
+
+
+def _uv(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    uv = pytest.importorskip("uv").find_uv_bin()
+    done = subprocess.run([uv, *args], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or not check, done.stderr
+    return done
