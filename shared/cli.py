@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ FILE = click.Path(readable=False)
 
 CHOSEN_CODE = click.IntRange(64, 125)
 """Exit codes that a user may choose: neither program nor a shell uses them."""
+
+_DESCRIPTORS = 65_536
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -241,6 +244,18 @@ def check_form(place: str | None, form: str | None) -> None:
         raise click.UsageError("--format is for --about, and for a PATH.")
 
 
+def _raise_descriptor_limit() -> None:
+    """Allow this process more open files; Java gets the same limit.
+
+    The usual soft limit of 1,024 is for programs that call `select`.
+    """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def run_main(
     program: Program,
     command: click.Command,
@@ -260,6 +275,7 @@ def run_main(
     """
     setup_logging(program.name, os.environ)
     return_memory_early(os.environ)
+    _raise_descriptor_limit()
     known = {str(other.name): other for other in others}
     try:
         instruction = os.environ.get(f"_{program.env_prefix}COMPLETE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,20 @@ def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
     assert table.select(["id", "name"]).to_pylist() == [
         {"id": 1, "name": "a"}, {"id": 2, "name": "b"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_streams_take_no_descriptors_each(programs: Programs, tmp_path: Path, form: str) -> None:
+    """More streams than the system allows files, whatever the run asks for."""
+    lines = []
+    for number in range(300):
+        schema = {"properties": {"id": {"type": "integer"}}}
+        start = {"type": "SCHEMA", "stream": f"s{number}", "schema": schema, "key_properties": []}
+        lines += [start, {"type": "RECORD", "stream": f"s{number}", "record": {"id": 1}}]
+    lines.append({"type": "STATE", "value": {"a": 1}})
+    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    command = programs.target_command({"path": str(tmp_path / "out"), "format": form})
+    limited = ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command]
+    done = programs.run(limited, data)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == {"a": 1}

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shared.storage.files import NO_OPTIONS, make_durable
+from shared.storage.name_locks import NameLock, lock_name
 from target_spark.destinations.folders.exchange import exchange
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
@@ -40,7 +41,7 @@ class LocalFolder:
         self._beside = self._path.parent / f".{self._path.name}"
         self._run = Path(f"{self._beside}.run-{run}")
         self.pending = str(self._run / "pending")
-        self._alive: int | None = None
+        self._alive: NameLock | None = None
         self._retired: list[tuple[Path, float]] = []
         self._serial = 0
 
@@ -57,8 +58,7 @@ class LocalFolder:
             with self._lock():
                 self._recover()
                 Path(self.pending).mkdir(parents=True)
-                self._alive = os.open(self._run / "alive", os.O_CREAT | os.O_RDWR, 0o644)
-                fcntl.flock(self._alive, fcntl.LOCK_EX)
+                self._alive = lock_name(self._run.parent, self._run.name)
         return self
 
     @contextmanager
@@ -110,7 +110,7 @@ class LocalFolder:
             self._remove_retired()
         shutil.rmtree(self._run, ignore_errors=True)
         if self._alive is not None:
-            os.close(self._alive)
+            self._alive.release()
             self._alive = None
 
     @contextmanager
@@ -216,19 +216,12 @@ def _listed(folder: str, above: str = "") -> Iterator[str]:
 
 
 def _dead(run: Path) -> bool:
-    """Return whether a run is dead: a living run holds a lock in its folder."""
+    """Return whether a run is dead: a living run holds the name of its folder."""
     try:
-        descriptor = os.open(run / "alive", os.O_RDWR)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_name(run.parent, run.name).release()
     except BlockingIOError:
         return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
+    return True
 
 
 def _literal(name: str) -> str:

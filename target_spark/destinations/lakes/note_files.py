@@ -11,7 +11,6 @@ lives.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.storage.files import StorageOptions, make_durable, remote
-from shared.storage.lock_files import lock_file
+from shared.storage.name_locks import NameLock, lock_name
 from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, process_owner
 from shared.storage.urls import join, local_path
 from target_spark.destinations.folders.folder_failures import writing
@@ -114,54 +113,59 @@ class LocalNoteFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._spare = path.with_name(f"{path.name}.new")
-        self._fd: int | None = None
+        self._lock: NameLock | None = None
         self._stored = Note()
 
     def take(self) -> Note:
         """See `NoteFile`."""
-        if self._fd is not None:
+        if self._lock is not None:
             return self._stored
         with writing(str(self._path)):
             make_folders(self._path.parent)
-            self._fd = _locked(self._path)
-            if self._fd is None:
+            self._lock = _locked(self._path)
+            if self._lock is None:
                 return Note()
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
-            self._stored = _valid_note(os.pread(self._fd, os.fstat(self._fd).st_size, 0))
+            self._stored = _valid_note(self._content())
             return self._stored
 
     def tokens(self) -> frozenset[str]:
         """See `NoteFile`: of the old note and the new one."""
         with writing(str(self._path)):
-            try:
-                content = self._path.read_bytes()
-            except FileNotFoundError:
-                return frozenset()
-            return frozenset().union(*(note.tokens for note in _notes(content)))
+            return frozenset().union(*(note.tokens for note in _notes(self._content())))
 
     def write(self, note: Note) -> None:
         """See `NoteFile`. A run that is killed meanwhile leaves the old note or the new one."""
-        if self._fd is None or note == self._stored:
+        if self._lock is None or note == self._stored:
             return
         with writing(str(self._path)):
-            new = _written(self._spare, _both_notes(self._stored, note))
-            # A run that opened the old file and waits for its lock finds another file here.
-            self._spare.replace(self._path)
-            old, self._fd = self._fd, new
-            os.close(old)
-            make_durable(str(self._path.parent))
-            os.pwrite(new, _NEW, 0)
+            content = _both_notes(self._stored, note)
+            self._spare.touch(0o600)
+            with self._spare.open("r+b") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                self._spare.replace(self._path)
+                make_durable(str(self._path.parent))
+                os.pwrite(file.fileno(), _NEW, 0)
         self._stored = note
 
     def close(self, *, remove: bool) -> None:
         """See `NoteFile`."""
-        fd, self._fd = self._fd, None
-        if fd is None:
+        lock, self._lock = self._lock, None
+        if lock is None:
             return
-        with writing(str(self._path)):
-            if remove or not self._stored.entries:
-                self._path.unlink(missing_ok=True)
-        os.close(fd)
+        try:
+            with writing(str(self._path)):
+                if remove or not self._stored.entries:
+                    self._path.unlink(missing_ok=True)
+        finally:
+            lock.release()
+
+    def _content(self) -> bytes:
+        with suppress(FileNotFoundError):
+            return self._path.read_bytes()
+        return b""
 
 
 class RemoteNoteFile:
@@ -230,10 +234,10 @@ class RemoteNoteFile:
         self._stored, self._exists, self._is_ours = note, True, True
 
 
-def _locked(path: Path) -> int | None:
-    """Return the file, open and locked; None if another run owns it, or locks do not work."""
+def _locked(path: Path) -> NameLock | None:
+    """Return the lock of a note; None if another run owns it, or locks do not work."""
     try:
-        return lock_file(path)
+        return lock_name(path.parent, path.name)
     except OSError:
         return None
 
@@ -257,18 +261,3 @@ def _notes(content: bytes) -> Iterator[Note]:
         boot, old, new = json.loads(notes)
         is_old = content[:1] == _OLD and boot and boot == boot_id()
         yield from map(read_note, (old, new) if is_old else (new, old))
-
-
-def _written(path: Path, content: bytes) -> int:
-    """Write a file that this run owns from its first moment, and return it open."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        done = 0
-        while done < len(content):
-            done += os.pwrite(fd, content[done:], done)
-        os.fsync(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd

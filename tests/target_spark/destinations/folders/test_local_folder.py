@@ -15,6 +15,7 @@ import pytest
 
 import shared
 from shared.errors import DestinationError
+from shared.storage.name_locks import LOCKS_NAME
 from target_spark.destinations.folders import exchange as exchange_module
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.exchange import exchange, exchange_in_two_steps
@@ -171,11 +172,16 @@ def test_folders_of_living_runs_stay_and_of_dead_ones_go(tmp_path: Path) -> None
     living = LocalFolder(str(tmp_path / "t"), "living").open()
     dead = tmp_path / ".t.run-dead" / "pending"
     dead.mkdir(parents=True)
-    (dead.parent / "alive").touch()
     other = tmp_path / ".u.run-other"
     other.mkdir()
     opened = LocalFolder(str(tmp_path / "t"), "new").open()
-    assert hidden(tmp_path) == [".t.lock", ".t.run-living", ".t.run-new", ".u.run-other"]
+    assert hidden(tmp_path) == [
+        LOCKS_NAME,
+        ".t.lock",
+        ".t.run-living",
+        ".t.run-new",
+        ".u.run-other",
+    ]
     opened.close()
     living.close()
 

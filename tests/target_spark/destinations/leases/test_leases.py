@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import AlreadyRunningError, Where
+from shared.storage import name_locks
 from target_spark.destinations.leases import local_lease
 from target_spark.destinations.leases.lease import (
     PAUSE,
@@ -151,9 +151,9 @@ class TestLocal:
     def test_a_file_system_without_locks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def no_lock(fd: int, how: int) -> None:
+        def no_lock(*_: object, **__: object) -> None:
             raise OSError(local_lease.errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(fcntl, "flock", no_lock)
+        monkeypatch.setattr(name_locks, "_set_lock", no_lock)
         with pytest.raises(NoLeasesError, match="has no locks"):
             LocalLease(tmp_path / "lease", this_run()).take()
