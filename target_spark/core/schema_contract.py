@@ -33,6 +33,28 @@ class SchemaContract:
         "that the column cannot hold exactly (`discard`; Delta and Iceberg). Not for `overwrite`.",
         default=EVOLVE,
     )
+    rules: str = setting(
+        one_of((FREEZE, EVOLVE)),
+        "What a table or file of another program has beside rows and columns (NOT NULL, keys, "
+        "protocol version, features, the file itself), if the stream's rows need it to change: end "
+        "with an error or reject the row (`freeze`), or change it (`evolve`).",
+        default=FREEZE,
+    )
+
+
+def rules_error(stream: str, text: str, hint: str) -> SettingsError:
+    """Return the error for a change of what is not ours.
+
+    Args:
+        stream: The stream.
+        text: What would change.
+        hint: Another remedy.
+    """
+    return SettingsError(
+        text,
+        where=Where(stream=stream, setting="schema_contract.rules"),
+        hint=f"set it to `evolve` to allow that, or {hint}",
+    )
 
 
 def contract_error(stream: str, part: str, text: str) -> SettingsError:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import Layout, Part, TableName, TableRequest
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_destination import FileDestination, FileSettings
 from target_spark.destinations.files.stored_columns import arrow_schema
@@ -58,6 +59,7 @@ class Table:
         partition_by: tuple[str, ...] = (),
     ) -> None:
         self.form = form
+        self.contract = SchemaContract()
         self.layout = Layout(partition_by=partition_by)
         encoding = Encoding(form, FORMATS[form].default_compression)
         self.settings = FileSettings(path, encoding)
@@ -79,12 +81,16 @@ class Table:
 
     def request(self, struct: StructType = AB) -> TableRequest:
         name = TableName("s")
-        return TableRequest("s", struct, name, method=self.method, layout=self.layout)
+        return TableRequest(
+            "s", struct, name, method=self.method, layout=self.layout, contract=self.contract
+        )
 
     def part(self, write: TableWrite, rows: Sequence[tuple[Any, ...]]) -> Part:
         schema = arrow_schema(write.struct, write.encoding.format)
         names = schema.names
-        records = [dict(zip(names, row, strict=False)) for row in rows]
+        records = [
+            row if isinstance(row, dict) else dict(zip(names, row, strict=False)) for row in rows
+        ]
         form = FORMATS[self.form]
         url = f"{write.pending}/{os.urandom(8).hex()}{form.extension(write.encoding.compression)}"
         if form.text:

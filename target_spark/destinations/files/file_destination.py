@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from target_spark.destinations.files.partition_layout import (
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
     arrow_schema,
+    check_ours,
     contracted,
     merge_columns,
     must_rewrite,
@@ -58,7 +60,10 @@ if TYPE_CHECKING:
 
 OVERWRITE = "overwrite"
 _COUNTED = frozenset({"parquet", "orc"})
-_STAMP_END = 10**13
+_LONG_REWRITE = 60.0
+"""Seconds of a rewrite after which the run says how long it took."""
+_REWRITES = "stream '%s': columns change, so that all %d files of '%s' are rewritten"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,13 @@ class FileDestination(Destination):
         old = table.struct if table else None
         columns = merge_columns(old, contracted(old, request), folder.table)
         named = partition_columns(request, columns, table.partition_by if table else None)
-        return table, TableSchema(self._settings.encoding.format, columns, named)
+        new = TableSchema(self._settings.encoding.format, columns, named)
+        if table is not None:
+            before, after = (self._write(folder, one).stored for one in (table, new))
+            if must_rewrite(table.format, before, after):
+                with writing(folder.table, self._options):
+                    check_ours(folder.files(), before, after, request)
+        return table, new
 
     def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`. The rows of parts are those of their footers, if they have one."""
@@ -245,8 +256,8 @@ class FileDestination(Destination):
         rows = self._rewrite(pairs, _inside(write), edit)
         add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
         drop = frozenset(pending[url] for url in rows)
-        if drop and self._wants_schema_part(known, write, bool(add), len(drop) < len(there)):
-            add |= self._schema_part(write, {*there, *add.values()} - drop)
+        if drop and not add and len(drop) == len(there):
+            add |= self._schema_part(write)
         folder.publish(FolderChange(add, drop))
 
     def _close(self) -> None:
@@ -302,16 +313,15 @@ class FileDestination(Destination):
                 return None
             write = self._write(folder, table)
             drop = frozenset(there) if overwrite else frozenset[str]()
-            add = {} if old is None else self._renewed(folder, there, old.struct, write)
+            add = {} if old is None else self._renewed(folder, there, old.struct, write, request)
             drop |= {name for name in there if add}
             rows = 0
             for flush in flushes:
                 names, count = self._fitting(flush, write, frozenset(there))
                 add |= names
                 rows += count
-            kept = frozenset(there) - drop
-            if self._wants_schema_part(old, write, bool(add), bool(kept)):
-                add |= self._schema_part(write, kept.union(add.values()))
+            if not add and not frozenset(there) - drop:
+                add |= self._schema_part(write)
             side = None if old == table and folder.side() else table.to_bytes()
             folder.publish(FolderChange(add, drop, side))
         if not overwrite:
@@ -344,16 +354,27 @@ class FileDestination(Destination):
         return TableSchema(self._settings.encoding.format, columns, *layouts)
 
     def _renewed(
-        self, folder: TableFolder, names: Sequence[str], old: StructType, write: TableWrite
+        self,
+        folder: TableFolder,
+        names: Sequence[str],
+        old: StructType,
+        write: TableWrite,
+        request: TableRequest,
     ) -> dict[str, str]:
-        """Rewrite the table's files if they cannot be read with the new columns; return them."""
-        inside = _inside(write)
+        """Rewrite the table's files if they do not have the new columns; return them."""
+        inside, begin = _inside(write), time.monotonic()
         before = replace(write, struct=old).stored
         if not names or not must_rewrite(write.encoding.format, before, inside.struct):
             return {}
+        check_ours(names, before, inside.struct, request)
         pending = {self._pending(write): name for name in names}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
+        text, told = _REWRITES, (request.stream, len(names), shown(folder.table))
+        _log.info(text, *told)
         self._rewrite(pairs, inside)
+        seconds = time.monotonic() - begin
+        if seconds > _LONG_REWRITE:
+            _log.warning(f"{text}, which took %.0f s; lake tables rewrite none", *told, seconds)
         return self._renamed(pending, write)
 
     def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
@@ -393,37 +414,18 @@ class FileDestination(Destination):
             for number, part in enumerate(part for part in flush.parts if part.rows)
         }
 
-    def _wants_schema_part(
-        self, old: TableSchema | None, write: TableWrite, adds: bool, keeps: bool
-    ) -> bool:
-        """Return whether an empty file must carry the columns: of an empty table, or new ones."""
-        if write.encoding.format == "json":
-            return False
-        added = old is not None and old.struct.names != write.struct.names
-        return (not adds and not keeps) or (added and keeps)
-
-    def _schema_part(self, write: TableWrite, names: Collection[str]) -> dict[str, str]:
-        """Return an empty file that sorts first, newest before others: readers use its schema.
-
-        Args:
-            write: The columns.
-            names: The other files of the table.
-        """
-        known = FORMATS[write.encoding.format]
-        url = self._pending(write)
-        known.write(
-            url,
-            arrow_schema(write.stored, write.encoding.format),
-            (),
-            write.encoding.compression,
-            write.options,
-        )
+    def _schema_part(self, write: TableWrite) -> dict[str, str]:
+        """Return an empty file that carries the columns of a table without rows, if one can."""
+        form = write.encoding.format
+        if form == "json":
+            return {}
+        known, url = FORMATS[form], self._pending(write)
+        columns = arrow_schema(write.stored, form)
+        known.write(url, columns, (), write.encoding.compression, write.options)
         make_durable(url)
-        stamp = _STAMP_END - 1 - self._next_stamp()
+        folders = "/".join([*(partition_folder(name, None) for name in write.partition_by), ""])
         ending = known.extension(write.encoding.compression)
-        anywhere = "/".join([*(partition_folder(name, None) for name in write.partition_by), ""])
-        first = min(names, default=anywhere)
-        return {url: beside(first, f"part-{0:013d}-schema-{stamp:013d}{ending}")}
+        return {url: f"{folders}part-{0:013d}-schema-{self._next_stamp():013d}{ending}"}
 
     def _pending(self, write: TableWrite) -> str:
         ending = FORMATS[write.encoding.format].extension(write.encoding.compression)

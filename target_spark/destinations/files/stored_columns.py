@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,14 +14,21 @@ import pyarrow as pa
 from shared.errors import DestinationError
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import VERSION_COLUMNS
-from shared.storage.files import open_random
-from shared.storage.urls import join, shown
+from shared.storage.files import open_random, remote
+from shared.storage.urls import join, local_path, shown
 from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
 from shared.types.json_schema import merge_structs, struct_to_arrow
-from target_spark.core.schema_contract import DISCARD, EVOLVE, FREEZE, contract_error
+from target_spark.core.schema_contract import (
+    DISCARD,
+    EVOLVE,
+    FREEZE,
+    contract_error,
+    rules_error,
+)
 from target_spark.destinations.files.orc_types import orc_field
 from target_spark.destinations.folders.folder_names import case_collisions
 from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.tables.change_text import struct_change
 from target_spark.tables.nested_types import without_new_fields
 
 if TYPE_CHECKING:
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 
 _SPARK_VERSION = b"org.apache.spark.version"
 _ORIGIN = "target-spark"
+_OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
+"""Names of files that the target has written or rewritten: with a time in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -166,19 +177,40 @@ def is_same(one: DataType, other: DataType) -> bool:
 
 
 def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
-    """Return whether files with the old columns cannot be read together with files of the new ones.
+    """Return whether files with the old columns must get the new ones: all files have the same.
 
-    Parquet carries types, and readers fill missing columns if the file that sorts first has them.
-    For ORC, Spark looks at any file. CSV carries a header without types; JSON needs neither.
+    Readers take the columns of a folder from any of its files. CSV carries a header without types;
+    JSON needs neither.
     """
     if format_name == "json":
         return False
-    if format_name in {"csv", "orc"} and old.names != new.names:
+    if old.names != new.names:
         return True
-    if format_name == "csv":
-        return False
-    kinds = {field.name: field.type for field in struct_to_arrow(new)}
-    return any(kinds[field.name] != field.type for field in struct_to_arrow(old))
+    return format_name != "csv" and struct_to_arrow(old).types != struct_to_arrow(new).types
+
+
+def check_ours(
+    names: Iterable[str], old: StructType, new: StructType, request: TableRequest
+) -> None:
+    """Raise a SettingsError if files of other programs would be rewritten with other columns.
+
+    Args:
+        names: The files of the table.
+        old: The columns that they have.
+        new: The columns of the table.
+        request: The request of the stream.
+    """
+    if request.contract.rules == EVOLVE:
+        return
+    for name in names:
+        if not _OURS.fullmatch(name.rpartition("/")[2]):
+            changes = "; ".join(struct_change(old, new.fields)) or "reorder columns"
+            raise rules_error(
+                request.stream,
+                f"files of another program, such as '{name}', would be rewritten ({changes})",
+                "leave these columns out (`add_record_metadata` adds some), or load into "
+                "another folder",
+            )
 
 
 def arrow_schema(struct: StructType, format_name: str = "parquet") -> pa.Schema:
@@ -200,6 +232,8 @@ def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None
     names = folder.files()
     if not names:
         return None
+    if _is_delta(folder):
+        raise _unusable(folder, "it is a Delta table")
     known = FORMATS[format_name]
     endings = {known.extension(compression) for compression in known.compressions}
     for name in names:
@@ -216,6 +250,14 @@ def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None
     if any(must_rewrite(format_name, struct, union) for struct in structs):
         raise _unusable(folder, "its files have different types for the same column")
     return TableSchema(format_name, union)
+
+
+def _is_delta(folder: TableFolder) -> bool:
+    log = join(folder.table, "_delta_log")
+    if local_path(log) is not None:
+        return Path(log).exists()
+    filesystem, path = remote(log, folder.options)
+    return bool(filesystem.exists(path))
 
 
 def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> Iterator[StructType]:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.errors import DestinationError, MessageError, RecordError
+from shared.errors import DestinationError, MessageError, RecordError, SettingsError
 from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
 
@@ -155,9 +156,7 @@ def test_added_columns(bench: Any, spark: Any, form: str) -> None:
     assert [(row["b"], row["c"]) for row in rows] == [("x,1", None), (None, "y"), (empty, None)]
     if form == "parquet":
         assert pq.read_table(b.table, columns=["id", "c"]).num_rows == 3
-        sql = (
-            f"select b, c from read_parquet('{b.table}/*.parquet', union_by_name=true) order by id"
-        )
+        sql = f"select b, c from read_parquet('{b.table}/*.parquet') order by id"
         assert duckdb.sql(sql).fetchall() == [("x,1", None), (None, "y"), ("", None)]
 
 
@@ -320,9 +319,16 @@ def test_abort_leaves_nothing(bench: Any) -> None:
     assert not Path(result.parts[0].url).exists()
 
 
-def test_a_table_of_another_program_is_continued(bench: Any, spark: Any) -> None:
+def test_a_table_of_another_program_is_continued(bench: Any, spark: Any, tmp_path: Path) -> None:
+    spark.range(3).selectExpr("cast(id as int) as id", "'x' as extra").write.parquet(
+        str(tmp_path / "out" / "s")
+    )
     b = bench()
-    spark.range(3).selectExpr("cast(id as int) as id", "'x' as extra").write.parquet(b.table)
+    with pytest.raises(SettingsError, match="files of another program") as raised:
+        b.load(b.staged([record(9)]))
+    b.loader.close()
+    assert raised.value.where.setting == "schema_contract.rules"
+    b = bench(schema_contract=SchemaContract(rules="evolve"))
     b.load(b.staged([record(9)]))
     rows = rows_of(spark, b.table, "parquet")
     assert [(row["id"], row["extra"]) for row in rows] == [(0, "x"), (1, "x"), (2, "x"), (9, None)]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from file_tables import AB, Table, struct
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import TableName
+from target_spark.core.schema_contract import SchemaContract
 from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
 from target_spark.destinations.files.file_destination import (
     file_settings,
@@ -140,24 +146,105 @@ class TestConformance:
         assert len(parts) == (0 if form == "json" else 1)
 
 
-def test_readers_of_parquet_see_added_columns_first(table: Any) -> None:
-    t = table()
-    t.destination.commit(t.flush(AB, [(1, "x")]))
-    t.destination.commit(t.flush(AC, [(2, None, "z")]))
-    t.destination.commit(t.flush(struct("d date"), [(None, None, None, None)]))
-    assert pq.read_table(t.folder).column_names == ["a", "b", "c", "d"]
-    assert pq.read_table(t.folder).num_rows == 3
+READERS = {
+    "duckdb": lambda folder: duckdb.sql(f"from read_parquet('{folder}/*.parquet')").df(),
+    "pandas": pd.read_parquet,
+    "polars": lambda folder: pl.read_parquet(f"{folder}/*.parquet").to_pandas(),
+    "pyarrow": lambda folder: pq.read_table(folder).to_pandas(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("ddl", "row", "columns"),
+    [
+        ("a bigint, c string", {"a": 2, "c": "z"}, "a bigint, b string, c string"),
+        ("d date, a bigint", {"a": 2}, "a bigint, b string, d date"),
+        ("a bigint", {"a": 2}, "a bigint, b string"),
+        ("b string, a bigint", {"a": 2, "b": "y"}, "a bigint, b string"),
+        ("a double", {"a": 2.0}, "a double, b string"),
+        ("a decimal(22,2)", {"a": Decimal("2.00")}, "a decimal(22,2), b string"),
+        ("a bigint, n string", {"a": 2}, "a bigint, b string, n string"),
+    ],
+)
+def test_all_readers_read_a_folder_as_one_table(
+    table: Any, reader: str, ddl: str, row: Any, columns: str
+) -> None:
+    for overwrite in (False, True):
+        t = table(overwrite=overwrite)
+        t.destination.commit(t.flush(AB, [(1, "x")]))
+        t.destination.commit(t.flush(struct(ddl), [row]))
+        t.destination.commit(t.flush(AB, [(3, "w")]))
+        t.destination.finish(t.request())
+        rows = READERS[reader](str(t.folder)).sort_values("a")
+        assert list(rows.columns) == struct(columns).names
+        assert [int(value) for value in rows["a"]] == [1, 2, 3]
+        assert [rows["b"].iloc[0], rows["b"].iloc[2]] == ["x", "w"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_new_fields_inside_columns_reach_all_files(table: Any, form: str) -> None:
+    def nested(*names: str) -> StructType:
+        inside = StructType([StructField(name, LongType()) for name in names])
+        return StructType([StructField("a", LongType()), StructField("s", inside)])
+
+    t = table(form)
+    t.destination.commit(t.flush(nested("x"), [(1, {"x": 1})]))
+    t.destination.commit(t.flush(nested("y"), [(2, {"y": 2})]))
+    read = ds.dataset(t.folder, format=form).to_table().to_pylist()
+    assert sorted(read, key=lambda row: row["a"]) == [
+        {"a": 1, "s": {"x": 1, "y": None}},
+        {"a": 2, "s": {"x": None, "y": 2}},
+    ]
 
 
 def test_files_of_other_programs(table: Any) -> None:
     t = table()
     t.folder.mkdir(parents=True)
-    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), t.folder / "x.snappy.parquet")
+    theirs = t.folder / "x.snappy.parquet"
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), theirs)
     (t.folder / "_SUCCESS").touch()
-    t.destination.commit(t.flush(AB, [(2, "y")]))
-    assert t.values() == [2, 1] or t.values() == [1, 2]
+    content = theirs.read_bytes()
+    t.destination.commit(t.flush(struct("a bigint"), [(2, None)]))
+    t.destination.commit(t.flush(AB, [(3, "y")]))
+    assert sorted(t.values()) == [1, 2, 3]
+    assert theirs.read_bytes() == content
     assert (t.folder / "_SUCCESS").exists()
-    assert set(map(str, pq.read_table(t.folder).schema.types)) == {"int64", "string"}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text"),
+    [
+        ("a bigint", r"'x\.parquet', would be rewritten \(.*'a' from int to bigint"),
+        ("a integer, b string", r"'x\.parquet', would be rewritten \(add the column 'b'"),
+    ],
+)
+def test_files_of_other_programs_are_rewritten_by_a_setting_only(
+    table: Any, ddl: str, text: str
+) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), t.folder / "x.parquet")
+    with pytest.raises(SettingsError, match=text) as raised:
+        t.prepare(struct(ddl))
+    assert raised.value.where.setting == "schema_contract.rules"
+    assert os.listdir(t.folder) == ["x.parquet"]
+    t.contract = SchemaContract(rules="evolve")
+    t.destination.commit(t.flush(struct(ddl), [(2, "y")]))
+    assert sorted(t.values()) == [1, 2]
+    assert len({pq.read_schema(path) for path in t.folder.glob("*.parquet")}) == 1
+    # They are ours by now.
+    t.contract = SchemaContract()
+    t.destination.commit(t.flush(struct("c string"), [(None, None, "z")]))
+
+
+def test_a_delta_table_is_no_folder_of_files(table: Any) -> None:
+    t = table()
+    t.folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), t.folder / "x.parquet")
+    (t.folder / "_delta_log").mkdir()
+    with pytest.raises(DestinationError, match="it is a Delta table"):
+        t.prepare()
 
 
 def test_files_of_other_programs_with_different_types(table: Any) -> None:
