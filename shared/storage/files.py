@@ -6,6 +6,7 @@ Used on the driver and on the executors; imports fsspec only for URLs that need 
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import shutil
@@ -28,12 +29,17 @@ from shared.storage.web_client import GuardedClient, RedirectRefusedError
 if TYPE_CHECKING:
     from shared.storage.roots import Roots
 
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+}
 _ARROW_CODECS = {"zstd": "zstd", "bzip2": "bz2"}
 S3_PART_BYTES = 16 * 1024 * 1024
 """Bytes that are uploaded at once; ten thousand parts make the largest file: 160 GB."""
 
-_MAGIC_BYTES = 4
+_MAGIC_BYTES = 6
 _COPY_BYTES = 1024 * 1024
 
 
@@ -121,8 +127,8 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
 def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile:
     """Open a file for sequential reading as plain bytes.
 
-    The compression is detected from the content, never from a name or label: gzip, zstd and bzip2
-    are undone (see `unpacked`), everything else is returned as it is.
+    The compression is detected from the content, never from a name or label: gzip, zstd, bzip2
+    and xz are undone (see `unpacked`), everything else is returned as it is.
     """
     codec = codec_of(url, options)
     raw = open_random(url, options)
@@ -143,7 +149,12 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
             raise pa.ArrowInvalid(limits.bomb_text())
         return part
 
-    content = unzipped(raw) if codec == "gzip" else pa.CompressedInputStream(raw, codec)
+    if codec == "gzip":
+        content = unzipped(raw)
+    elif codec == "xz":
+        content = pa.PythonFile(lzma.LZMAFile(raw), mode="r")
+    else:
+        content = pa.CompressedInputStream(raw, codec)
     return pa.TransformInputStream(content, count)
 
 

@@ -7,6 +7,7 @@ streaming queries use.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Option:
 
     Attributes:
         name: As Spark writes it; upper and lower case are the same to Spark.
-        kind: `text`, `boolean`, `integer` or `number`.
+        kind: `text`, `boolean`, `integer`, `number` or `encoding`.
         words: The allowed values, if they are few.
     """
 
@@ -53,7 +54,8 @@ TIMES = (
 )
 """Options of readers that parse dates and times."""
 PARSED = (
-    *named("text", "encoding charset columnNameOfCorruptRecord singleVariantColumn"),
+    *named("encoding", "encoding charset"),
+    *named("text", "columnNameOfCorruptRecord singleVariantColumn"),
     *named("number", "samplingRatio"),
     *MODE,
 )
@@ -62,11 +64,34 @@ AS_OF = named("text", "versionAsOf timestampAsOf")
 """Options of tables with versions."""
 NOT_RESUMED = ("pathGlobFilter", "recursiveFileLookup", "modifiedAfter", "modifiedBefore")
 """Options that select files, which conflict with reading by file and line."""
+_ALIASES = {
+    "ms932": "cp932",
+    "ms936": "cp936",
+    "ms949": "cp949",
+    "ms950": "cp950",
+    "x-sjis": "shift_jis",
+    "windows-31j": "cp932",
+}
+_NOT_TEXT = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
 _FORMS = {
     "boolean": ("true or false", re.compile(r"true|false", re.IGNORECASE)),
     "integer": ("an integer", re.compile(r"-?[0-9]+")),
     "number": ("a number", re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]+)?")),
 }
+
+
+def encoding_name(name: str) -> str | None:
+    """Return Python's name of an encoding that Java or Python knows; None if neither does."""
+    lower = name.strip().lower()
+    names = (lower, _ALIASES.get(lower, lower), lower.removeprefix("x-"))
+    for one in (*names, lower.replace("x-windows-", "cp"), lower.replace("x-mac", "mac-")):
+        try:
+            found = codecs.lookup(one)
+        except (LookupError, ValueError):
+            continue
+        is_text = getattr(found, "_is_text_encoding", True)
+        return found.name if is_text and found.name not in _NOT_TEXT else None
+    return None
 
 
 def option_problems(
@@ -114,6 +139,8 @@ def _wrong(option: Option, value: object) -> str | None:
     if option.words:
         good = text.upper() in option.words
         return None if good else f"must be one of {_listed(option.words)}"
+    if option.kind == "encoding":
+        return None if encoding_name(text) else "is not the name of an encoding"
     if option.kind in _FORMS:
         words, form = _FORMS[option.kind]
         return None if form.fullmatch(text.strip()) else f"must be {words}"

@@ -44,8 +44,12 @@ def load_state(path: str) -> State:
         state = _json(text, lines[-1])
     except ValueError as error:
         raise SourceError(f"the state is not JSON: {error}", where=where) from error
-    if isinstance(state, Mapping) and state.get("type") == "STATE" and "value" in state:
-        state = state["value"]
+    if (
+        isinstance(state, Mapping)
+        and "bookmarks" not in state
+        and isinstance(state.get("value"), Mapping | None)
+    ):
+        state = state.get("value", state)
     state = {} if state is None else state
     check_state(state, path)
     return dict(state)
@@ -57,6 +61,13 @@ def check_state(state: object, path: str | None = None) -> None:
     Raises:
         SourceError: It is not an object, or its bookmarks are not.
     """
+    outer = _wrapper(state) if isinstance(state, Mapping) else None
+    if outer is not None:
+        raise SourceError(
+            f"the state has its bookmarks inside '{outer}', so that all rows would be read again",
+            where=Where(file=path),
+            hint='give `{"bookmarks": {…}}` as in the last STATE, or {} to start over',
+        )
     bookmarks = state.get("bookmarks", {}) if isinstance(state, Mapping) else None
     if not isinstance(bookmarks, Mapping):
         raise SourceError(
@@ -69,6 +80,25 @@ def check_state(state: object, path: str | None = None) -> None:
         raise SourceError(
             "the stream's bookmark is not an object", where=Where(stream=wrong[0], file=path)
         )
+
+
+def _wrapper(state: Mapping[str, Any]) -> str | None:
+    """Return the dotted name of what holds the bookmarks of a state that has none itself."""
+    if "bookmarks" in state:
+        return None
+    for name, inner in state.items():
+        if not isinstance(inner, Mapping):
+            continue
+        deeper = _wrapper(inner)
+        if deeper is not None:
+            return f"{name}.{deeper}"
+        if name == "singer_state" or "bookmarks" in inner or _is_bookmark(inner):
+            return name
+    return None
+
+
+def _is_bookmark(mark: Mapping[str, Any]) -> bool:
+    return not mark.keys().isdisjoint({"replication_key_value", "starting_replication_value"})
 
 
 def parse_key(value: Json, key_type: str) -> Ordered:

@@ -94,7 +94,8 @@ SOURCE = SourceFormat(
     typed=_typed,
     options=(
         *FILES,
-        *named("text", "encoding charset comment lineSep"),
+        *named("encoding", "encoding charset"),
+        *named("text", "comment lineSep"),
         *named("boolean", "header"),
         Option("mode", words=("PERMISSIVE", "FAILFAST")),
     ),

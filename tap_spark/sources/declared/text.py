@@ -7,9 +7,14 @@ from tap_spark.sources.source_declaration import SourceFormat
 
 SOURCE = SourceFormat(
     name="text",
-    implementation="tap_spark.sources.files.columnar_files:TextSource",
+    implementation="tap_spark.sources.files.plain_text:TextSource",
     places=("path",),
     takes=("options", "schema", "read_unterminated_line"),
-    options=(*FILES, *named("text", "encoding lineSep"), *named("boolean", "wholetext")),
+    options=(
+        *FILES,
+        *named("encoding", "encoding"),
+        *named("text", "lineSep"),
+        *named("boolean", "wholetext"),
+    ),
     resumes=True,
 )

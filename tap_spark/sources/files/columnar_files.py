@@ -1,4 +1,4 @@
-"""Parquet and ORC, which contain their schema, and plain text."""
+"""Parquet and ORC, which contain their schema."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from shared.storage.s3a import SCHEMES
 from shared.storage.urls import local_path
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
-from tap_spark.sources.files.resumable_files import LineRules
-from tap_spark.sources.frame_helpers import col
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,23 +68,3 @@ class OrcSource(ParquetSource):
     """ORC files."""
 
     kind = "orc"
-
-
-class TextSource(FileSource):
-    """Text files, one column `value` with a line each."""
-
-    def schema(self, spark: SparkSession) -> StructType:
-        """See `Source.schema`."""
-        return spark.read.options(**self.options()).text(self.paths).schema
-
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:  # noqa: ARG002
-        """See `FileSource.rows`."""
-        return spark.read.options(**self.options()).text(urls)
-
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:  # noqa: ARG002
-        """See `FileSource.rows_of_lines`."""
-        return lines.select(col("value").cast("string").alias("value"))
-
-    def line_rules(self) -> LineRules | None:
-        """See `FileSource.line_rules`."""
-        return None if self.flag("wholetext") or self.option("lineSep") else LineRules()

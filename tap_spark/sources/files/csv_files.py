@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from shared.storage.files import open_random
+from shared.storage.files import size_of
 from shared.storage.urls import local_path
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import HELD_BYTES, LARGE_BYTES, CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_source import (
-    SMALL_BYTES,
-    UTF8,
-    FileSource,
-    corrupt_options,
-    parse_ddl,
-)
-from tap_spark.sources.files.inference import decide, exact_casts, infer_types
-from tap_spark.sources.files.line_reader import LineRange
+from tap_spark.sources.files.file_source import SMALL_BYTES, corrupt_options, parse_ddl
+from tap_spark.sources.files.inference import PARSING, TIMES, decide, exact_casts, infer_types
+from tap_spark.sources.files.line_reader import LineRange, LineRules
 from tap_spark.sources.files.plain_csv import (
     HEADER_BYTES,
     PlainCsv,
     plain_csv,
 )
-from tap_spark.sources.files.resumable_files import LineRules, NewData
+from tap_spark.sources.files.quoted_lines import Quotes
+from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.text_records import records_of
+from tap_spark.sources.files.text_source import TextFileSource, partition_value
 from tap_spark.sources.files.typed_columns import typed_column
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
@@ -45,15 +47,17 @@ from tap_spark.sources.frame_helpers import (
     quoted,
     without_corrupt,
 )
+from tap_spark.sources.source_failures import source_error
 from tap_spark.state.stream_plans import DriverBlocks, RowForm, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-RAGGED = "it has too few or too many columns, or a value of another type; check the options \
-'quote', 'escape' and 'multiLine'"
-HEAD_BYTES = 1024 * 1024
+RAGGED = "it has too few or too many values for its columns; check the options 'sep', 'quote', \
+'escape' and 'multiLine'"
+NO_FILES = "no file with content was found (names with '.' or '_' at the start do not count)"
+FLOAT_WORDS = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
 
 
 @dataclass(frozen=True)
@@ -64,16 +68,26 @@ class CsvLayout:
         header: The header line; None without one.
         names: Unique column names, by position.
         partitions: Columns that Spark reads from `name=value` folders.
+        file: The file that they are of.
     """
 
     header: tuple[str, ...] | None
     names: tuple[str, ...]
     partitions: tuple[StructField, ...] = ()
+    file: str = ""
 
     @property
     def columns(self) -> list[str]:
         """Return all column names."""
         return [*self.names, *(field.name for field in self.partitions)]
+
+
+_OF_FILES = (
+    *("header", "multiline", "inferschema", "enforceschema", "encoding", "charset", "linesep"),
+    "mode",
+)
+"""Options that do not count for a single record."""
+_DROPPING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 
 def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
@@ -133,7 +147,7 @@ def _typed_block(
     return pa.record_batch(typed, schema=schema)
 
 
-class CsvSource(FileSource):
+class CsvSource(TextFileSource):
     """CSV files of one layout."""
 
     _layout: CsvLayout | None = None
@@ -149,10 +163,11 @@ class CsvSource(FileSource):
         if self.stream.schema:
             return parse_ddl(self, spark)
         if not layout.names:
-            raise self.error("the files have no lines", "set 'schema'", self.shown_path())
+            what = "the files have no lines" if self.listed(spark, self.paths) != [] else NO_FILES
+            raise self.error(what, "set 'schema', or check 'path'", self.shown_path())
         if self.flag("inferSchema"):
-            frame = self._reader(spark, layout).csv(self.paths)
-            types = [field.dataType for field in frame.schema.fields]
+            reader = spark.read.options(**self._options() | {"header": str(self.header).lower()})
+            types = [field.dataType for field in reader.csv(self.paths).schema.fields]
         else:
             types = [*infer_types(self._text(spark, layout), layout.names)]
             types += [field.dataType for field in layout.partitions]
@@ -272,50 +287,73 @@ class CsvSource(FileSource):
         start = StorageFileInspector().unfinished_line(url, 0, size)
         return size if start is None else start
 
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
+    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+        """See `FileSource.rows_of_lines`."""
+        spark = lines.sparkSession
         layout = self.layout(spark)
         if not layout.names:
             return spark.createDataFrame([], struct)
-        fields = [*self._fields(layout, struct), *layout.partitions]
-        reader = self._reader(spark, layout)
-        here = F.input_file_name()
-        if self.option("mode"):
-            return exact_casts(reader.schema(StructType(fields)).csv(urls), struct, here)
-        fields.append(StructField(CORRUPT, StringType()))
-        frame = reader.schema(StructType(fields)).csv(urls)
-        return exact_casts(without_corrupt(frame, RAGGED), struct, here)
-
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """See `FileSource.rows_of_lines`."""
         text = col("value").cast("string")
-        if self.encoding not in UTF8:
-            text = F.decode(col("value"), self.encoding)
         lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         comment = self.option("comment")
         if comment:
             lines = lines.filter(~col("value").startswith(comment))
-        layout = self.layout(lines.sparkSession)
-        if not layout.names:
-            return lines.sparkSession.createDataFrame([], struct)
         fields = self._fields(layout, struct)
-        checked = not self.option("mode")
+        mode = self.option("mode").upper()
+        checked = mode in ("", "DROPMALFORMED")
         if checked:
             fields.append(StructField(CORRUPT, StringType()))
         ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
-        skipped = ("header", "multiline", "inferschema", "enforceschema", "encoding", "charset")
-        options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
+        options = {k: v for k, v in self._options().items() if k.lower() not in _OF_FILES}
+        options |= corrupt_options(self, CORRUPT) if mode != "DROPMALFORMED" else _DROPPING
+        options["multiLine"] = str(self._spans_lines).lower()
         parsed = F.from_csv("value", F.lit(ddl), options)
+        folders = [partition_value(field, urls) for field in layout.partitions]
         # With an alias, Spark would parse again for the filter on unreadable rows.
-        frame = lines.select(file_of(urls).alias(FILE), F.inline(F.array(parsed)))
-        frame = without_corrupt(frame, RAGGED, col(FILE)) if checked else frame
-        return exact_casts(frame, struct, col(FILE))
+        frame = lines.select(file_of(urls).alias(FILE), *folders, F.inline(F.array(parsed)))
+        if mode == "DROPMALFORMED":
+            frame = frame.filter(col(CORRUPT).isNull()).drop(CORRUPT)
+        elif checked:
+            frame = without_corrupt(frame, RAGGED, col(FILE))
+        frame = self._with_float_words(frame, struct)
+        return exact_casts(frame, struct, col(FILE), by_value=self._is_typed)
 
-    def line_rules(self) -> LineRules | None:
-        """See `FileSource.line_rules`."""
-        if self.is_wide or self.flag("multiLine") or self.option("lineSep"):
+    def text_rules(self) -> LineRules:
+        """See `TextFileSource.text_rules`."""
+        return LineRules(
+            header=self.header,
+            comment=self.option("comment").encode(),
+            encoding=self.text_encoding,
+            quotes=self._quotes,
+            line_end=self._line_end,
+        )
+
+    @property
+    def _line_end(self) -> bytes:
+        given = self.option("lineSep").encode()
+        return b"" if given in (b"\n", b"\r\n", b"\r") else given
+
+    @property
+    def _spans_lines(self) -> bool:
+        return self.flag("multiLine")
+
+    @property
+    def _quotes(self) -> Quotes | None:
+        """Return how values are quoted; None if lines end inside of them all the same."""
+        quote = self.option("quote", '"').encode()
+        if not quote or (self._line_end and not self._spans_lines):
             return None
-        return LineRules(header=self.header, comment=self.option("comment").encode())
+        escape = self.option("escape", quote.decode()).encode() or quote
+        return Quotes(self._separator.encode(), quote, escape, self._spans_lines)
+
+    @property
+    def _separator(self) -> str:
+        separator = self.option("sep") or self.option("delimiter") or ","
+        return separator.replace("\\t", "\t")
+
+    @property
+    def _is_typed(self) -> bool:
+        return bool(self.stream.schema) or self.flag("inferSchema")
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:
         """See `FileSource.present_columns`."""
@@ -323,17 +361,22 @@ class CsvSource(FileSource):
 
     def check_file(self, url: str) -> None:
         """Raise an error if a file has another header, whose values would get the wrong names."""
+        self.check_headers([url])
+
+    def check_headers(self, files: Sequence[str]) -> None:
+        """Raise an error if a file has another header, whose values would get the wrong names."""
         layout = self._layout or self.layout(self._spark)
         if layout.header is None:
             return
-        found = self._header_of(url)
-        if found is not None and found != layout.header:
-            raise self.error(
-                f"the header {', '.join(found)} differs from that of the other files: "
-                f"{', '.join(layout.header)}",
-                hint="read files with other columns as a stream of their own",
-                file=url,
-            )
+        with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+            for url, header in zip(files, pool.map(self._row_of, files), strict=True):
+                if header is not None and header != layout.header:
+                    raise self.error(
+                        f"the header {', '.join(header)} differs from that of the other files, "
+                        f"such as '{paths.display(layout.file)}': {', '.join(layout.header)}",
+                        hint="read files with other columns as a stream of their own",
+                        file=url,
+                    )
 
     def layout(self, spark: SparkSession) -> CsvLayout:
         """Return the columns, from the first line; none if there is no line."""
@@ -342,90 +385,101 @@ class CsvSource(FileSource):
         return self._layout
 
     def _read_layout(self, spark: SparkSession) -> CsvLayout:
-        options = self._options() | {"header": "false", "inferSchema": "false"}
-        options = {k: v for k, v in options.items() if k.lower() != "enforceschema"}
-        frame, data, first = self._first_row(spark.read.options(**options), self.paths)
-        if not first:
+        files = self.listed(spark, self.paths)
+        if files is None:
+            found = self._first_by_spark(spark)
+        else:
+            urls = (file.url for file in files if self.waiting([file.url]).get(file.url) != 0)
+            rows = ((url, self._row_of(url)) for url in urls)
+            found = next(((url, row) for url, row in rows if row), None)
+        if found is None:
             return CsvLayout(None, ())
-        partitions = tuple(field for field in frame.schema.fields if field.name not in data)
+        url, first = found
+        partitions = self.partitions(spark)
         if not self.header:
-            names = tuple(data)
-            return CsvLayout(None, self._given_names(spark, names), partitions)
-        header = tuple(value or "" for value in first)
-        return CsvLayout(header, self._given_names(spark, unique_names(header)), partitions)
+            names = tuple(f"_c{number}" for number in range(len(first)))
+            return CsvLayout(None, self._given_names(spark, names), partitions, url)
+        return CsvLayout(first, self._given_names(spark, unique_names(first)), partitions, url)
 
-    def _first_row(
-        self, reader: DataFrameReader, urls: list[str]
-    ) -> tuple[DataFrame, list[str], tuple[str, ...]]:
-        """Return the frame of the files, its data columns, and the first row of a finished line."""
-        frame = reader.csv(urls)
-        data = [name for name in frame.columns if re.fullmatch(r"_c[0-9]+", name)]
-        here = F.input_file_name()
-        for first in frame.select(here, *map(col, data)).head(1) if data else []:
-            file = paths.from_spark(first[0])
-            if self.waiting([file]).get(file) != 0:
-                return frame, data, tuple(first[1:])
-            rest = [url for url in map(paths.from_spark, frame.inputFiles()) if url != file]
-            if rest:
-                return self._first_row(reader, [paths.spark_url(url) for url in rest])
-        return frame, data, ()
+    def _first_by_spark(self, spark: SparkSession) -> tuple[str, tuple[str, ...]] | None:
+        """Return the first line that Spark finds in files that only Spark can open."""
+        lines, names = self.lines_by_spark(spark, self.paths, header=False)
+        comment = self.option("comment")
+        text = col("value").cast("string")
+        kept = lines.filter(F.trim(text) != "").filter(~text.startswith(comment or "\x00"))
+        for row in kept.head(1):
+            return names[row["file"]], self._values(bytes(row["value"]))
+        return None
+
+    def _row_of(self, url: str) -> tuple[str, ...] | None:
+        """Return the values of the first line of a file; None without one."""
+        try:
+            record = self.first_record(url, size_of(url))
+        except RuntimeError as error:
+            raise source_error(self.stream.name, error) from error
+        return None if record is None else self._values(record)
+
+    def _values(self, record: bytes) -> tuple[str, ...]:
+        quotes = self._quotes or Quotes(self._separator.encode(), b"\x00", b"\x00")
+        values = quotes.values(record.decode())
+        if self.flag("ignoreLeadingWhiteSpace"):
+            values = [value.lstrip() for value in values]
+        if self.flag("ignoreTrailingWhiteSpace"):
+            values = [value.rstrip() for value in values]
+        return tuple(values)
 
     def _given_names(self, spark: SparkSession, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return names by position as in `schema`, unless the header has these names."""
         if not self.stream.schema:
             return names
         given = parse_ddl(self, spark).names
+        moved = [
+            name
+            for place, name in enumerate(given)
+            if name.lower() in [other.lower() for other in names]
+            and (place >= len(names) or names[place].lower() != name.lower())
+        ]
         chosen = named_as_given(names, given)
-        if chosen is not None:
+        if chosen == names or (chosen and not moved):
             return chosen
+        if chosen:
+            raise self.error(
+                f"'schema' has {', '.join(moved)} at another place than the header: "
+                f"{', '.join(names)}",
+                hint="name columns of the header, or give every column another name, in order",
+            )
         raise self.error(
             f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
             hint="name columns of the header, or every column, in order",
         )
 
     def _options(self) -> dict[str, str]:
-        # Spark splits lines at bytes, which breaks these encodings; `multiLine` does not.
-        wide = {"multiLine": "true"} if self.is_wide and not self.option("lineSep") else {}
-        return self.options(
-            columnPruning="false",
-            escape=self.option("quote", '"'),
-            **wide,
-            **corrupt_options(self, CORRUPT),
-        )
-
-    def _reader(self, spark: SparkSession, layout: CsvLayout) -> DataFrameReader:
-        options = self._options()
-        if layout.header is not None:
-            verbatim = str(layout.names != layout.header).lower()
-            options = {"header": "true", "enforceSchema": verbatim, **options}
-        return spark.read.options(**options)
+        return self.options(columnPruning="false", escape=self.option("quote", '"'))
 
     def _text(self, spark: SparkSession, layout: CsvLayout) -> DataFrame:
         struct = StructType([StructField(name, StringType()) for name in layout.names])
         return self.finished_rows(spark, self.paths, struct)
 
     def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
-        """Return the data columns for Spark's parser: text, or the types that Spark is to parse."""
-        typed = bool(self.stream.schema) or self.flag("inferSchema")
-        types = {field.name: field.dataType for field in struct.fields} if typed else {}
+        """Return the data columns for Spark's parser: text, or times whose form users give."""
+        has_form = any(self.option(name) for name in PARSING)
+        types = {
+            field.name: field.dataType
+            for field in struct.fields
+            if self._is_typed and has_form and isinstance(field.dataType, TIMES)
+        }
         return [StructField(name, types.get(name, StringType())) for name in layout.names]
 
-    def _header_of(self, url: str) -> tuple[str, ...] | None:
-        """Read the header line of a file; None if Python's csv has no such dialect."""
-        separator = self.option("sep") or self.option("delimiter") or ","
-        separator = "\t" if separator == "\\t" else separator
-        quote = self.option("quote", '"')
-        if len(separator) != 1 or len(quote) != 1:
-            return None
-        with open_random(url) as file:
-            head = bytes(file.read(HEAD_BYTES))
-        comment = self.option("comment")
-        text = head.decode(self.encoding or "utf-8", errors="replace").removeprefix("\ufeff")
-        lines = (line for line in text.splitlines() if line.strip())
-        line = next((line for line in lines if not (comment and line.startswith(comment))), None)
-        if line is None:
-            return None
-        option = self.option("escape", quote)
-        escape = None if option == quote or len(option) != 1 else option
-        rows = csv.reader([line], delimiter=separator, quotechar=quote, escapechar=escape)
-        return tuple(next(rows))
+    def _with_float_words(self, frame: DataFrame, struct: StructType) -> DataFrame:
+        """Return the frame with the words of the options for NaN and infinities as Spark's own."""
+        words = {self.option(name): word for name, word in FLOAT_WORDS.items() if self.option(name)}
+        floats = [f.name for f in struct.fields if isinstance(f.dataType, (DoubleType, FloatType))]
+        if not words or not floats or not self._is_typed:
+            return frame
+        changed = {}
+        for name in floats:
+            value = col(name)
+            for given, word in words.items():
+                value = F.when(col(name) == given, F.lit(word)).otherwise(value)
+            changed[name] = value
+        return frame.select(*(changed.get(name, col(name)).alias(name) for name in frame.columns))

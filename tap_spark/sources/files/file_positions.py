@@ -56,7 +56,7 @@ class FilePosition:
             raise ValueError("a file's position is not an object")
         try:
             lines, gone = value.get("lines"), value.get("gone")
-            return cls(
+            position = cls(
                 offset=int(value["offset"]),
                 size=int(value["size"]),
                 mtime=str(value["mtime"]),
@@ -66,6 +66,9 @@ class FilePosition:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"a file's position has a missing or wrong value: {error}") from error
+        if min(position.offset, position.size, position.lines or 0) < 0:
+            raise ValueError("a file's position has a negative number")
+        return position
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as JSON for the state."""

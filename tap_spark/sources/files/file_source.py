@@ -15,9 +15,8 @@ from pyspark.sql.types import StructType
 from shared.errors import SourceError, Where
 from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.line_reader import FilePart
+from tap_spark.sources.files.line_reader import FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
-    LineRules,
     NewData,
     file_slices,
     line_slices,
@@ -26,6 +25,7 @@ from tap_spark.sources.files.resumable_files import (
     new_bytes,
     new_files,
     new_lines,
+    new_urls,
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
@@ -99,6 +99,10 @@ class FileSource(ABC):
 
     def check_file(self, url: str) -> None:  # noqa: B027
         """Check the start of a file before it is read, from its start or from later on."""
+
+    def is_plain(self, url: str) -> bool:  # noqa: ARG002
+        """Return whether the bytes of a file are those of its lines, by its content."""
+        return True
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """See `GrowingFiles`."""
@@ -256,7 +260,7 @@ class FileSource(ABC):
             return {}
         plain = [url for url in files if not paths.is_read_whole(url)]
         try:
-            return waiting_ends(self, plain, rules)
+            return waiting_ends(self, [url for url in plain if self.is_plain(url)], rules)
         except OSError as error:
             log.warning(
                 "stream '%s': cannot check files for unterminated last lines, which are read at "
@@ -336,7 +340,7 @@ class FileSource(ABC):
         whole_only = any(file.partitioned or paths.is_compressed(file.url) for file in files)
         if any(file.partitioned for file in files):
             self._base = {"basePath": self._only_root()}
-        if rules is None or whole_only:
+        if rules is None or whole_only or not all(map(self.is_plain, new_urls(plan, files))):
             return new_files(plan, files)
         return new_lines(self, plan, files, rules)
 

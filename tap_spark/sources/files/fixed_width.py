@@ -9,22 +9,21 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tap_spark.sources.declared.fixed_width import FixedColumn
-from tap_spark.sources.files.file_source import UTF8, FileSource, parse_ddl
+from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.files.inference import exact_casts, infer_types
-from tap_spark.sources.files.resumable_files import LineRules
+from tap_spark.sources.files.line_reader import LineRules
+from tap_spark.sources.files.text_source import TextFileSource
 from tap_spark.sources.frame_helpers import FILE, col, fail_job, file_of, missing_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SHORT = "a line ends before its last column begins"
 SHORT_HINT = "correct 'columns', or set the option 'mode' to PERMISSIVE to read nulls there"
-# Not a character of text: Spark's CSV reader then reads a line as one column.
-NO_SEPARATOR = "\x01"
 LINE = "value"
 
 
-class FixedWidthSource(FileSource):
+class FixedWidthSource(TextFileSource):
     """Lines split by the setting `columns`; values are trimmed, and empty values are null."""
 
     @cached_property
@@ -53,48 +52,29 @@ class FixedWidthSource(FileSource):
         types = infer_types(self.finished_rows(spark, self.paths, text), names)
         return StructType([StructField(n, t) for n, t in zip(names, types, strict=True)])
 
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
-        skipped = ("header", "comment", "encoding", "charset", "mode")
-        options = {k: v for k, v in self.options().items() if k.lower() not in skipped}
-        line = StructType([StructField(LINE, StringType())])
-        reader = spark.read.options(
-            **options,
-            header=str(self.header).lower(),
-            comment=self.option("comment"),
-            encoding=self.encoding or "utf-8",
-            sep=NO_SEPARATOR,
-            quote="",
-            escape="",
-            mode="FAILFAST",
-            maxCharsPerColumn="-1",
-        )
-        return self._cut(reader.schema(line).csv(urls), struct, F.input_file_name())
-
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
-        text = col("value").cast("string")
-        if self.encoding not in UTF8:
-            text = F.decode(col("value"), self.encoding)
-        lines = lines.select(text.alias(LINE), "file")
+        lines = lines.select(col("value").cast("string").alias(LINE), file_of(urls).alias(FILE))
         comment = self.option("comment")
         if comment:
             lines = lines.filter(~col(LINE).startswith(comment))
-        lines = lines.select(file_of(urls).alias(FILE), F.rtrim(LINE, F.lit("\r")).alias(LINE))
-        return self._cut(lines, struct, col(FILE))
+        return self._cut(lines, struct)
 
-    def line_rules(self) -> LineRules | None:
-        """See `FileSource.line_rules`."""
-        if self.is_wide or self.option("lineSep"):
-            return None
-        return LineRules(header=self.header, comment=self.option("comment").encode())
+    def text_rules(self) -> LineRules:
+        """See `TextFileSource.text_rules`."""
+        return LineRules(
+            header=self.header,
+            comment=self.option("comment").encode(),
+            encoding=self.text_encoding,
+            line_end=self.option("lineSep").encode(),
+        )
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
         """See `FileSource.present_columns`."""
         return [column.name for column in self.columns]
 
-    def _cut(self, lines: DataFrame, struct: StructType, file: Column) -> DataFrame:
-        lines = lines.select(col(LINE), file.alias(FILE)).filter(F.trim(LINE) != "")
+    def _cut(self, lines: DataFrame, struct: StructType) -> DataFrame:
+        lines = lines.filter(F.trim(LINE) != "")
         if self.option("mode").upper() != "PERMISSIVE":
             last = max(column.start for column in self.columns)
             failure = fail_job(SHORT, value=col(LINE), file=col(FILE), hint=SHORT_HINT)
@@ -106,4 +86,5 @@ class FixedWidthSource(FileSource):
             place = places[field.name]
             text = F.trim(F.substring(LINE, place.start, place.length))
             values.append(F.when(text != "", text).alias(field.name))
-        return exact_casts(lines.select(col(FILE), *values), struct, col(FILE))
+        cut = lines.select(col(FILE), *values)
+        return exact_casts(cut, struct, col(FILE), by_value=bool(self.stream.schema))

@@ -27,11 +27,17 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources.files import text_forms as forms
+from tap_spark.sources.files.exact_values import has_same_value
 from tap_spark.sources.frame_helpers import MAX_DECIMAL, col, fail_job
 
 SINGLE_DIGITS = 6
 SURE = 19
 VALUE = "_tap_spark_value_"
+PARSING = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale", "timeZone")
+"""Options by which Spark parses dates and times."""
+TIMES = (DateType, TimestampType, TimestampNTZType)
+INFERRED_HINT = "run --discover again, or set 'schema'"
+EXACT_HINT = "correct it, or give the column a type in 'schema' that holds it, such as STRING"
 
 _INT = "(?:0|-?[1-9][0-9]*)"
 _FRACTION = r"-?(?:0|[1-9][0-9]*)\.[0-9]"
@@ -86,7 +92,9 @@ def written_as(text: Column, dtype: DataType) -> Column:
     return _keeps(text, text.try_cast(dtype), dtype)
 
 
-def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame:
+def exact_casts(
+    frame: DataFrame, struct: StructType, file: Column, *, by_value: bool = False
+) -> DataFrame:
     """Cast the struct's columns that the frame has to the struct's types.
 
     Text that its column's type would not keep fails the job.
@@ -95,7 +103,10 @@ def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame
         frame: The rows; columns that are not text are cast by Spark.
         struct: Names and types.
         file: An expression for the file of a row, for the error.
+        by_value: Whether only the value of a text must stay, as for types that users chose.
     """
+    keeps = has_same_value if by_value else _keeps
+    kept, hint = ("", EXACT_HINT) if by_value else (" as written", INFERRED_HINT)
     types = {field.name: field.dataType for field in frame.schema.fields}
     fields = [field for field in struct.fields if field.name in types]
     # A value that a select names is computed once, even if it is used often.
@@ -109,13 +120,15 @@ def exact_casts(frame: DataFrame, struct: StructType, file: Column) -> DataFrame
         value = col(f"{VALUE}{number}")
         named += [text, text.try_cast(dtype).alias(f"{VALUE}{number}")]
         failure = fail_job(
-            f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep "
-            "as written",
+            f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep"
+            + kept,
             value=text,
             file=col(VALUE),
-            hint="run --discover again, or set 'schema'",
+            hint=hint,
         )
-        good = text.isNull() | (value.isNotNull() & _keeps(text, value, dtype))
+        good = text.isNull() | F.coalesce(
+            value.isNotNull() & keeps(text, value, dtype), F.lit(False)
+        )
         casts.append(F.when(good, value).otherwise(failure.cast(dtype)).alias(field.name))
     return frame.select(*named, file.alias(VALUE)).select(*casts)
 

@@ -23,8 +23,9 @@ from tap_spark.sources.files.file_source import (
     corrupt_options,
     parse_ddl,
 )
-from tap_spark.sources.files.line_reader import BOM, FilePart
-from tap_spark.sources.files.resumable_files import LineRules, NewData
+from tap_spark.sources.files.line_reader import BOM, FilePart, LineRules
+from tap_spark.sources.files.line_reader import UTF8 as UTF_8
+from tap_spark.sources.files.resumable_files import NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_json import (
     UnsureError,
@@ -193,7 +194,7 @@ class JsonSource(FileSource):
         """See `FileSource.line_rules`."""
         if self.document or self.option("lineSep") or self.encoding not in UTF8:
             return None
-        return LineRules()
+        return LineRules(encoding=UTF_8)
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:
         """See `GrowingFiles`: only a complete object or array is read."""

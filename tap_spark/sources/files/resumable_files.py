@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
 from tap_spark.sources.files.file_inspector import StorageFileInspector
+from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
@@ -27,6 +29,7 @@ from tap_spark.sources.files.file_positions import (
 from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
     LineRange,
+    LineRules,
     cut_ranges,
     has_line,
     reader,
@@ -71,19 +74,6 @@ class ResumableFiles(Protocol):
     def is_complete_line(self, url: str, start: int, end: int) -> bool:
         """Return whether a last line without line end is complete, and may be read."""
         ...
-
-
-@dataclass(frozen=True)
-class LineRules:
-    """How a format's lines are split.
-
-    Attributes:
-        header: Whether each file starts with a header line.
-        comment: Prefix of lines to skip.
-    """
-
-    header: bool = False
-    comment: bytes = b""
 
 
 def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
@@ -143,6 +133,12 @@ def new_bytes(plan: StreamPlan, files: Sequence[ListedFile]) -> int:
     positions = read_positions(plan)
     known = {url: position.offset for url, position in positions.items()}
     return sum(max(0, file.size - known.get(file.url, 0)) for file in files)
+
+
+def new_urls(plan: StreamPlan, files: Sequence[ListedFile]) -> list[str]:
+    """Return the files that hold bytes and are new or have changed, without a look into them."""
+    positions = read_positions(plan)
+    return [f.url for f in files if f.size and not _is_unchanged(f, positions.get(f.url))]
 
 
 def new_lines(
@@ -364,6 +360,7 @@ def lines_frame(
     parts: Sequence[tuple[str, int, int]],
     rules: LineRules,
     change: Callable[[pa.Array], pa.Array] | None,
+    kinds: Mapping[str, FileKind] = MappingProxyType({}),
 ) -> DataFrame:
     """Return a frame of the lines (`value` binary, `file` index into `parts`) of parts of files.
 
@@ -372,23 +369,35 @@ def lines_frame(
         parts: File, start and end; both are line starts or the end of the file.
         rules: How lines are split.
         change: Changes the lines on executors.
+        kinds: How to read files that are not plain.
     """
     ranges = [
         line_range
-        for number, (url, start, end) in enumerate(parts)
-        for line_range in cut_ranges(
-            url,
-            number,
-            start,
-            end,
-            range_bytes=RANGE_BYTES,
-            header=rules.header,
-            comment=rules.comment,
-        )
+        for number, part in enumerate(parts)
+        for line_range in part_ranges(number, part, rules, kinds.get(part[0], FileKind()))
     ]
     tasks = pack(ranges, RANGE_BYTES)
-    ids = spark.range(0, len(tasks), 1, len(tasks))
+    ids = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
+
+
+def part_ranges(
+    number: int, part: tuple[str, int, int], rules: LineRules, kind: FileKind
+) -> list[LineRange]:
+    """Return the ranges of a part of a file, which are read on their own."""
+    url, start, end = part
+    rules = replace(rules, encoding=kind.encoding or rules.encoding)
+    is_stream = kind.is_compressed or not rules.in_parts
+    ranges = cut_ranges(
+        url,
+        number,
+        start,
+        end,
+        range_bytes=max(1, end - start) if is_stream else RANGE_BYTES,
+        header=rules.header,
+        comment=rules.comment,
+    )
+    return [replace(one, rules=rules, is_stream=is_stream) for one in ranges]
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:

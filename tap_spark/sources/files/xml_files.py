@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
+    IntegralType,
     MapType,
     StringType,
     StructField,
@@ -16,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from tap_spark.sources.files.file_source import FileSource, corrupt_options, parse_ddl
-from tap_spark.sources.files.inference import exact_casts, infer_types
+from tap_spark.sources.files.inference import PARSING, TIMES, exact_casts, infer_types
 from tap_spark.sources.frame_helpers import CORRUPT, widen_inferred, without_corrupt
 
 if TYPE_CHECKING:
@@ -53,10 +55,12 @@ class XmlSource(FileSource):
         reader = self._reader(spark)
         here = F.input_file_name()
         if self.option("mode"):
-            return exact_casts(reader.schema(StructType(fields)).xml(urls), struct, here)
+            frame = reader.schema(StructType(fields)).xml(urls)
+            return exact_casts(frame, struct, here, by_value=self._is_typed)
         fields.append(StructField(CORRUPT, StringType()))
         frame = reader.schema(StructType(fields)).xml(urls)
-        return exact_casts(without_corrupt(frame, WRONG), struct, here)
+        frame = without_corrupt(frame, WRONG)
+        return exact_casts(frame, struct, here, by_value=self._is_typed)
 
     def _typed(self, spark: SparkSession, struct: StructType) -> StructType:
         """Return the struct with types for top-level text that keep every value as written."""
@@ -68,9 +72,15 @@ class XmlSource(FileSource):
         )
 
     def _parsed(self, dtype: DataType) -> DataType:
-        """Return the type for Spark's parser: text for what only our own inference has typed."""
-        typed = bool(self.stream.schema) or self.flag("inferSchema")
-        return dtype if typed or isinstance(dtype, _SHAPED) else StringType()
+        """Return the type for Spark's parser: text, unless it is one whose values it keeps."""
+        has_form = self._is_typed and any(self.option(name) for name in PARSING)
+        by_spark: tuple[type[DataType], ...] = (IntegralType, BooleanType) if self._is_typed else ()
+        by_spark += TIMES if has_form else ()
+        return dtype if isinstance(dtype, (*_SHAPED, *by_spark)) else StringType()
+
+    @property
+    def _is_typed(self) -> bool:
+        return bool(self.stream.schema) or self.flag("inferSchema")
 
     def _inference(self) -> dict[str, str]:
         return {} if self.option("inferSchema") else {"inferSchema": "false"}

@@ -287,6 +287,9 @@ def test_strings_compare_as_spark_compares_them():
         ('{"a": 1}\n{"bookmarks": {}}\n', {"bookmarks": {}}),
         ('{"type":"STATE","value":{"a":1}}\n{"type":"STATE","value":{"a":2}}\n', {"a": 2}),
         ('{\n  "bookmarks": {}\n}\n', {"bookmarks": {}}),
+        ('{"value": {"bookmarks": {"s": {}}}}', {"bookmarks": {"s": {}}}),
+        ('{"type": "STATE", "value": null}', {}),
+        ('{"value": 3, "bookmarks": {}}', {"value": 3, "bookmarks": {}}),
     ],
 )
 def test_load_state(tmp_path, text, expected):
@@ -303,6 +306,23 @@ def test_a_wrong_state_is_refused(tmp_path, text):
         load_state(str(path))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "outer"),
+    [
+        ('{"singer_state": {"bookmarks": {}}}', "singer_state"),
+        ('{"singer_state": {"custom": 1}}', "singer_state"),
+        ('{"completed": {"singer_state": {"bookmarks": {}}}}', "completed.singer_state"),
+        ('{"type": "STATE", "value": {"state": {"bookmarks": {}}}}', "state"),
+        ('{"orders": {"replication_key_value": 3}}', "orders"),
+    ],
+)
+def test_bookmarks_inside_something_else_are_refused(tmp_path, text, outer):
+    path = tmp_path / "state.json"
+    path.write_text(text)
+    with pytest.raises(SourceError, match="inside '" + outer + "'"):
+        load_state(str(path))
 
 
 def test_a_missing_state_is_refused(tmp_path):

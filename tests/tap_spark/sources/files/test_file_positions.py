@@ -338,6 +338,8 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
         {"offset": "x", "size": 1, "mtime": "", "fingerprint": ""},
         {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": "long ago"},
         {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "gone": 3},
+        {"offset": -1, "size": 1, "mtime": "", "fingerprint": ""},
+        {"offset": 1, "size": 1, "mtime": "", "fingerprint": "", "lines": -1},
     ],
 )
 def test_invalid_positions_are_rejected(value):

@@ -1,0 +1,237 @@
+"""The base of formats of text: every file is read as lines, by the same rules for each method."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
+from shared.arrow_start import arrow_in_task
+from shared.errors import SourceError
+from shared.storage.files import head_of, size_of
+from tap_spark.sources.files import file_kinds, paths
+from tap_spark.sources.files.file_kinds import FileKind, NotTextError
+from tap_spark.sources.files.file_source import FileSource
+from tap_spark.sources.files.line_reader import (
+    LINES_SCHEMA,
+    UTF8,
+    LineRange,
+    LineRules,
+    decoded,
+    first_record,
+    without_header,
+)
+from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, lines_frame, part_ranges
+from tap_spark.sources.frame_helpers import col
+from tap_spark.sources.reader_options import FILES, encoding_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SELECTING = (
+    *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
+    *("ignoremissingfiles", "ignorecorruptfiles"),
+)
+"""Options by which Spark chooses files."""
+BY_NAME = (".deflate", ".snappy", ".lz4")
+"""Compressed files whose content only Spark knows."""
+HEAD_LINES = 64 * 1024
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+class TextFileSource(FileSource):
+    """Files of text."""
+
+    @abstractmethod
+    def text_rules(self) -> LineRules:
+        """Return how the text of a whole file is split."""
+
+    def line_rules(self) -> LineRules | None:
+        """See `FileSource.line_rules`."""
+        rules = self.text_rules()
+        return rules if rules.in_parts else None
+
+    @cached_property
+    def text_encoding(self) -> str:
+        """Return Python's name of the encoding of the options, else UTF-8."""
+        return encoding_name(self.encoding) or UTF8
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        files = self.listed(spark, urls)
+        if files is None:
+            lines, names = self.lines_by_spark(spark, urls, header=self.text_rules().header)
+            return self.rows_of_lines(lines, struct, names)
+        return self._rows_of_parts(spark, [(file.url, 0, file.size) for file in files], struct)
+
+    def finished_rows(
+        self,
+        spark: SparkSession,
+        urls: list[str],
+        struct: StructType,
+        report: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> DataFrame:
+        """See `FileSource.finished_rows`."""
+        files = self.listed(spark, urls) if self._incremental else None
+        if files is None:
+            return self.rows(spark, urls, struct)
+        ends = self.waiting([file.url for file in files])
+        if ends:
+            report(list(ends))
+        parts = [(file.url, 0, ends.get(file.url, file.size)) for file in files]
+        return self._rows_of_parts(spark, parts, struct)
+
+    def listed(self, spark: SparkSession, urls: Iterable[str]) -> list[paths.ListedFile] | None:
+        """Return the files of paths that hold bytes; None if only Spark has access to them."""
+        chosen = {k: v for k, v in self.stream.options.items() if k.lower() in SELECTING}
+        try:
+            if chosen:
+                frame = spark.read.options(**chosen).text(list(urls))
+                names = [paths.from_spark(url) for url in frame.inputFiles()]
+                files = [paths.ListedFile(name, size_of(name)) for name in names]
+            else:
+                files = paths.list_files(tuple(urls))
+        except (SourceError, OSError):
+            return None
+        return (
+            None
+            if any(f.url.lower().endswith(BY_NAME) for f in files)
+            else [file for file in files if file.size]
+        )
+
+    def kinds(self, urls: Sequence[str]) -> dict[str, FileKind]:
+        """Look at the first bytes of files.
+
+        Raises:
+            SourceError: A file is no text, or in an encoding that must be set.
+        """
+        with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+            return dict(zip(urls, pool.map(self._kind, urls), strict=True))
+
+    def is_plain(self, url: str) -> bool:
+        """See `FileSource.is_plain`."""
+        return self._kind(url) == FileKind()
+
+    def _kind(self, url: str) -> FileKind:
+        try:
+            return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), self.encoding)
+        except NotTextError as error:
+            raise self.error(str(error), error.hint, url) from error
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror or error}", file=url) from error
+
+    def first_record(self, url: str, size: int) -> bytes | None:
+        """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
+        rules = self.text_rules()
+        for limit in sorted({min(HEAD_LINES, size), size}):
+            (whole,) = part_ranges(0, (url, 0, size), rules, self._kind(url))[:1]
+            head = LineRange(
+                url, 0, 0, limit, size, aligned=True, comment=rules.comment,
+                rules=whole.rules, is_stream=whole.is_stream,
+            )  # fmt: skip
+            record = first_record(head)
+            if record is not None:
+                return record
+        return None
+
+    def check_headers(self, files: Sequence[str]) -> None:
+        """Check the first lines of files before they are read together."""
+
+    def _rows_of_parts(
+        self, spark: SparkSession, parts: list[tuple[str, int, int]], struct: StructType
+    ) -> DataFrame:
+        parts = [part for part in parts if part[2]]
+        urls = [url for url, _, _ in parts]
+        kinds = self.kinds(urls)
+        self.check_headers(urls)
+        lines = lines_frame(spark, parts, self.text_rules(), self.change_for(struct), kinds)
+        return self.rows_of_lines(lines, struct, urls)
+
+    def lines_by_spark(
+        self, spark: SparkSession, urls: Iterable[str], *, header: bool
+    ) -> tuple[DataFrame, list[str]]:
+        """Return the lines of files that only Spark can open, and the files."""
+        names = {option.name.lower() for option in FILES} | {"linesep"}
+        options = {k: v for k, v in self.options().items() if k.lower() in names}
+        frame = spark.read.options(**options).text(list(urls))
+        files = list(frame.inputFiles())
+        rules = replace(self.text_rules(), header=header)
+        if not rules.in_parts and not rules.line_end:
+            raise self.error(
+                "values with line ends, and text in UTF-16 or UTF-32, are read by Python, which "
+                "cannot open the files",
+                "install the fsspec package of their storage, with credentials in the environment",
+                self.shown_path(),
+            )
+        where = (F.col("_metadata.file_path"), F.col("_metadata.file_block_start").cast("long"))
+        found = frame.select(F.col("value").cast("binary"), *where)
+        numbers = {file: number for number, file in enumerate(files)}
+        lines = found.mapInArrow(_numbered(numbers, rules), LINES_SCHEMA)
+        return lines, [paths.from_spark(file) for file in files]
+
+    def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
+        """Return the columns that Spark reads from `name=value` folders."""
+        names = {option.name.lower() for option in FILES}
+        options = {k: v for k, v in self.options().items() if k.lower() in names}
+        files = self.listed(spark, self.paths)
+        if files is not None and not any("=" in file.url.rpartition("/")[0] for file in files):
+            return ()
+        return tuple(spark.read.options(**options).text(self.paths).schema.fields[1:])
+
+
+def partition_value(field: StructField, urls: Sequence[str]) -> Column:
+    """Return the value of a column of `name=value` folders, by the index in the column `file`."""
+    values = [_of_folder(url, field.name) for url in urls]
+    text = F.get(F.split(F.lit("\n".join(values)), "\n"), col("file"))
+    return F.when(text != NO_PARTITION, text).cast(field.dataType).alias(field.name)
+
+
+def _of_folder(url: str, name: str) -> str:
+    for folder in reversed(url.split("/")[:-1]):
+        key, equals, value = folder.partition("=")
+        if equals and unquote(key).lower() == name.lower():
+            return unquote(value)
+    return NO_PARTITION
+
+
+def _numbered(
+    numbers: Mapping[str, int], rules: LineRules
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """Return a function for `mapInArrow`: lines of Spark with their files in, without headers out.
+
+    Spark reads each part of a file in its order.
+    """
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
+        last, header = ("", -1), False
+        for batch in batches:
+            start = 0
+            while start < len(batch):
+                place = (batch.column(1)[start].as_py(), batch.column(2)[start].as_py())
+                rest = batch.slice(start)
+                same = pc.and_(
+                    pc.equal(rest.column(1), place[0]), pc.equal(rest.column(2), place[1])
+                )
+                count = pc.index(same, False).as_py()
+                count = len(rest) if count < 0 else count
+                header = rules.header and not place[1] if place != last else header
+                last = place
+                lines = decoded(rest.column(0).slice(0, count), place[0], rules)
+                kept, header = without_header(lines, rules.comment, header=header)
+                number = pa.scalar(numbers[place[0]], pa.int32())
+                yield pa.RecordBatch.from_arrays(
+                    [kept, pa.repeat(number, len(kept))], ["value", "file"]
+                )
+                start += count
+
+    return read

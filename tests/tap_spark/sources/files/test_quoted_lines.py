@@ -1,0 +1,124 @@
+"""Records of CSV, however the text is cut into blocks; and the encoding of files."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tap_spark.sources.files.file_kinds import NotTextError, kind_of
+from tap_spark.sources.files.quoted_lines import Quotes
+from tap_spark.sources.reader_options import encoding_name
+
+LINES = Quotes(b",", b'"', b'"')
+SPANS = Quotes(b",", b'"', b'"', spans_lines=True)
+
+
+def records(quotes: Quotes, data: bytes, cuts: tuple[int, ...] = ()) -> list[bytes]:
+    edges = [0, *sorted(cuts), len(data)]
+    blocks = [(a, data[a:b]) for a, b in pairwise(edges)]
+    return [text for array in quotes.records(blocks, "f") for text in array.to_pylist()]
+
+
+def expected(data: bytes) -> list[bytes] | None:
+    """Go through the text byte by byte; None if a quoted value does not end."""
+    found, at, begin = [], 0, 0
+    while at < len(data):
+        if data[at : at + 1] == b'"':
+            at += 1
+            while True:
+                at = data.find(b'"', at) + 1
+                if not at:
+                    return None
+                if data[at : at + 1] != b'"':
+                    break
+                at += 1
+        while at < len(data) and data[at : at + 1] not in (b",", b"\r", b"\n"):
+            at += 1
+        if data[at : at + 1] == b",":
+            at += 1
+            if at < len(data):
+                continue
+        found.append(data[begin:at])
+        at += 2 if data[at : at + 2] == b"\r\n" else 1
+        begin = at
+    return found
+
+
+@given(st.text('a",\n\r', max_size=20), st.sets(st.integers(0, 20), max_size=3))
+def test_records_do_not_depend_on_where_blocks_end(text, cuts):
+    data = text.encode()
+    wanted = expected(data)
+    edges = tuple(cut for cut in cuts if cut < len(data))
+    if wanted is None:
+        with pytest.raises(RuntimeError, match="a quoted value has no end"):
+            records(SPANS, data, edges)
+    else:
+        assert records(SPANS, data, edges) == wanted
+
+
+@given(st.lists(st.sampled_from(['a,"b"', '"a""b",c', 'x"y,z', '"a"b,c', "", ",", '"",""'])))
+def test_lines_without_line_ends_in_values_are_the_same(lines):
+    for end in ("\n", "\r\n"):
+        data = "".join(line + end for line in lines).encode()
+        assert records(LINES, data) == [line.encode() for line in lines]
+
+
+@pytest.mark.parametrize("line", ['"a', 'b,"a', 'b,"a""', '"a\rb"', '"a,b'])
+def test_a_value_that_its_line_does_not_end_is_named_by_its_byte(line):
+    data = f'id,x\r\n1,"2"\r\n{line}\r\n3,4\r\n'.encode()
+    with pytest.raises(RuntimeError) as caught:
+        records(LINES, data)
+    parts = json.loads(re.search(r"\{.*\}", str(caught.value))[0])
+    assert "at byte 13" in parts["problem"]
+    assert "multiLine" in parts["hint"]
+    assert parts["value"].startswith(line[:2])
+
+
+def test_escapes_and_long_separators():
+    quotes = Quotes(b"||", b"'", b"\\", spans_lines=True)
+    data = b"'a\\'\n'||b|c||'d'\n'e||\n'||f\n"
+    assert records(quotes, data) == [b"'a\\'\n'||b|c||'d'", b"'e||\n'||f"]
+
+
+@pytest.mark.parametrize(
+    ("name", "python"),
+    [
+        *(
+            ("windows-1252", "cp1252"),
+            ("GBK", "gbk"),
+            ("Shift_JIS", "shift_jis"),
+            ("MS932", "cp932"),
+        ),
+        *(("UTF-16LE", "utf-16-le"), ("ISO-8859-1", "iso8859-1"), ("x-MacRoman", "mac-roman")),
+        *(("nonsense", None), ("hex", None), ("rot13", None), ("", None)),
+    ],
+)
+def test_encodings_have_the_names_of_java_and_python(name, python):
+    assert encoding_name(name) == python
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"PK\x03\x04abc", "zip"),
+        (b"PAR1abc", "Parquet"),
+        ("id,name\n1,2\n".encode("utf-16-le"), "UTF-16LE"),
+        ("id,name\n1,2\n".encode("utf-16-be"), "UTF-16BE"),
+    ],
+)
+def test_what_is_not_text_is_named(head, what):
+    with pytest.raises(NotTextError) as caught:
+        kind_of(head, "")
+    assert what in f"{caught.value} {caught.value.hint}"
+
+
+def test_a_byte_order_mark_and_compression_are_found():
+    assert kind_of("é".encode("utf-16"), "").encoding == "utf-16"
+    assert kind_of(b"\xff\xfe\x00\x00", "").encoding == "utf-32"
+    assert kind_of(b"\x1f\x8b\x08", "").is_compressed
+    assert kind_of(b"a,b\n\x00\n", "") == kind_of(b"", "")

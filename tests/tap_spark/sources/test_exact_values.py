@@ -1,0 +1,187 @@
+"""Text of files in the types of `schema`: of the same value, or an error; alike for each method."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+from tap_runs import failure, rows, stream
+
+from tap_spark.sources.files.exact_values import has_same_value
+
+pytestmark = pytest.mark.spark
+
+KEPT = {
+    "DECIMAL(10,2)": [
+        "1.5",
+        "1.50",
+        "1.500",
+        "-0.25",
+        "+7",
+        "007",
+        "1e2",
+        "12.3e-1",
+        "100e-2",
+        "0e-9",
+    ],
+    "DECIMAL(38,0)": ["9" * 38, "1e37"],
+    "INT": ["1", "-20", "007", "+1", "2147483647"],
+    "BIGINT": ["9223372036854775807"],
+    "DOUBLE": [
+        "1",
+        "1.5",
+        "1e5",
+        "0.1",
+        "-0.0",
+        "1.50",
+        "0.30000000000000004",
+        "1e300",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "Inf",
+        "9007199254740992",
+        "1E-7",
+        ".5",
+        "5.",
+    ],
+    "FLOAT": ["0.1", "16777216", "1.5e10", "NaN"],
+    "DATE": ["2024-02-29", "0001-01-01", "9999-12-31", "2024-01-01 00:00:00", "2024-1-5"],
+    "TIMESTAMP": [
+        "2024-01-01",
+        "2024-01-01 10:00:00",
+        "2024-01-01T10:00:00.123456Z",
+        "2024-01-01T10:00:00.5000000+02:00",
+        "2024-01-01 10:00:00.123456000",
+        "2024-01-01 10:00",
+        "2024-01-01 10:00:00 UTC",
+    ],
+    "TIMESTAMP_NTZ": ["2024-01-01 10:00:00", "2024-01-01T10:00:00.5"],
+    "BOOLEAN": ["true", "False", "TRUE"],
+}
+REJECTED = {
+    "DECIMAL(10,2)": [
+        "1,5",
+        "1.555",
+        "1e-5",
+        "1_0",
+        "NaN",
+        "",
+        " 1",
+        "1 ",
+        "12345678901",
+        "0x1",
+        "\u0967",
+        "\uff11",
+        "1.5.1",
+        "--1",
+    ],
+    "INT": ["1.5", "1.0", "2147483648", "1e2", " 1", "1_000", "\uff11", "abc", "1L", "0x1F"],
+    "TINYINT": ["128", "-129"],
+    "DOUBLE": [
+        "0.1234567890123456789",
+        "9007199254740993",
+        "12345678901234567.89",
+        "1e400",
+        "1e-400",
+        "1,5",
+        "1d",
+        "1.5f",
+        "0x1p3",
+        "nanx",
+        " 1",
+        "4.94065645841e-324",
+        "\uff11.5",
+    ],
+    "FLOAT": ["0.123456789", "16777217", "1e39"],
+    "DATE": [
+        "2024-02-30",
+        "2024-01-01 10:00:00",
+        "2024-01-01T23:59",
+        "24-01-01",
+        "2024-01",
+        "2024",
+        "01/02/2024",
+        "2024-01-01Z",
+        " 2024-01-01",
+        "2024-01-01x",
+    ],
+    "TIMESTAMP": [
+        "2024-02-30 00:00:00",
+        "2024-01-01 24:00:00",
+        "2024-01-01 10:00:60",
+        "2024-01-01T10:00:00.123456789Z",
+        "10:00:00",
+        "2024",
+        "2024-01-01 10:00:00.1234567",
+        "24-01-01 10:00:00",
+        "2024-01-01 10:00:00 Nowhere",
+    ],
+    "TIMESTAMP_NTZ": [
+        "2024-01-01T10:00:00Z",
+        "2024-01-01 10:00:00+02:00",
+        "2024-01-01 10:00:00.1234567",
+    ],
+    "BOOLEAN": ["1", "yes", "t", " true", "0"],
+}
+
+
+def kept(spark, ddl: str, texts: list[str]) -> list[bool]:
+    frame = spark.createDataFrame([(text,) for text in texts], "t string")
+    dtype = spark.createDataFrame([], f"v {ddl}").schema["v"].dataType
+    value = F.col("t").try_cast(dtype)
+    good = F.coalesce(value.isNotNull() & has_same_value(F.col("t"), value, dtype), F.lit(False))
+    return [row[0] for row in frame.select(good).collect()]
+
+
+@pytest.mark.parametrize("ddl", KEPT)
+def test_values_that_a_type_holds_are_kept(spark, ddl):
+    found = kept(spark, ddl, KEPT[ddl])
+    assert [text for text, good in zip(KEPT[ddl], found, strict=True) if not good] == []
+
+
+@pytest.mark.parametrize("ddl", REJECTED)
+def test_values_that_a_type_would_change_are_rejected(spark, ddl):
+    found = kept(spark, ddl, REJECTED[ddl])
+    assert [text for text, good in zip(REJECTED[ddl], found, strict=True) if good] == []
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+def test_a_file_with_a_schema_keeps_values_or_names_what_does_not_fit(spark, write, method):
+    ddl = "a DECIMAL(10,2), b DATE, c TIMESTAMP_NTZ, d DOUBLE, e INT"
+    head, good = "a,b,c,d,e\n", "1.5,2024-02-29,2024-01-01 10:00:00,1e5,007\n,,,NaN,\n"
+    path = write("v.csv", head + good)
+    config = stream("csv", path, schema=ddl, replication_method=method)
+    first, second = rows(spark, config)
+    expected = [Decimal("1.50"), date(2024, 2, 29), datetime(2024, 1, 1, 10), 1e5, 7]
+    assert list(first.values()) == expected
+    assert math.isnan(second["d"])
+    for bad in ('"1,5",,,,', ",2024-01-01 10:00:00,,,", ",,,0.1234567890123456789,", ",,,,1.0"):
+        write("v.csv", head + good + bad + "\n")
+        text = failure(lambda: rows(spark, config))
+        assert path in text
+        assert "cannot keep" in text
+        assert bad.strip('",') in text
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method):
+    ddl = "a DECIMAL(10,2), b DATE"
+    columns = [{"name": "a", "length": 6}, {"name": "b", "length": 19}]
+    from tap_spark.sources.declared.fixed_width import SOURCE
+
+    own = SOURCE.typed({"columns": columns})
+    fixed = {"schema": ddl, "replication_method": method, **own}
+    assert rows(spark, stream("fixed_width", write("g.txt", "1.5   2024-01-01\n"), **fixed))
+    for value in ("1,5   2024-01-01", "1.555 2024-01-01", "1     2024-01-01 10:00:00"):
+        config = stream("fixed_width", write("f.txt", value + "\n"), **fixed)
+        assert "cannot keep" in failure(lambda config=config: rows(spark, config))
+    xml = {"schema": ddl, "replication_method": method, "options": {"rowTag": "r"}}
+    for one in ("<a>1.555</a>", "<a>1,5</a>", "<b>2024-01-01 10:00:00</b>"):
+        config = stream("xml", write("x.xml", f"<t><r>{one}</r></t>"), **xml)
+        assert "cannot keep" in failure(lambda config=config: rows(spark, config))
+    good = stream("xml", write("y.xml", "<t><r><a>1.5</a></r></t>"), **xml)
+    assert rows(spark, good) == [{"a": Decimal("1.50"), "b": None}]
