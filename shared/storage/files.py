@@ -152,7 +152,7 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
     if codec == "gzip":
         content = unzipped(raw)
     elif codec == "xz":
-        content = pa.PythonFile(lzma.LZMAFile(raw), mode="r")
+        content = pa.PythonFile(lzma.LZMAFile(raw), mode="r")  # noqa: SIM115
     else:
         content = pa.CompressedInputStream(raw, codec)
     return pa.TransformInputStream(content, count)

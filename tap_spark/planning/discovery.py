@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -166,8 +166,11 @@ def _structs_on_driver(
 def _entry(
     starter: SessionStarter, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> dict[str, Any]:
+    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
+
     try:
-        struct = source.schema(starter.get()) if struct is None else struct
+        with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
+            struct = source.schema(starter.get()) if struct is None else struct
     except SingerSparkError:
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ from shared.maps.record_metadata import DELETED_AT
 from tap_spark.planning import catalog as catalogs
 from tap_spark.planning.stream_failures import Report
 from tap_spark.planning.table_entries import stream_of
+from tap_spark.planning.type_overrides import typed_columns
 from tap_spark.sources.source_failures import all_of
 from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
 from tap_spark.state.bookmarks import (
@@ -123,8 +124,10 @@ def _plan(
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
     resume = _resume(method, key, stream)
     keys = _key_properties(entry, root, stream)
-    schema = catalogs.selected_schema(entry)
-    columns = _columns(schema, root)
+    selected = catalogs.selected_schema(entry)
+    columns = _columns(selected, root)
+    typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
+    schema = typed.schema
     catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
     catalogs.check_keys(name, columns, keys, key, None)
     key_type = _key_type(name, key, entry, root)
@@ -145,7 +148,8 @@ def _plan(
         version=now_ms if method is Method.FULL_TABLE else None,
         key_type=key_type,
         runs_since_keys=_runs_since_keys(stream, resume, keys, bookmark),
-        source_schema=root.get(catalogs.SPARK_SCHEMA),
+        source_schema=typed.source_schema,
+        as_text=typed.as_text,
     )
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
+    DatetimeType,
     DecimalType,
+    DoubleType,
+    FloatType,
     MapType,
     NullType,
     StringType,
@@ -19,6 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from shared.types.record_text import json_text, plain_text
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 
@@ -120,6 +126,28 @@ def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) 
         frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
         ordered = True
     return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
+
+
+def with_text(plan: StreamPlan, part: Slice) -> Slice:
+    """Return the slice with text in the columns that the catalog makes text, as in records."""
+    texts = {
+        field.name: _record_text(col(field.name), field.dataType)
+        for field in (part.frame.schema.fields if plan.as_text else ())
+        if field.name in plan.as_text
+    }
+    if not texts:
+        return part
+    names = part.frame.columns
+    return replace(part, frame=part.frame.select(*(texts.get(n, col(n)).alias(n) for n in names)))
+
+
+def _record_text(value: Column, dtype: DataType) -> Column:
+    if isinstance(dtype, (StringType, FloatType, DoubleType)):
+        return value.cast("string")
+    is_written_as_text = (
+        isinstance(dtype, (DatetimeType, BinaryType)) or "interval" in dtype.typeName()
+    )
+    return plain_text(value, dtype) if is_written_as_text else json_text(value, dtype)
 
 
 def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:

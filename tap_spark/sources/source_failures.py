@@ -24,6 +24,7 @@ _HEADER = re.compile(
     r"CSV header does not conform.*?\n\s*Header: (.*?)\n\s*Schema: (.*?)\n", re.DOTALL
 )
 _CSV_FILE = re.compile(r"CSV file: (\S+)")
+_COLON = re.compile(r"Relative path in absolute URI: (\S+)")
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(.+?)", line (\d+), in .*\n', re.MULTILINE)
 # Code of Spark and of the programs, not of users.
@@ -128,6 +129,13 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
             "messages expired before they were read",
             where=Where(stream=stream),
             hint="set 'on_data_loss' to 'continue' to read what is left, or run more often",
+        )
+    colon = _COLON.search(text)
+    if colon:
+        return SourceError(
+            f"Spark cannot read files with ':' in their names: {colon.group(1)}",
+            where=Where(stream=stream),
+            hint="rename the file; formats of text (csv, text, fixed_width) are read all the same",
         )
     # The plan follows the message; its `[NAMES]` are not error conditions.
     conditions = _CONDITION.findall(re.split(r";\n(?=')", text)[0])

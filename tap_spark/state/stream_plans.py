@@ -62,6 +62,7 @@ class StreamPlan:
             does not send them.
         source_schema: The source's whole schema as Spark's JSON text, from the catalog's root
             metadata; None if the catalog lacks it and the source must be asked.
+        as_text: Columns whose values become text once they are read, as the catalog says.
     """
 
     stream: str
@@ -81,6 +82,7 @@ class StreamPlan:
     key_type: str | None = None
     runs_since_keys: int | None = None
     source_schema: str | None = None
+    as_text: tuple[str, ...] = ()
 
     @property
     def sends_keys(self) -> bool:

@@ -603,9 +603,11 @@ class _SliceReader:
         return found if self.run.limit is None else first_slices(found, self.run.limit)
 
     def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
+        from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
+
         spark = self.run.spark
         with _reading(plan):
-            for slice_ in source.slices(spark, plan):
+            for slice_ in map(partial(with_text, plan), source.slices(spark, plan)):
                 self._told.append(slice_.told_rows)
                 yield slice_
 
@@ -731,12 +733,15 @@ def _write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> No
 
 def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
+    from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
+
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
         if not wants_record:
             continue
-        for slice_ in source_for(plan.config).slices(run.spark, run.outputs.read_plan(plan)):
-            mapped = output.mapped_slice(slice_, keep_filtered=False)
+        read_plan = run.outputs.read_plan(plan)
+        for slice_ in source_for(plan.config).slices(run.spark, read_plan):
+            mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
                 run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import reduce
@@ -191,9 +192,31 @@ class FileSource(ABC):
         if plan.resume is Resume.FILE_POSITION:
             yield from self._new_slices(spark, plan)
             return
-        struct = self.planned_struct(spark, plan)
-        self._check_columns(spark, plan)
-        yield planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
+        with self.naming_paths():
+            struct = self.planned_struct(spark, plan)
+            self._check_columns(spark, plan)
+            planned = planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
+        yield planned
+
+    @contextmanager
+    def naming_paths(self) -> Iterator[None]:
+        """Raise an error that names a path without files, instead of what Spark says then."""
+        try:
+            yield
+        except SourceError:
+            raise
+        except Exception as error:
+            empty = next((path for path in self.paths if self._is_empty(path)), None)
+            if empty is None:
+                raise
+            hint = "check 'path'; names with '.' or '_' at the start do not count"
+            raise self.error("no file matches the path", hint, paths.display(empty)) from error
+
+    def _is_empty(self, path: str) -> bool:
+        try:
+            return not paths.list_files((path,))
+        except SourceError:
+            return False
 
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
         """See `GrowingFiles`."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FileSystem = Any
 """An fsspec file system."""
 COMPRESSED = (".gz", ".gzip", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz")
+DEEP = "**"
+"""Folders at any depth; to Spark, those of one level."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 
@@ -46,27 +48,76 @@ class ListedFile:
 def resolve(stream: StreamConfig) -> tuple[str, ...]:
     """Return the stream's paths, absolute, and escaped if they name a file literally.
 
+    Patterns that Spark reads in another way, and those that have files in common, become files.
+
     Raises:
         SourceError: A local path does not match any file.
     """
     found = []
     for path in stream.paths:
         local = local_path(path)
-        found.append(path if local is None else _resolve_local(stream.name, path, local))
-    return tuple(found)
+        found.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
+    patterns = list(dict.fromkeys(pattern for patterns in found for pattern in patterns))
+    local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
+    files = [file.url for pattern in local_ones for file in _local_files(pattern)]
+    if len(patterns) == 1 or len({*files}) == len(files):
+        return tuple(patterns)
+    others = [pattern for pattern in patterns if local_path(pattern) is None]
+    return (*map(escaped, dict.fromkeys(files)), *others)
 
 
-def _resolve_local(stream: str, path: str, local: str) -> str:
-    absolute = str(Path(local).expanduser().absolute())
+def _resolve_remote(path: str) -> list[str]:
+    if DEEP not in path:
+        return [path]
+    return [escaped(url) for url in dict.fromkeys(file.url for file in _listed(path))]
+
+
+def _resolve_local(stream: str, path: str) -> list[str]:
+    absolute = _absolute(str(local_path(path)))
     if Path(absolute).exists():
-        return escaped(absolute)
-    if not any(glob.glob(pattern) for pattern in expanded(absolute)):  # noqa: PTH207
+        return [escaped(absolute)]
+    hits = _hits(absolute)
+    if not hits:
         raise SourceError(
             "the path does not exist" if not _GLOB.search(path) else "no file matches the path",
             where=Where(stream=stream, file=path),
             hint=f"looked for {absolute}" if absolute != path else "check 'path'",
         )
-    return absolute
+    if DEEP not in absolute:
+        return [absolute]
+    return [escaped(hit) for hit in hits if Path(hit).is_file()]
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path without `..`, so that a file has one name."""
+    parts = Path(path).expanduser().absolute().parts
+    while ".." in parts:
+        after = len(parts) - parts[::-1].index("..")
+        parts = (*Path(*parts[:after]).resolve().parts, *parts[after:])
+    return str(Path(*parts))
+
+
+def _hits(pattern: str) -> list[str]:
+    """Return the files and folders that a local pattern matches, without hidden ones.
+
+    A name with `.` or `_` at its start is matched only by a part that begins so, too.
+    """
+    hits: dict[str, None] = {}
+    for one in expanded(pattern):
+        # Hadoop's patterns escape by a backslash, and exclude by a caret, too.
+        python = re.sub(r"\\(.)", r"[\1]", one).replace("[^", "[!")
+        for hit in sorted(glob.iglob(python, recursive=True)):  # noqa: PTH207
+            if not _is_hidden_hit(hit, one):
+                hits[hit.rstrip("/")] = None
+    return list(hits)
+
+
+def _is_hidden_hit(hit: str, pattern: str) -> bool:
+    """Return whether a hit has a hidden name that no part of the pattern asks for."""
+    parts = pattern.split("/")
+    asked = {part[0] for part in parts if part[:1] in ("_", ".") and _GLOB.search(part)}
+    names = (name for name in hit.split("/") if name and name not in parts)
+    return any(is_hidden(name) and name[0] not in asked for name in names)
 
 
 def escaped(path: str) -> str:
@@ -124,9 +175,7 @@ def spark_url(url: str) -> str:
 
 def _local_files(path: str) -> Iterator[ListedFile]:
     literal = unescaped(path)
-    roots = [literal] if Path(literal).exists() else []
-    if not roots:
-        roots = [hit for pattern in expanded(path) for hit in glob.glob(pattern)]  # noqa: PTH207
+    roots = [literal] if Path(literal).exists() else _hits(path)
     for root in roots:
         yield from _below(Path(root))
 
@@ -160,6 +209,8 @@ def _remote_files(path: str) -> Iterator[ListedFile]:
     filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", path))
     for pattern in expanded(inside):
         for name, info in filesystem.glob(pattern, detail=True).items():
+            if _is_hidden_hit(name, pattern):
+                continue
             yield from _remote_below(filesystem, scheme, name, info)
 
 

@@ -178,3 +178,28 @@ def test_a_folder_without_files_says_so(spark, tmp_path, method):
     (tmp_path / "_hidden.csv").write_text("a\n1\n")
     with pytest.raises(SourceError, match="no file"):
         rows(spark, stream("csv", str(tmp_path), replication_method=method))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "json", "avro"])
+def test_an_empty_folder_is_named_for_every_format(spark, tmp_path, kind):
+    (tmp_path / "d").mkdir()
+    text = failure(lambda: rows(spark, stream(kind, str(tmp_path / "d"))))
+    assert "no file" in text
+    assert str(tmp_path / "d") in text
+
+
+@pytest.mark.parametrize("name", ["a:b.csv", "a%20b.csv", "a b.csv", "a[1].csv", "ä.csv"])
+def test_names_of_files_do_not_matter(spark, write, method, name):
+    path = write("d/" + name, "id\n1\n")
+    for place in (path, path.rpartition("/")[0], path.rpartition("/")[0] + "/*.csv"):
+        config = stream("csv", place, replication_method=method)
+        assert rows(spark, config) == [{"id": 1}], place
+
+
+def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a:b.parquet")
+    text = failure(lambda: rows(spark, stream("parquet", str(tmp_path))))
+    assert "':' in their names: a:b.parquet" in text

@@ -1,0 +1,74 @@
+"""The files of a path: one rule for names, whatever reads them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tap_runs import stream
+
+from tap_spark.sources.files.paths import list_files, resolve
+
+NAMES = [
+    *("a.csv", "b.csv", "_c.csv", ".d.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"),
+    *("x/a.csv", "x/y/a.csv", "_z/a.csv", ".w/a.csv", "p/day=1/a.csv"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in NAMES:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1\n")
+    return tmp_path / "data"
+
+
+PLAIN = {"a.csv", "b.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"}
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("{}", PLAIN),
+        ("{}/", PLAIN),
+        ("{}/*.csv", PLAIN),
+        ("{}//*.csv", PLAIN),
+        ("{}/../data/*.csv", PLAIN),
+        ("{}/x/../a.csv", {"a.csv"}),
+        ("{}/./a.csv", {"a.csv"}),
+        ("{}/**/*.csv", PLAIN | {"x/a.csv", "x/y/a.csv", "p/day=1/a.csv"}),
+        ("{}/**", PLAIN | {"x/a.csv", "x/y/a.csv", "p/day=1/a.csv"}),
+        ("{}/x/**/a.csv", {"x/a.csv", "x/y/a.csv"}),
+        ("{}/_*.csv", {"_c.csv"}),
+        ("{}/_c.csv", {"_c.csv"}),
+        ("{}/.d.csv", {".d.csv"}),
+        ("{}/_z/*.csv", {"_z/a.csv"}),
+        ("{}/k[1].csv", {"k[1].csv"}),
+        ("{}/k\\[1\\]*", {"k[1].csv"}),
+        ("{}/[^a].csv", {"b.csv"}),
+        ("{}/[ab].csv", {"a.csv", "b.csv"}),
+        ("{}/i:j.csv", {"i:j.csv"}),
+        ("{}/e f.*", {"e f.csv"}),
+        ("{}/p", {"p/day=1/a.csv"}),
+        (("{}/a.csv", "{}/*.csv"), PLAIN),
+        (("{}", "{}/a.csv", "{}/../data/b.csv"), PLAIN),
+        (("{}/[ab].csv", "{}/x"), {"a.csv", "b.csv", "x/a.csv"}),
+    ],
+)
+def test_names_of_files(folder, path, names):
+    one = isinstance(path, str)
+    given = tuple(part.replace("{}", str(folder)) for part in ((path,) if one else path))
+    paths = resolve(stream("csv", given[0] if one else given))
+    found = [os.path.relpath(file.url, folder) for file in list_files(paths)]
+    assert sorted(found) == sorted(names)
+    # Spark reads a file as often as paths lead to it.
+    assert sum(len(list_files((part,))) for part in paths) == len(found)
+
+
+def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_target(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder / "x" / "y")
+    (file,) = list_files(resolve(stream("csv", str(tmp_path / "link" / ".." / "a.csv"))))
+    assert file.url == str(folder / "x" / "a.csv")
+    (file,) = list_files(resolve(stream("csv", str(tmp_path / "link" / "*.csv"))))
+    assert file.url == str(tmp_path / "link" / "a.csv")
