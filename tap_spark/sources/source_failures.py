@@ -24,7 +24,7 @@ _HEADER = re.compile(
     r"CSV header does not conform.*?\n\s*Header: (.*?)\n\s*Schema: (.*?)\n", re.DOTALL
 )
 _CSV_FILE = re.compile(r"CSV file: (\S+)")
-_COLON = re.compile(r"Relative path in absolute URI: (\S+)")
+_COLON = re.compile(r"Relative path in absolute URI: (?:\.(\S+)\.crc|(\S+))")
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(.+?)", line (\d+), in .*\n', re.MULTILINE)
 # Code of Spark and of the programs, not of users.
@@ -133,7 +133,7 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
     colon = _COLON.search(text)
     if colon:
         return SourceError(
-            f"Spark cannot read files with ':' in their names: {colon.group(1)}",
+            f"Spark cannot read files with ':' in their names: {colon[1] or colon[2]}",
             where=Where(stream=stream),
             hint="rename the file; formats of text (csv, text, fixed_width) are read all the same",
         )

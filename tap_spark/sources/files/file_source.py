@@ -203,8 +203,6 @@ class FileSource(ABC):
         """Raise an error that names a path without files, instead of what Spark says then."""
         try:
             yield
-        except SourceError:
-            raise
         except Exception as error:
             empty = next((path for path in self.paths if self._is_empty(path)), None)
             if empty is None:
