@@ -21,9 +21,15 @@ from target_spark.core.flushes import (
     Swap,
 )
 from target_spark.core.line_cuts import Lines
-from target_spark.core.load_plans import Batch, InputFile, Reached
+from target_spark.core.load_plans import (
+    Batch,
+    ConvertAgainError,
+    InputFile,
+    Reached,
+    RefusedRecordError,
+)
 from target_spark.core.policies import BatchSize, FlushRule
-from target_spark.core.schedule import Conversion, Schedule
+from target_spark.core.schedule import Conversion, Schedule, Turn
 from target_spark.core.state_tracker import StateTracker
 
 REPLAY_PATIENCE = 10.0
@@ -257,6 +263,7 @@ class Batches:
         """Record that a piece has been converted."""
         flush, piece = job.flush, job.piece
         flush.unconverted -= 1
+        flush.converted[piece.index] = piece
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
             self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
@@ -321,6 +328,34 @@ class Batches:
             piece.discard_from(min(line, until))
         self._schedule.convert_again(job, [piece])
         return line
+
+    def reopen(self, turn: Turn, error: BaseException) -> Conversion | None:
+        """Take back the conversions behind a failed commit if the store has refused rows.
+
+        Returns:
+            The conversion of the piece with the record that the error names, as if it had failed.
+            None if the pieces are being converted again, or the failure is another one.
+        """
+        flush = turn.step
+        if not isinstance(flush, PendingFlush):
+            return None
+        pieces = flush.pieces_converted
+        if isinstance(error, RefusedRecordError):
+            pieces = [pieces[error.piece]]
+        elif not isinstance(error, ConvertAgainError):
+            return None
+        for piece in pieces:
+            del flush.converted[piece.index]
+            if isinstance(piece, StagedPiece):
+                self._count_staged(flush, piece.size)
+        flush.unconverted += 1
+        turn.stream.running = False
+        # One that has failed is not merged with others, whose results are there.
+        job = Conversion(stream=turn.stream, flush=flush, piece=pieces[0], failures=1)
+        if isinstance(error, RefusedRecordError):
+            return job
+        self._schedule.convert_again(job, pieces)
+        return None
 
     def discarded(self, job: Conversion) -> None:
         """Record that a discarded piece will not be converted."""

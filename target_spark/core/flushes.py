@@ -142,6 +142,8 @@ class PendingFlush:
             the end of the input.
         convert_seconds: How long the last conversion took.
         awaits_segment: Whether it is closed once the expected segment is complete.
+        converted: Its converted pieces, by index.
+        counted: Records and rejected records of pieces, by index, as they count for its stream.
     """
 
     number: int
@@ -161,6 +163,8 @@ class PendingFlush:
     by_rule: bool = False
     convert_seconds: float = 0.0
     awaits_segment: bool = False
+    converted: dict[int, Piece] = field(default_factory=dict)
+    counted: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def stream(self) -> str:
@@ -187,6 +191,11 @@ class PendingFlush:
         """Add a new staging file that begins with a line, and write to it from now on."""
         self.staging = StagedPiece(self._added(line), line, file)
         return self.staging
+
+    @property
+    def pieces_converted(self) -> list[Piece]:
+        """Return its converted pieces that are not discarded, in order."""
+        return [self.converted[n] for n in sorted(self.converted) if n < self.pieces]
 
     def discard_from(self, line: int) -> bool:
         """Discard the pieces from a line of stdin on; return whether there are any."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
 from target_spark.core.backfill import Backfill
 from target_spark.core.schema_contract import SchemaContract
@@ -261,6 +262,7 @@ class LoadResult:
         replayed: Those that an earlier run has committed.
         columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
         exploded: Those of `rows` that are not the first of their record.
+        files: Its files, if its parts tell the origins of their rows.
     """
 
     parts: tuple[Part, ...] = ()
@@ -273,3 +275,23 @@ class LoadResult:
     replayed: int = 0
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
     exploded: int = 0
+    files: tuple[InputFile, ...] = ()
+
+
+class RefusedRecordError(RecordError):
+    """A store refuses a record of a flush; nothing of the flush is visible.
+
+    Attributes:
+        piece: Number of the piece with the record, in the order of the flush.
+    """
+
+    def __init__(self, error: RecordError, piece: int) -> None:
+        super().__init__(error.message, where=error.where, hint=error.hint)
+        self.piece = piece
+
+
+class ConvertAgainError(Exception):
+    """A flush cannot be committed before its pieces are converted anew; nothing has changed.
+
+    The store refuses some of its rows: the next conversion leaves them out, or finds out which.
+    """

@@ -34,6 +34,7 @@ It alone decides which rows belong to which flush, the order of work, and when t
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -67,7 +68,7 @@ from target_spark.core.flushes import (
     Swap,
 )
 from target_spark.core.line_cuts import Lines
-from target_spark.core.load_plans import InputFile, StreamSchema
+from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamSchema
 from target_spark.core.policies import FlushRule
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
 from target_spark.core.state_tracker import StateTracker
@@ -460,8 +461,11 @@ class Pipeline:
         stream = job.stream
         if self._stopping or job.piece.line >= stream.until:
             return
-        stream.records += event.rows + event.rejected
-        stream.rejected += event.rejected
+        # A piece that is converted again counts once.
+        records, rejected = job.flush.counted.get(job.piece.index, (0, 0))
+        job.flush.counted[job.piece.index] = event.rows + event.rejected, event.rejected
+        stream.records += event.rows + event.rejected - records
+        stream.rejected += event.rejected - rejected
         name = stream.schema.stream
         error = self._budget(name).error(
             name,
@@ -499,7 +503,14 @@ class Pipeline:
             return
         if job.stream is not self._dead and isinstance(event.error, OF_STREAM):
             _name_stream(job.stream, event.error)
-        if not self._stopping and (self._is_past(job, event.error) or self._is_apart(job, event)):
+        if isinstance(job, Turn) and not self._stopping:
+            job = self._batches.reopen(job, event.error) or job
+        is_again = isinstance(event.error, ConvertAgainError) and not job.stream.running
+        if not self._stopping and (
+            is_again or self._is_past(job, event.error) or self._is_apart(job, event)
+        ):
+            if job.stream.until < sys.maxsize:  # the rest of a commit that was running is cut, too
+                self._batches.discard_from(job.stream.until, [job.stream])
             self._schedule.offer(job.stream)
             return
         self._end_early(event.error)

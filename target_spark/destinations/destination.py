@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS, StorageOptions, delete
 from target_spark.core.balance import Committed
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from target_spark.tables.version_edit import VersionEdit
 
 
+ROW_ORIGIN = "__place"
+"""Name of an added column for the origin of each row: see `target_spark.load.row_origin`."""
+
+
 class Sink(Protocol):
     """Writes a part that is not a file, on executors; picklable, and does not show secrets."""
 
@@ -39,6 +44,13 @@ class Sink(Protocol):
 
         Raises:
             OSError: It failed; a retry may help.
+            RefusedByStoreError: The store refuses a row.
+        """
+
+    def trial(self) -> Sink:
+        """Return a sink that writes nothing, and reports each refused row (`refused row`).
+
+        Its rows have a column for their origins: see `TableWrite.row_origin`.
         """
 
 
@@ -55,6 +67,8 @@ class TableWrite:
         row_number: Name of an added column for the position of each row in its part, or None.
         partition_by: Columns whose values name the folder of a part below `pending`, and that the
             parts lack.
+        row_origin: Name of an added column for the origin of each row (see
+            `target_spark.load.row_origin`), or None.
     """
 
     pending: str
@@ -64,6 +78,7 @@ class TableWrite:
     sink: Sink | None = None
     row_number: str | None = None
     partition_by: tuple[str, ...] = ()
+    row_origin: str | None = None
 
     @property
     def stored(self) -> StructType:
@@ -124,6 +139,34 @@ def _ignore(stream: str, lines: Sequence[str]) -> None:
     """Stand for `Destination.changed` if nobody asks."""
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A row that the store does not take.
+
+    Attributes:
+        part: URL of its part.
+        origin: Its origin: see `TableWrite.row_origin`.
+        reason: Column or rule, and the class of the value; never the value.
+    """
+
+    part: str
+    origin: int
+    reason: str
+
+
+class RefusedByStoreError(RecordError):
+    """A store refuses rows for what is in them; nothing of their flush is visible.
+
+    Args:
+        reason: See `Refusal`; of the first row.
+        rows: All of them in the order of arrival; none if it is not known which they are.
+    """
+
+    def __init__(self, reason: str, rows: Sequence[Refusal] = ()) -> None:
+        super().__init__(reason)
+        self.rows = tuple(rows)
+
+
 class Destination(ABC):
     """One place to load into, for all streams of a run. Methods may be called from any thread.
 
@@ -134,12 +177,14 @@ class Destination(ABC):
             says. For destinations that declare `replays`.
         holds_rows: Nothing is visible before `publish`: `commit` and `activate` keep it aside, and
             `finish` is called twice for each stream: before `audit`, and after the last STATE.
+        may_refuse: `commit` may raise `RefusedByStoreError`.
         changed: Told what a commit has done to the columns of a stream's table, one phrase for each
             step: see `target_spark.tables.change_text`.
     """
 
     keeps_notes: bool = False
     holds_rows: bool = False
+    may_refuse: bool = False
     changed: Callable[[str, Sequence[str]], None] = staticmethod(_ignore)
 
     def table(self, name: TableName) -> TableId:
@@ -168,6 +213,7 @@ class Destination(ABC):
             nothing: it was made before, or is made at `finish`.
 
         Raises:
+            RefusedByStoreError: It failed for what is in some rows.
             DestinationError: It failed; nothing of the flush is visible. May be repeated.
         """
 

@@ -122,7 +122,7 @@ def adoption(
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
     is_plain = write.encoding.format == "parquet" and not (
-        write.sink or write.row_number or write.partition_by
+        write.sink or write.row_number or write.row_origin or write.partition_by
     )
     checks = config.validate_records and not _only_types(
         _without_bounds(request.schema, write.struct)

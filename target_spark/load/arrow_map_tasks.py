@@ -15,7 +15,7 @@ from shared.maps.record_metadata import COLUMNS
 from shared.maps.transform import ERROR
 from shared.types.arrow_conform import conform
 from target_spark.core.load_plans import Making
-from target_spark.destinations.destination import TableWrite
+from target_spark.destinations.destination import ROW_ORIGIN, TableWrite
 from target_spark.load import load_tasks
 from target_spark.load.driver_tasks import EVALUATED_BYTES, Task
 from target_spark.load.load_frames import needs_frame, plain_types
@@ -23,7 +23,6 @@ from target_spark.load.mapped_frames import source_columns, source_records, with
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
 from target_spark.load.rejected_originals import Originals
-from target_spark.load.row_origin import ROW_ORIGIN
 from target_spark.validation.missing_keys import missing_key_reason
 
 if TYPE_CHECKING:

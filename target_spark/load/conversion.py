@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +20,8 @@ from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from shared.storage.files import size_of
-from target_spark.core.load_plans import Batch, LoadResult
-from target_spark.destinations.destination import TableWrite
+from target_spark.core.load_plans import Batch, LoadResult, Reject
+from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.files.stored_columns import arrow_schema
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.load import load_frames, load_tasks, mapped_frames
@@ -30,6 +31,7 @@ from target_spark.load.driver_tasks import SMALL_FILES, DriverTasks, Task, work_
 from target_spark.load.line_uploads import LineUploads
 from target_spark.load.load_results import raise_failure, result_of
 from target_spark.load.read_rows import Piece, ReadPlan
+from target_spark.load.rejected_originals import Originals
 from target_spark.load.rewrite_tasks import RewritePlan, rewrite
 from target_spark.load.stream_tables import StreamTables
 from target_spark.load.task_plan import plan_tasks
@@ -86,21 +88,52 @@ class Converter:
             MessageError: A file is missing, damaged or has another format than its label; names it.
             DestinationError: The parts cannot be written, or the storage of the files fails or
                 does not answer.
+            RefusedByStoreError: The store refuses rows, but takes each of them alone.
         """
         adopted = self._adopted(batch, write)
         if adopted is not None:
             return adopted
+        try:
+            rows = self._reports(batch, write)
+        except RefusedByStoreError:
+            write = self._without_refused(batch, write)
+            rows = self._reports(batch, write)
+        files = batch.files if write.row_origin is not None else ()
+        return replace(result_of(rows, batch), files=files)
+
+    def refused(self, batch: Batch, write: TableWrite, rows: Mapping[int, str]) -> list[Reject]:
+        """Return the records of refused rows.
+
+        Args:
+            batch: Files that one job has converted.
+            write: How it has written the rows.
+            rows: Origin within that conversion → reason.
+        """
+        originals = Originals(self._read_plan(batch, write))
+        return [originals.place(origin, reason) for origin, reason in sorted(rows.items())]
+
+    def _without_refused(self, batch: Batch, write: TableWrite) -> TableWrite:
+        """Find the records whose rows cannot be written; return how others are written."""
+        refusals = self._tables.refusals
+        refusals.trace(batch.stream.stream)
+        write = self._tables.prepare(batch)
+        if write.sink is not None:
+            trial = self._reports(batch, replace(write, sink=write.sink.trial()))
+            refused = {row["rows"]: row["text"] for row in trial if row["kind"] == "refused row"}
+            refusals.add(batch, refused)
+        return write
+
+    def _reports(self, batch: Batch, write: TableWrite) -> list[dict[str, Any]]:
+        """Convert the batch's files, and return what the tasks report."""
         where, read = Where(stream=batch.source), self._read_plan(batch, write)
         if not read.tasks:
-            return LoadResult()
+            return []
         driven = self._driven(batch, write, read)
         if driven is None:
             with self._uploads.reachable(read) as there:
-                rows = collected(self._job(batch, write, there), where)
-        else:
-            driver, task = driven
-            rows = driver.run(task, len(read.tasks), write.pending, where)
-        return result_of(rows, batch)
+                return collected(self._job(batch, write, there), where)
+        driver, task = driven
+        return driver.run(task, len(read.tasks), write.pending, where)
 
     def _driven(
         self, batch: Batch, write: TableWrite, read: ReadPlan
@@ -146,7 +179,10 @@ class Converter:
             reject_options=write.options,
             document=None if self._config.denormalized else DOCUMENT,
             keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
+            refused=self._tables.refusals.of(batch),
         )
+        if write.row_origin is not None:
+            read = mapped_frames.with_origins(read)
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.maps.record_metadata import COLUMNS
+from target_spark.destinations.destination import ROW_ORIGIN
 from target_spark.load.load_frames import plain_types
-from target_spark.load.row_origin import ROW_ORIGIN
 from target_spark.validation.missing_keys import column_at
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from shared.formats.parquet_profile import merged
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.urls import shown
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.folders.folder_failures import read_error, write_error
 from target_spark.load.reject_files import MAX_REJECTS
 
@@ -52,12 +53,15 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
     Raises:
         DestinationError: A part could not be written, or the storage of a file failed or does not
             answer: its cause is an OSError; or rows cannot be divided into folders.
+        RefusedByStoreError: The store refuses a row.
         MessageError: A file could not be read.
     """
     for row in rows:
         if row["kind"] == "error":
             cause = OSError(row["rows"], row["text"])
             raise write_error(row["url"], cause) from cause
+        if row["kind"] == "refused by store":
+            raise RefusedByStoreError(row["text"])
         if row["kind"] == "refused":
             raise DestinationError(
                 row["text"],

@@ -25,15 +25,16 @@ from shared.formats.row_groups import told_by_footer
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
 from shared.types.arrow_conform import conform
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.files.partition_layout import PartitionError
 from target_spark.load.partition_folders import in_folders
 from target_spark.load.read_rows import (
     ReadPlan,
     StorageTroubleError,
     UnreadableInputError,
-    read_task,
 )
 from target_spark.load.reject_files import Rejects
+from target_spark.load.rejected_originals import accepted_rows
 
 if TYPE_CHECKING:
     from target_spark.destinations.destination import Sink, TableWrite
@@ -46,8 +47,9 @@ RESULTS = pa.schema(
      ("text", pa.string())]
 )  # fmt: skip
 """What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
-records), `reject` (line in rows, reason in text), `rejected` (how many in all), `reject file`, and
-failures: `error`, `refused`, `unreadable`, `unreachable` (number in rows)."""
+records), `reject` (line in rows, reason in text), `rejected` (how many in all), `reject file`,
+`refused row` (origin in rows, reason in text), and failures: `error`, `refused`, `refused by
+store`, `unreadable`, `unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 
@@ -124,13 +126,13 @@ def load(
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
-            tables = read_task(read, read.tasks[number], rejects)
+            tables = accepted_rows(read, read.tasks[number], rejects)
             if made is not None:
                 tables = (made(table, rejects) for table in tables)
             rows = _write(write, tables)
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
-        except PartitionError as error:
+        except (PartitionError, RefusedByStoreError) as error:
             rows = [_refused(error)]
         except OSError as error:
             rows = [failure(error, write.pending)]
@@ -157,7 +159,7 @@ def read_frame(
         rejects = Rejects(read.rejects, read.reject_options)
         failed: list[dict[str, Any]] = []
         try:
-            for table in read_task(read, read.tasks[number], rejects):
+            for table in accepted_rows(read, read.tasks[number], rejects):
                 for part in (table,) if parts is None else parts(table):
                     yield from conform(part, columns).to_batches()
         except UnreadableInputError as error:
@@ -188,7 +190,7 @@ def written(
     rejects: list[dict[str, Any]] = []
     try:
         rows = _write(write, tables(rejects))
-    except PartitionError as error:
+    except (PartitionError, RefusedByStoreError) as error:
         rows = [_refused(error)]
     except OSError as error:
         rows = [failure(error, write.pending)]
@@ -284,8 +286,9 @@ def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, RESULTS)
 
 
-def _refused(error: PartitionError) -> dict[str, Any]:
-    return {"kind": "refused", "text": str(error)}
+def _refused(error: PartitionError | RefusedByStoreError) -> dict[str, Any]:
+    kind = "refused" if isinstance(error, PartitionError) else "refused by store"
+    return {"kind": kind, "text": str(error)}
 
 
 def _unreadable(error: UnreadableInputError) -> dict[str, Any]:

@@ -20,9 +20,18 @@ from shared.storage.files import StorageOptions, delete
 from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
 from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema, TableRequest
+from target_spark.core.load_plans import (
+    Batch,
+    ConvertAgainError,
+    InputFile,
+    LoadResult,
+    RefusedRecordError,
+    Reject,
+    StreamSchema,
+    TableRequest,
+)
 from target_spark.core.verification import VANISHED, TableDifference, Verification
-from target_spark.destinations.destination import Destination, Flush, Tools
+from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
 from target_spark.destinations.dry_destination import DryDestination
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.conversion import Converter, Rewriter
@@ -157,6 +166,8 @@ class Loader:
 
         Raises:
             DestinationError: It failed; nothing of the batch is visible. May be repeated.
+            ConvertAgainError: The store refuses some rows, which are left out, or not known yet.
+            RefusedRecordError: The store refuses a row that the failure policy does not leave out.
             MessageError: Two messages of the batch list the same file.
             BalanceError: The commit has another number of rows than the batch.
             AlreadyRunningError: Another run has taken over the table.
@@ -171,7 +182,10 @@ class Loader:
                 held[flush.token] = _HeldFlush(flush, batch.version, rows)
         else:
             with self._replays.committing(batch, results):
-                committed = self._destination.commit(flush)
+                try:
+                    committed = self._destination.commit(flush)
+                except RefusedByStoreError as error:
+                    raise self._refusal(batch, results, flush, error) from error
             if self._destination.holds_rows:
                 with self._lock:
                     self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
@@ -181,6 +195,33 @@ class Loader:
         facts = columns_of([result.columns for result in results if result.rows])
         changes, dataset = self._taken_changes(flush.stream), partial(self._dataset, flush.request)
         return {batch.stream.stream: Loaded(counts, facts, changes, dataset)}
+
+    def _refusal(
+        self,
+        batch: Batch,
+        results: Sequence[LoadResult],
+        flush: Flush,
+        error: RefusedByStoreError,
+    ) -> Exception:
+        """Return what a commit raises whose rows the store has refused."""
+        if not error.rows:
+            if flush.write.row_origin is not None:
+                return error
+            self._tables.refusals.trace(batch.stream.stream)
+            return ConvertAgainError(str(error))
+        rejects, first = list[Reject](), len(results)
+        for number, result in enumerate(results):
+            parts, own = {part.url for part in result.parts}, replace(batch, files=result.files)
+            rows = {row.origin: row.reason for row in error.rows if row.part in parts}
+            if rows and self._leaves_out:
+                self._tables.refusals.add(own, rows)
+            elif rows:
+                rejects += self._converter.refused(own, flush.write, rows)
+                first = min(first, number)
+        if self._leaves_out:
+            return ConvertAgainError(str(error))
+        refused = LoadResult(rejects=tuple(rejects), rejected=len(error.rows))
+        return RefusedRecordError(record_error(batch, refused), first)
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Remove the parts of a batch that will not be committed."""
@@ -213,6 +254,10 @@ class Loader:
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
         return self._replays.can_detect(stream)
+
+    def may_refuse(self, stream: str) -> bool:
+        """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
+        return self._destination.may_refuse and load_method(self._config, stream) != "overwrite"
 
     def early_bytes(self) -> int:
         """Return the bytes of records after which Spark starts before a batch needs it."""

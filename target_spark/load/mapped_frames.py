@@ -18,7 +18,7 @@ from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.types.arrow_conform import conform
 from shared.types.arrow_types import TEXT_ONLY, mapped
 from target_spark.core.load_plans import Making
-from target_spark.destinations.destination import TableWrite
+from target_spark.destinations.destination import ROW_ORIGIN, TableWrite
 from target_spark.load import load_frames, load_tasks
 from target_spark.load.copied_columns import (
     CopiedColumnJoiner,
@@ -32,7 +32,6 @@ from target_spark.load.load_tasks import REJECT_COLUMN
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
 from target_spark.load.rejected_originals import Originals
-from target_spark.load.row_origin import ROW_ORIGIN
 from target_spark.load.whole_records import WholeRecords
 from target_spark.validation.missing_keys import Key, missing_key_reason
 
@@ -95,6 +94,7 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     paths = {copy.name: copy.path for copy in copied}
     records = source_records(read, making, source_columns(read.schema, add_metadata=metadata))
     records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
+    records = with_origins(records) if read.row_origin else records
     plan = load_tasks.write_plan(write, read.columns)
     return partial(load_tasks.load, records, plan, made=partial(_copied, copied, read.columns))
 
@@ -190,7 +190,10 @@ def _copied(
     records: pa.Table,
     rejects: Rejects,  # noqa: ARG001
 ) -> pa.Table:
-    return conform(select_copies(copies, records), columns)
+    made = select_copies(copies, records)
+    if ROW_ORIGIN in columns.names:
+        made = made.append_column(ROW_ORIGIN, records.column(ROW_ORIGIN))
+    return conform(made, columns)
 
 
 def write_mapped(
@@ -246,7 +249,10 @@ class _Failed:
             good = pc.and_(errors.is_null(), notes.is_null())
             made = pa.Table.from_batches([batch]).select(list(range(width)))
             made = made.rename_columns(self.names).filter(good)
-            yield conform(beside.joined(made, origins.filter(good)), self.columns)
+            made = beside.joined(made, origins.filter(good))
+            if ROW_ORIGIN in self.columns.names:
+                made = made.append_column(ROW_ORIGIN, origins.filter(good))
+            yield conform(made, self.columns)
         results += rejects.rows()
 
 

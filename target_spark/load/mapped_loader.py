@@ -94,6 +94,10 @@ class MappedLoader:
         """See `Loader.replaces`."""
         return any(map(self._loader.replaces, self._names(stream)))
 
+    def may_refuse(self, stream: str) -> bool:
+        """See `Loader.may_refuse`: of any output."""
+        return any(map(self._loader.may_refuse, self._names(stream)))
+
     def early_bytes(self) -> int:
         """See `Loader.early_bytes`: 0 if only Spark can map a stream, fewer if it is faster."""
         return min(self._loader.early_bytes(), self._most_early)

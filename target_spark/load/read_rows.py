@@ -99,6 +99,7 @@ class ReadPlan:
         reports_rejects: Report rejected records; else skip them silently, unless a key is the
             reason.
         keys: Key properties that need a value in each record.
+        refused: Origins of records that the store refuses, each with the reason.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
@@ -114,6 +115,7 @@ class ReadPlan:
     names: tuple[str, ...] | None = None
     reports_rejects: bool = True
     keys: tuple[Key, ...] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:

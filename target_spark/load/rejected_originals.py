@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions
 from target_spark.core.load_plans import Reject
+from target_spark.destinations.destination import ROW_ORIGIN
 from target_spark.load.read_rows import (
     Piece,
     ReadPlan,
     blocks_of,
     line_of,
     lines_before,
+    read_task,
     row_at,
     tables_of,
 )
@@ -48,9 +51,14 @@ class Originals:
             rejects: Receives the record.
         """
         number, line = split_origin(origin)
+        text = b"" if rejects.folder is None else self._text(self._pieces[number], line)
+        rejects.add(self.place(origin, reason), text)
+
+    def place(self, origin: int, reason: str) -> Reject:
+        """Return a rejected record without its text, see `reject`."""
+        number, line = split_origin(origin)
         piece = self._pieces[number]
-        text = b"" if rejects.folder is None else self._text(piece, line)
-        rejects.add(Reject(piece.file.url, self._line(piece, line), reason), text)
+        return Reject(piece.file.url, self._line(piece, line), reason)
 
     def reject_all(self, origins: pa.Array, errors: pa.Array, rejects: Rejects) -> None:
         """Add the records that have an error to the rejects, see `reject`.
@@ -126,3 +134,18 @@ def _rows(piece: Piece, read: ReadPlan) -> Iterator[_Part]:
 
         yield before, table.num_rows + len(refused), text
         before += table.num_rows + len(refused)
+
+
+def accepted_rows(read: ReadPlan, pieces: Sequence[Piece], rejects: Rejects) -> Iterator[pa.Table]:
+    """Yield the rows of a task without those of records that the store refuses; see `read_task`."""
+    tables = read_task(read, pieces, rejects)
+    if not read.refused:
+        yield from tables
+        return
+    originals, refused = Originals(read), pa.array(sorted(read.refused), pa.int64())
+    for table in tables:
+        origins = table.column(ROW_ORIGIN)
+        is_refused = pc.is_in(origins, refused)
+        for origin in origins.filter(is_refused).to_pylist():
+            originals.reject(origin, read.refused[origin], rejects)
+        yield table.filter(pc.invert(is_refused))

@@ -14,9 +14,6 @@ import pyarrow.compute as pc
 from shared.formats.csv_encoding import RefusedRow, row_numbers
 from shared.json.json_lines import LinesRead
 
-ROW_ORIGIN = "__place"
-"""Name of the column."""
-
 _LINES = 1 << 40
 
 

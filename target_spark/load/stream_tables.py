@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
@@ -12,7 +13,8 @@ from shared.maps.record_metadata import COLUMNS, stored_columns
 from target_spark.core.load_plans import Batch, LoadResult, StreamSchema, TableRequest
 from target_spark.core.schema_contract import EVOLVE, FREEZE
 from target_spark.core.stored_states import stored_state
-from target_spark.destinations.destination import Destination, Flush, TableWrite
+from target_spark.destinations.destination import ROW_ORIGIN, Destination, Flush, TableWrite
+from target_spark.load.refusals import Refusals
 from target_spark.load.table_owners import TableOwners
 from target_spark.stream_settings import (
     key_properties,
@@ -35,6 +37,9 @@ class StreamTables:
     Args:
         config: The settings.
         destination: Holds the tables.
+
+    Attributes:
+        refusals: Records that the destination has refused.
     """
 
     def __init__(self, config: TargetConfig, destination: Destination) -> None:
@@ -46,6 +51,7 @@ class StreamTables:
         self._existing: dict[str, bool] = {}
         self._writes: dict[tuple[str, str], TableWrite] = {}
         self._lock = threading.Lock()
+        self.refusals = Refusals()
 
     def claim(self, stream: str) -> None:
         """Reserve the table of a stream.
@@ -116,12 +122,17 @@ class StreamTables:
         return tuple(key for key in key_properties(self._config, stream) if key not in own)
 
     def prepare(self, batch: Batch) -> TableWrite:
-        """Return how the parts of a flush are written: the same for all, until `release`."""
+        """Return how the parts of a flush are written, until `release`.
+
+        It is the same for all, except that further ones may tell the origins of their rows.
+        """
         with self._lock:
             if _key(batch) not in self._writes:
                 request = self._latest[batch.stream.stream] = self.request(batch.stream)
                 self._writes[_key(batch)] = self._destination.prepare(request)
-            return self._writes[_key(batch)]
+            write = self._writes[_key(batch)]
+        traced = self.refusals.are_traced(batch.stream.stream)
+        return replace(write, row_origin=ROW_ORIGIN) if traced else write
 
     def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
         """Return the flush for the destination to commit or abort."""
@@ -129,6 +140,8 @@ class StreamTables:
         write, request = self.prepare(batch), self.request(batch.stream)
         name, source = batch.stream.stream, batch.source
         by_key = request.method != "append-only"
+        if not all(result.files for result in results if result.parts):
+            write = replace(write, row_origin=None)
         return Flush(
             name,
             batch.token,
@@ -142,6 +155,7 @@ class StreamTables:
     def release(self, batch: Batch) -> None:
         """Forget how the parts of a flush were written: it has been committed or aborted."""
         self._writes.pop(_key(batch), None)
+        self.refusals.forget(batch)
 
 
 def _key(batch: Batch) -> tuple[str, str]:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from shared.singer.stdout import MessageOutput
 
 
+_Piece = tuple[tuple[InputFile, ...], LoadResult]
+
+
 class Loads(Protocol):
     """The part of a loader that the run needs; called from several threads."""
 
@@ -74,6 +77,10 @@ class Loads(Protocol):
 
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         """Delete loaded BATCH files, if the settings say so."""
+        ...
+
+    def may_refuse(self, stream: str) -> bool:
+        """Return whether a commit may refuse rows, so that their files are read once more."""
         ...
 
     def early_bytes(self) -> int:
@@ -183,7 +190,9 @@ class ActionExecutor:
         self._output_open = True
         self._is_spark_wanted = False
         self._inputs: dict[int, InputFile] = {}
-        self._converted: dict[int, dict[int, tuple[tuple[InputFile, ...], LoadResult]]] = {}
+        self._converted: dict[int, dict[int, _Piece]] = {}
+        self._staged_files: dict[int, tuple[int, str]] = {}
+        self._kept_files: dict[int, set[int]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
         self._given_up: list[tuple[Batch, list[LoadResult]]] = []
         self._cleaners: list[threading.Thread] = []
@@ -250,15 +259,23 @@ class ActionExecutor:
         self._inputs[action.file] = self._staging.complete(action.file)
 
     def _remove_file(self, action: ev.RemoveFile) -> None:
+        """Remove a staging file; if a commit may need its lines again, after the commit."""
+        flush, stream = self._staged_files.get(action.file, (None, ""))
+        if flush in self._converted and self._loader.may_refuse(stream):
+            self._kept_files.setdefault(flush, set()).add(action.file)
+            return
         self._inputs.pop(action.file, None)
+        self._staged_files.pop(action.file, None)
         self._staging.remove(action.file)
 
     def _convert(self, action: ev.Convert) -> None:
         files = action.files
         if action.staged is not None:
             files = (self._staged(action.staged, action),)
+            self._staged_files[action.staged] = action.flush, action.header.stream.stream
         pieces = self._converted.setdefault(action.flush, {})
         batch = replace(action.header, files=files, replay=action.replay)
+        self._give_up(action.header, pieces, [action.piece])
 
         def task() -> ev.WorkDone:
             result = self._loader.convert(batch)
@@ -349,13 +366,21 @@ class ActionExecutor:
 
     def _discard_pieces(self, action: ev.DiscardPieces) -> None:
         pieces = self._converted.get(action.flush, {})
-        for number in [number for number in pieces if number >= action.first]:
-            files, result = pieces.pop(number)
-            self._given_up.append((replace(action.header, files=files), [result]))
+        late = [number for number in pieces if number >= action.first]
+        self._give_up(action.header, pieces, late)
+
+    def _give_up(self, header: Batch, pieces: dict[int, _Piece], numbers: Sequence[int]) -> None:
+        """Take the results of pieces out of a flush; their parts are removed after the run."""
+        for number in numbers:
+            if number in pieces:
+                files, result = pieces.pop(number)
+                self._given_up.append((replace(header, files=files), [result]))
 
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
         self._converted.pop(action.flush, None)
+        for number in self._kept_files.pop(action.flush, ()):
+            self._remove_file(ev.RemoveFile(number))
         if self._progress is not None:
             self._progress.committed()
         stream = batch.stream.stream

@@ -123,6 +123,9 @@ class FakeLoader:
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
+    def may_refuse(self, stream: str) -> bool:
+        return False
+
     def early_bytes(self) -> int:
         return 0
 

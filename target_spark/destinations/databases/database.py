@@ -35,12 +35,18 @@ class Failure:
         code: The number or SQLSTATE, or nothing.
         number: An errno, which shows whether a retry may help; 0 for a permanent failure.
         hint: What the user can do.
+        refusal: What the server refuses a row for, without its values; empty for other failures.
+        is_of_value: Whether it refuses the row for the value of one column.
+        column: That column, if the server names it.
     """
 
     message: str
     code: str = ""
     number: int = 0
     hint: str = ""
+    refusal: str = ""
+    is_of_value: bool = False
+    column: str = ""
 
 
 class Database(Protocol):

@@ -50,7 +50,13 @@ from target_spark.destinations.databases.table_work import (
     staged_columns,
     staging_tables_of,
 )
-from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
+from target_spark.destinations.destination import (
+    Destination,
+    Flush,
+    RefusedByStoreError,
+    TableId,
+    TableWrite,
+)
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
@@ -131,6 +137,8 @@ def _rejects_folder(config: TargetConfig) -> OwnedFolder | RemoteFolder | None:
 
 class JdbcDestination(Destination):
     """See `Destination`."""
+
+    may_refuse = True
 
     def __init__(self, target: JdbcTarget) -> None:
         self._target = target
@@ -266,12 +274,36 @@ class JdbcDestination(Destination):
                 has_note = work.ledger.has_note(work.cursor, request.stream)
                 self._check_note(work, request, has_note)
                 work.key(request, plan)
-                committed = work.insert(request, plan, flush.parts)
+                with self._finding_refused(work, flush, plan):
+                    committed = work.insert(request, plan, flush.parts)
                 if flush.parts:  # Parts have rows; a flush without any is in no note either.
                     self._add_token(work, flush)
+                with self._finding_refused(work, flush, plan):  # deferred constraints
+                    work.connection.commit()
             work.connection.commit()
             self._drop_staging(work, staging_tables_of([flush]))
         return committed
+
+    @contextlib.contextmanager
+    def _finding_refused(self, work: TableWork, flush: Flush, plan: TablePlan) -> Iterator[None]:
+        """Find the rows that the server refuses if the block fails for what is in them.
+
+        Raises:
+            RefusedByStoreError: Names them if the staging tables tell their origins.
+        """
+        try:
+            yield
+        except Exception as error:
+            reason = work.refusal_of(error, flush.request, plan)
+            if not reason:
+                raise
+            work.connection.rollback()
+            if flush.write.row_origin is None or flush.request.method == "overwrite":
+                raise RefusedByStoreError(reason) from error
+            rows = work.refused_rows(flush.request, plan, flush.parts)
+            if not rows:
+                raise
+            raise RefusedByStoreError(rows[0].reason, rows) from error
 
     def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
@@ -289,7 +321,8 @@ class JdbcDestination(Destination):
                     plan = filled.plan(flush.request)
                     if backfill is not None:
                         work.check_range(flush.request, plan, flush.parts, backfill)
-                    found.append(filled.insert(flush.request, plan, flush.parts))
+                    with self._finding_refused(filled, flush, plan):
+                        found.append(filled.insert(flush.request, plan, flush.parts))
                 if last.request.view is not None:
                     filled.view(last.request, plan)
                 swap_in(work, filled)

@@ -92,6 +92,8 @@ class StagedRows:
         deleted: Staging column that marks rows to delete; None to keep such rows.
         order_by: Column of the table → staging column, of those that tell which row of a key is
             newer; empty if the later arrival is.
+        numbers: The rows of the parts, which are numbered from 1: after the first number, up to
+            the second one; None for all.
     """
 
     parts: tuple[str, ...]
@@ -102,3 +104,4 @@ class StagedRows:
     nullable_keys: frozenset[str] = frozenset()
     deleted: str | None = None
     order_by: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[int, int] | None = None

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import LongType
 
 from shared.errors import DestinationError
+from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_failures import PASSING, errno_of, explain_errors
 from target_spark.destinations.databases.database_kinds import DATABASES
-from target_spark.destinations.databases.database_tables import TablePlace
+from target_spark.destinations.databases.database_tables import Connection, TablePlace
 from target_spark.destinations.databases.database_url import DatabaseAddress
-from target_spark.destinations.databases.staged_columns import StagedColumn
+from target_spark.destinations.databases.staged_columns import StagedColumn, chunks, staged_source
+from target_spark.destinations.destination import ROW_ORIGIN, RefusedByStoreError
 
 PREFIX = "_singer_stage_"
 
@@ -29,6 +32,7 @@ class StagingSink:
         run: Part of their names, which identifies tables of ended runs.
         columns: Columns of the tables.
         numbered: Add a column for the row's number.
+        is_trial: See `trial`.
     """
 
     place: DatabaseAddress
@@ -36,33 +40,29 @@ class StagingSink:
     run: str
     columns: tuple[StagedColumn, ...]
     numbered: bool
+    is_trial: bool = False
 
-    def write(
-        self,
-        columns: pa.Schema,  # noqa: ARG002
-        tables: Iterator[pa.Table],
-    ) -> list[dict[str, Any]]:
+    def write(self, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
         """See `Sink`: one transaction for one new table.
 
         Raises:
             OSError: It failed, and a retry may help; its number shows why.
+            RefusedByStoreError: The server refuses a row.
             DestinationError: It failed permanently.
         """
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
             return []
         database = DATABASES[self.place.kind]()
-        name = f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}"
         source = _TableSource(first, tables)
+        sink = self._with_origins(database) if ROW_ORIGIN in columns.names else self
         try:
             with explain_errors(database, self.place):
                 connection = database.connect(self.place)
                 try:
-                    place = TablePlace(self.schema, name)
-                    rows, size = database.stage(
-                        connection, place, self.columns, source.tables(), numbered=self.numbered
-                    )
-                    connection.commit()
+                    if self.is_trial:
+                        return sink._refused(database, connection, source.tables())
+                    return [sink._staged(database, connection, source.tables())]
                 finally:
                     connection.close()
         except DestinationError as error:
@@ -76,7 +76,64 @@ class StagingSink:
             if source.error is not None:
                 raise source.error from None
             raise
-        return [{"kind": "part", "url": name, "rows": rows, "size": size}]
+
+    def trial(self) -> StagingSink:
+        """See `Sink`."""
+        return replace(self, is_trial=True)
+
+    def _with_origins(self, database: Database) -> StagingSink:
+        kind, sql = LongType(), database.sql
+        column = StagedColumn(ROW_ORIGIN, sql.type_of(kind), sql.form_of(kind), kind)
+        return replace(self, columns=(*self.columns, column), numbered=True)
+
+    def _staged(
+        self, database: Database, connection: Connection, tables: Iterator[pa.Table]
+    ) -> dict[str, Any]:
+        place = TablePlace(self.schema, f"{PREFIX}{self.run}_{uuid.uuid4().hex[:16]}")
+        try:
+            rows, size = database.stage(
+                connection, place, self.columns, tables, numbered=self.numbered
+            )
+        except Exception as error:
+            failure = database.failure(error)
+            is_refusal = failure is None and isinstance(error, RefusedByStoreError)
+            if not is_refusal and (failure is None or not failure.refusal):
+                raise
+            connection.rollback()
+            # A rollback does not remove the table from every server.
+            connection.cursor().execute(database.sql.drop(place))
+            connection.commit()
+            if failure is None:
+                raise
+            named = staged_source(self.columns, failure.column)
+            raise RefusedByStoreError(f"{named}{failure.refusal}") from error
+        connection.commit()
+        return {"kind": "part", "url": place.table, "rows": rows, "size": size}
+
+    def _refused(
+        self, database: Database, connection: Connection, tables: Iterator[pa.Table]
+    ) -> list[dict[str, Any]]:
+        """Return the rows that cannot be staged: stage ever fewer, and drop them."""
+        cursor, found = connection.cursor(), list[dict[str, Any]]()
+
+        def stage(rows: pa.Table) -> None:
+            try:
+                part = self._staged(database, connection, iter([rows]))
+            except RefusedByStoreError as error:
+                if rows.num_rows > 1:
+                    middle = rows.num_rows // 2
+                    stage(rows.slice(0, middle))
+                    stage(rows.slice(middle))
+                    return
+                origin = rows.column(ROW_ORIGIN)[0].as_py()
+                found.append({"kind": "refused row", "rows": origin, "text": error.message})
+            else:
+                cursor.execute(database.sql.drop(TablePlace(self.schema, part["url"])))
+                connection.commit()
+
+        for batch in chunks(tables):
+            stage(pa.Table.from_batches([batch]))
+        return found
 
 
 class _TableSource:

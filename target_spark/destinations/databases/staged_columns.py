@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError
 from target_spark.destinations.databases.json_text import json_text
+from target_spark.destinations.destination import RefusedByStoreError
 
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -39,6 +39,12 @@ class StagedColumn:
 def staged_name(position: int) -> str:
     """Return the name of a staging table's column; the stream's names may be arbitrary."""
     return f"c{position}"
+
+
+def staged_source(columns: Sequence[StagedColumn], name: str) -> str:
+    """Return what a column of a staging table holds, for messages; nothing if it is unknown."""
+    sources = {staged_name(n): column.source for n, column in enumerate(columns)}
+    return f"property '{sources[name]}': " if name in sources else ""
 
 
 def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +90,7 @@ def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
     """Reject a NUL character.
 
     Raises:
-        DestinationError: A text of the batch contains one; names the column.
+        RefusedByStoreError: A text of the batch contains one; names the column.
     """
     for column in columns:
         array = batch.column(column.source)
@@ -97,7 +103,7 @@ def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
         else:
             continue
         if pc.any(found, min_count=0).as_py():
-            raise DestinationError(
-                f"column '{column.source}' contains a NUL character, which the database cannot "
-                "store (remove it with a stream map, or at the source)"
+            raise RefusedByStoreError(
+                f"property '{column.source}': the text contains a NUL character, which the "
+                "database cannot store"
             )

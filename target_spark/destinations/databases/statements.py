@@ -42,6 +42,8 @@ class LoadSql:
     other_row = ""
     """Error code of `upsert` if the server rejects the change of a row with another key; the
     message names the first column of the key."""
+    immediate = ""
+    """Statement that makes the transaction check deferred constraints at once."""
     counts_upserts = True
     """Whether the server tells how many rows `upsert` has added or updated."""
     has_schema = ""
@@ -125,6 +127,10 @@ class LoadSql:
         """Drop a staging table."""
         return f"DROP TABLE IF EXISTS {self.table(place)}"
 
+    def numbered_row(self, place: TablePlace, column: str, number: int) -> str:
+        """Select a column of a numbered row of a staging table."""
+        return f"SELECT {column} FROM {self.table(place)} WHERE {ROW} = {number}"
+
     def is_empty(self, place: TablePlace) -> str:
         """Select one row of a table."""
         return f"SELECT 1 FROM {self.table(place)} LIMIT 1"
@@ -168,7 +174,8 @@ class LoadSql:
         """Append all rows of a part."""
         names, values = self.names(list(rows.values)), ", ".join(rows.values.values())
         stage = self.table(TablePlace(rows.schema, part))
-        return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s"
+        some = _within(rows)
+        return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s{some}"
 
     def upsert(self, place: TablePlace, rows: StagedRows) -> str:
         """Upsert the newest row of each key."""
@@ -178,6 +185,11 @@ class LoadSql:
             f"INSERT INTO {self.table(place)} ({self.names(list(rows.values))}) "
             f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(place, rows)}"
         )
+
+    def upserts(self, place: TablePlace, rows: StagedRows) -> list[str]:
+        """Delete the rows that are marked so, then upsert the others."""
+        deletions = self.delete_marked(place, rows) if rows.deleted else []
+        return [*deletions, self.upsert(place, rows)]
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """Return the clause for a row whose key exists; never change a row with another key."""
@@ -340,7 +352,14 @@ class LoadSql:
         """Select the rows of all parts, with their order of arrival."""
         parts = (
             f"SELECT {'p.*' if columns == '*' else columns}, {n * _PART_ROWS} + {ROW} AS o "
-            f"FROM {self.table(TablePlace(rows.schema, part))} p"
+            f"FROM {self.table(TablePlace(rows.schema, part))} p{_within(rows)}"
             for n, part in enumerate(rows.parts)
         )
         return " UNION ALL ".join(parts)
+
+
+def _within(rows: StagedRows) -> str:
+    """Return the clause for the numbers of staged rows."""
+    if rows.numbers is None:
+        return ""
+    return f" WHERE {ROW} > {rows.numbers[0]} AND {ROW} <= {rows.numbers[1]}"

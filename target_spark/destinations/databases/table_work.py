@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
@@ -23,8 +23,9 @@ from target_spark.destinations.databases.database_tables import (
     TablePlace,
 )
 from target_spark.destinations.databases.ledger import Ledger, table_lock
-from target_spark.destinations.databases.staged_columns import StagedColumn, staged_name
+from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
+from target_spark.destinations.destination import Refusal
 from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.legal_names import NameRules, matched_names
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Flush
 
 _PLAIN = Layout()
+_SAVEPOINT = "singer_rows"
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ class TableWork:
         known = self.ledger.names(self.cursor)
         names = self._names(found, request, known)
         conflicts = []
-        for field in request.struct:
-            alone = replace(request, struct=T.StructType([field]), keys=(), layout=_PLAIN)
-            column = names[field.name]
+        for wanted in request.struct:
+            alone = replace(request, struct=T.StructType([wanted]), keys=(), layout=_PLAIN)
+            column = names[wanted.name]
             table = FoundTable(tuple(c for c in found.columns if c.name == column))
             if table.columns:
                 try:
@@ -175,11 +177,10 @@ class TableWork:
         sql = self.database.sql
         count = 0
         if rows.keys:
-            for statement in sql.delete_marked(self.place, rows) if rows.deleted else ():
+            for statement in sql.upserts(self.place, rows):
                 self.cursor.execute(statement)
                 count += self.cursor.rowcount
-            self._upsert(rows)
-            told = count + self.cursor.rowcount if sql.counts_upserts else None
+            told = count if sql.counts_upserts else None
             may_skip = rows.deleted is not None or bool(rows.order_by)
             return Committed(told, by_key=True, may_skip=may_skip)
         for part in parts:
@@ -220,21 +221,62 @@ class TableWork:
         if self.cursor.fetchone() is not None:
             raise outside_range(backfill)
 
-    def _upsert(self, rows: StagedRows) -> None:
-        sql = self.database.sql
-        try:
-            self.cursor.execute(sql.upsert(self.place, rows))
-        except Exception as error:
-            failure = self.database.failure(error)
-            if failure is None or not failure.code or failure.code != sql.other_row:
-                raise
-            if f"'{rows.keys[0]}'" not in failure.message:
-                raise
-            raise DestinationError(
-                f"a record duplicates the row of another key in a unique index of the table "
-                f"'{self.place.table}' (key: {', '.join(rows.keys)})",
-                hint="drop that index, or set its columns as `key_properties` in 'streams'",
-            ) from error
+    def refusal_of(
+        self, error: BaseException, request: TableRequest, plan: TablePlan, column: str = ""
+    ) -> str:
+        """Return what the server refuses a row for, without its values.
+
+        Args:
+            error: An error of the driver.
+            request: The request for the table.
+            plan: The table.
+            column: The column at fault, if the error does not name it.
+
+        Returns:
+            The reason; empty if the error is another one.
+        """
+        failure, keys = self.database.failure(error), keys_of(request)
+        if failure is None:
+            return ""
+        key = plan.mapping[keys[0]] if keys else ""
+        if keys and failure.code == self.database.sql.other_row and f"'{key}'" in failure.message:
+            return (
+                "the record duplicates the row of another key in a unique index of the table "
+                f"'{self.place.table}' (key: {', '.join(keys)})"
+            )
+        column = failure.column or column
+        if not failure.refusal or not column:
+            return failure.refusal
+        names = {stored: name for name, stored in plan.mapping.items()}
+        kinds = {found.name: found.sql_type for found in plan.table.columns}
+        what = f"property '{names[column]}'" if column in names else f"column '{column}'"
+        return f"{what}: {failure.refusal} (type {kinds.get(column, 'unknown')})"
+
+    def refused_rows(
+        self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]
+    ) -> list[Refusal]:
+        """Find the rows of parts that the server refuses, and change nothing.
+
+        Insert ever smaller ranges of them, and keep those that it takes until the end: a row may
+        be refused for an earlier one.
+
+        Args:
+            request: The request for the table.
+            plan: The table.
+            parts: Staging tables with numbered rows and their origins.
+        """
+        sql, parts = self.database.sql, [part for part in parts if part.rows]
+        for part in parts:
+            for statement in sql.index(TablePlace(self.place.schema, part.url), [ROW]):
+                self.cursor.execute(statement)
+        self.connection.commit()
+        self.key(request, plan)
+        if sql.immediate:
+            self.cursor.execute(sql.immediate)
+        search = _RefusedRows(self, request, plan)
+        found = [row for part in parts for row in search.of(part.url, 0, part.rows)]
+        self.connection.rollback()
+        return found
 
     def view(self, request: TableRequest, plan: TablePlan) -> None:
         """Create the view of the request."""
@@ -386,3 +428,71 @@ def staged_columns(database: Database, struct: T.StructType) -> tuple[StagedColu
 def staging_tables_of(flushes: Sequence[Flush]) -> list[str]:
     """Return the staging tables of flushes."""
     return [part.url for flush in flushes for part in flush.parts]
+
+
+@dataclass
+class _RefusedRows:
+    """The search for rows that the server refuses.
+
+    Attributes:
+        columns: Code of a failure → the column that was at fault last.
+    """
+
+    work: TableWork
+    request: TableRequest
+    plan: TablePlan
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def of(self, part: str, first: int, last: int) -> Iterator[Refusal]:
+        """Insert the rows of a part after one number, up to another; yield those refused."""
+        rows = self.work.staged_rows(self.request, self.plan, (part,))
+        rows = replace(rows, numbers=(first, last))
+        error = self._failure(rows)
+        if error is None:
+            return
+        if last - first > 1:
+            middle = (first + last) // 2
+            yield from self.of(part, first, middle)
+            yield from self.of(part, middle, last)
+            return
+        column = self._column(rows, error)
+        reason = self.work.refusal_of(error, self.request, self.plan, column)
+        cursor, sql = self.work.cursor, self.work.database.sql
+        origin = staged_name(len(self.request.struct))
+        cursor.execute(sql.numbered_row(TablePlace(rows.schema, part), origin, last))
+        yield Refusal(part, cursor.fetchone()[0], reason)
+
+    def _failure(self, rows: StagedRows, *, keep: bool = True) -> Exception | None:
+        """Insert rows; return why the server refuses them. Undo what failed, or is not to keep."""
+        work, sql = self.work, self.work.database.sql
+        upserts = sql.upserts(work.place, rows) if rows.keys else None
+        work.cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+        try:
+            for statement in upserts or [sql.append(work.place, rows, rows.parts[0])]:
+                work.cursor.execute(statement)
+        except Exception as error:
+            if not work.refusal_of(error, self.request, self.plan):
+                raise
+            work.cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            return error
+        end = "RELEASE" if keep else "ROLLBACK TO"
+        work.cursor.execute(f"{end} SAVEPOINT {_SAVEPOINT}")
+        return None
+
+    def _column(self, row: StagedRows, error: Exception) -> str:
+        """Return the column that the server refuses a row for, but does not name; else nothing.
+
+        Insert each column alone: the one at fault fails in the same way.
+        """
+        failure = self.work.database.failure(error)
+        if failure is None or failure.column or not failure.is_of_value:
+            return ""
+        likely = self.columns.get(failure.code)
+        for name in sorted(row.values, key=lambda name: name != likely):
+            alone = replace(row, values={name: row.values[name]}, keys=())
+            other = self._failure(alone, keep=False)
+            same = None if other is None else self.work.database.failure(other)
+            if same is not None and same.code == failure.code:
+                self.columns[failure.code] = name
+                return name
+        return ""

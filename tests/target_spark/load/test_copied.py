@@ -12,6 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
+from target_spark.destinations.destination import ROW_ORIGIN
 from target_spark.load import copied_columns
 from target_spark.load.copied_columns import (
     CopiedColumnJoiner,
@@ -21,7 +22,6 @@ from target_spark.load.copied_columns import (
     without_copies,
 )
 from target_spark.load.mapped_frames import source_columns
-from target_spark.load.row_origin import ROW_ORIGIN
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},

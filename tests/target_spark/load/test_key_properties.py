@@ -15,10 +15,10 @@ import pytest
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.load_plans import InputFile, StreamSchema
-from target_spark.destinations.destination import Tools
+from target_spark.destinations.destination import ROW_ORIGIN, Tools
 from target_spark.load.read_rows import Piece, ReadPlan, read_task
 from target_spark.load.reject_files import Rejects
-from target_spark.load.row_origin import ROW_ORIGIN, split_origin
+from target_spark.load.row_origin import split_origin
 from target_spark.load.stream_tables import StreamTables
 from target_spark.tables.documents import DOCUMENT
 from target_spark.validation.missing_keys import Key

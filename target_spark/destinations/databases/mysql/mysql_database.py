@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.errors import DestinationError, SettingsError, Where
 from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import Failure
 from target_spark.destinations.databases.database_failures import CONFLICT, LOST
@@ -31,8 +31,10 @@ from target_spark.destinations.databases.staged_columns import (
     chunks,
     numbers,
     sendable,
+    staged_source,
 )
 from target_spark.destinations.databases.statements import NULL, LoadSql
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 
@@ -68,6 +70,32 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     2006: (LOST, "the server closed the connection"),
     2013: (LOST, "the server closed the connection"),
 }  # fmt: skip
+_REFUSALS: Mapping[int, str] = {
+    1048: "the column does not take null",
+    1062: "the table has another row with this value: unique index",
+    1264: "the number is out of the range of its column",
+    1265: "the value does not fit its column",
+    1292: "the value does not fit its column",
+    1364: "the column does not take null, and has no default",
+    1366: "the value does not fit its column",
+    1367: "the value does not fit its column",
+    1406: "the value is too long for its column",
+    1411: "the value does not fit its column",
+    1416: "the value does not fit its column",
+    1452: "the row that the record refers to is missing: foreign key",
+    1526: "no partition of the table takes the row",
+    1644: "a trigger of the table refuses the row",
+    1690: "the number is out of the range of its column",
+    3140: "the text is no JSON of the server",
+    3141: "the text is no JSON of the server",
+    3156: "the JSON does not fit its column",
+    3157: "the JSON is nested too deeply for the server",
+    3819: "the row does not fit a condition of the table: check constraint",
+    4025: "the row does not fit a condition of the table: check constraint",
+}
+"""Numbers of errors for what is in a row."""
+_COLUMN = re.compile(r"(?:[Cc]olumn|Field) (?:`[^`]*`\.)*['`]([^'`]+)['`]")
+_RULE = re.compile(r"(?:for key|CONSTRAINT|[Cc]onstraint) ['`]([^'`]+)['`]")
 _REFUSED = (errno.ECONNREFUSED, "check host and port in 'jdbc.url'")
 _UNREACHED = 2003
 _TLS = {
@@ -193,7 +221,18 @@ class MySql:
             number, hint = next((known for word, known in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"
-        return Failure(message or type(error).__name__, str(code or ""), number, hint)
+        refusal = _REFUSALS.get(code, "")
+        if refusal:
+            rule = "".join(f" '{name}'" for name in _RULE.findall(message)[-1:])
+            refusal = f"{refusal}{rule} [{code}]"
+        return Failure(
+            message or type(error).__name__,
+            str(code or ""),
+            number,
+            hint,
+            refusal=refusal,
+            column="".join(_COLUMN.findall(message)[-1:]) if refusal else "",
+        )
 
 
 _RELATION = (
@@ -216,20 +255,15 @@ def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
     LOAD DATA LOCAL stores another value for them, even in strict mode, and warns.
 
     Raises:
-        RecordError: A value was changed.
+        RefusedByStoreError: A value was changed.
     """
     cursor.execute("SHOW WARNINGS")
-    found = (text for _, _, text in cursor.fetchall() if "deprecated" not in text)
-    problem = next(found, None)
-    if problem is None:
-        return
-    named = re.search(r"\bc(\d+)\b(?=['`]? at row)", problem)
-    column = f"column '{columns[int(named[1])].source}' " if named else "a column "
-    reason = problem.partition(" for column")[0]
-    raise RecordError(
-        f"{column}has a value that the database cannot hold ({reason})",
-        hint="change it with a stream map, or declare it as a string in the schema",
-    )
+    found = (row[1:] for row in cursor.fetchall() if "deprecated" not in row[2])
+    code, text = next(found, (0, ""))
+    if code:
+        reason = _REFUSALS.get(code, "the database cannot hold the value")
+        named = staged_source(columns, "".join(_COLUMN.findall(text)[-1:]))
+        raise RefusedByStoreError(f"{named}{reason} [{code}]")
 
 
 def _write(

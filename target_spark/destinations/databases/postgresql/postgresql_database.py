@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,6 +58,26 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("2BP01", 0, "a view or another object needs the column; drop it and run again"),
     ("0A000", 0, "a view or another object needs the column; drop it and run again"),
 )  # fmt: skip
+_COPIED = re.compile(r"^COPY \S+, line \d+, column (\w+)", re.M)
+"""Column of a staging table that COPY fails at."""
+_REFUSALS: Sequence[tuple[str, str]] = (
+    ("22001", "the value is too long for its column"),
+    ("22003", "the number is out of the range of its column"),
+    ("22007", "the text is no date or time of the server"),
+    ("22008", "the date or time is out of the range of its column"),
+    ("22P05", "the text contains a character that the server cannot store"),
+    ("22021", "the text contains a character that the server cannot store"),
+    ("22P02", "the text is no value of its column's type"),
+    ("22", "the value does not fit its column"),
+    ("23502", "the column does not take null"),
+    ("23503", "the row that the record refers to is missing: foreign key"),
+    ("23505", "the table has another row with this value: unique constraint"),
+    ("23514", "the row does not fit a condition of the table: check constraint"),
+    ("23", "the row breaks a rule of the table: constraint"),
+    ("P0001", "a trigger of the table refuses the row"),
+    ("45", "a trigger of the table refuses the row"),
+)
+"""SQLSTATEs, or their classes, of failures for what is in a row."""
 _SIGNS: Sequence[tuple[str, int, str]] = (
     ("password authentication failed", errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
     ("no password supplied", errno.EACCES, "set 'jdbc.password'"),
@@ -174,7 +195,19 @@ class PostgreSql:
         else:
             fits = [found for found in _STATES if state.startswith(found[0])]
         _, number, hint = fits[0] if fits else ("", 0, "")
-        return Failure(message or type(error).__name__, state, number, hint)
+        refusal = next((text for code, text in _REFUSALS if state.startswith(code)), "")
+        if refusal:
+            rule = error.diag.constraint_name
+            refusal = f"{refusal}{f' {rule!r}' if rule else ''} [{state}]"
+        return Failure(
+            message or type(error).__name__,
+            state,
+            number,
+            hint,
+            refusal=refusal,
+            is_of_value=state.startswith("22"),
+            column=error.diag.column_name or "".join(_COPIED.findall(error.diag.context or "")),
+        )
 
 
 _RELATION = (

@@ -72,6 +72,7 @@ class PostgreSqlSql(LoadSql):
 
     unlogged = "UNLOGGED "
     impatient = "SET LOCAL lock_timeout = '3s'"
+    immediate = "SET CONSTRAINTS ALL IMMEDIATE"
     has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
     current_schema = "SELECT coalesce(current_schema(), 'public')"
     stages = (

@@ -62,6 +62,6 @@ def test_mariadb_stores_nothing_else_for_what_it_cannot_hold(
 ):
     loads = new_loads(maria)
     one = request(f"id int!, v {kind}", "id", "upsert")
-    with pytest.raises(RecordError, match="column 'v' has a value that the database cannot hold"):
+    with pytest.raises(RecordError, match="property 'v': the value does not fit its column"):
         loads.load(one, [(1, None), (2, value)])
     assert "t" not in tables_of(maria)

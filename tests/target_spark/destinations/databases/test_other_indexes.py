@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from database_loads import PG, Loads, MariaDb, request
 
-from shared.errors import DestinationError
+from shared.errors import RecordError
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -36,20 +36,20 @@ def loads(db: Db, new_loads: NewLoads) -> Loads:
     ],
 )
 def test_a_row_of_another_key_is_never_changed(db: Db, loads: Loads, record: tuple[object, ...]):
-    with pytest.raises(DestinationError, match=r"unique|email"):
+    with pytest.raises(RecordError, match=r"unique|email"):
         loads.load(USERS, [record])
     assert rows(db) == [("1", "a", "old"), ("2", "b", "old")]
 
 
 def test_two_new_records_that_are_equal_in_the_index_do_not_become_one(db: Db, loads: Loads):
-    with pytest.raises(DestinationError):
+    with pytest.raises(RecordError):
         loads.load(USERS, [(3, "c", "new"), (4, "c", "new")])
     assert rows(db) == [("1", "a", "old"), ("2", "b", "old")]
 
 
 def test_the_error_names_table_and_key(maria: MariaDb, new_loads: NewLoads):
     maria.run(f"{MADE}; insert into t values (1, 'a', 'old')")
-    with pytest.raises(DestinationError, match=r"unique index of the table 't' \(key: id\)"):
+    with pytest.raises(RecordError, match=r"unique index of the table 't' \(key: id\)"):
         new_loads(maria).load(USERS, [(3, "a", "new")])
 
 
@@ -68,7 +68,7 @@ def test_the_key_decides_where_the_index_allows_it(db: Db, loads: Loads):
 def test_overwrite_does_not_join_rows_of_two_keys(db: Db, loads: Loads):
     whole = request("id int!, email string, x string", "id", "overwrite")
     loads.load(whole, [(3, "c", "new"), (4, "c", "new")])
-    with pytest.raises(DestinationError):
+    with pytest.raises(RecordError):
         loads.destination.finish(whole)
     assert rows(db) == [("1", "a", "old"), ("2", "b", "old")]
 
@@ -81,7 +81,7 @@ def test_keys_of_several_columns_named_like_staged_ones(db: Db, new_loads: NewLo
     keyed = request("c0 int!, n string!, o int", "c0 n", "upsert")
     loads.load(keyed, [(1, "x", 1), (1, "y", 2)])
     loads.load(keyed, [(1, "x", 3), (2, "x", 4)])
-    with pytest.raises(DestinationError):
+    with pytest.raises(RecordError):
         loads.load(keyed, [(2, "y", 4)])
     query = f"select c0, {n}, o from t order by 1, 2"
     assert db.table(query) == [("1", "x", "3"), ("1", "y", "2"), ("2", "x", "4")]

@@ -15,7 +15,7 @@ from database_loads import PG, Loads, request, struct_of, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import DestinationError
+from shared.errors import RecordError
 from shared.types.arrow_types import spark_to_arrow, struct_to_arrow
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
 from target_spark.destinations.databases.postgresql.postgresql_numeric import numeric_digits
@@ -142,7 +142,7 @@ def test_a_column_without_values(rows: int):
 def test_backslashes_before_a_u_are_no_nul_character():
     text = '{"a":"\\\\u0000"}'
     assert sent("a variant, b string", [(text, text)]) == [(b"\1" + text.encode(), text.encode())]
-    with pytest.raises(DestinationError, match="column 'a' contains a NUL character"):
+    with pytest.raises(RecordError, match="the text contains a NUL character"):
         sent("a variant", [('{"a":"\\u0000"}',)])
 
 
@@ -167,7 +167,7 @@ def test_times_that_postgresql_cannot_hold_are_refused(
     sink = loads.destination.prepare(asked).sink
     assert sink is not None
     array = pa.array([value], arrow).cast(spark_to_arrow(asked.struct[0].dataType))
-    with pytest.raises(DestinationError, match="out of range"):
+    with pytest.raises(RecordError, match="out of the range"):
         sink.write(struct_to_arrow(asked.struct), iter([pa.table({"x": array})]))
 
 
