@@ -67,10 +67,12 @@ _LONGEST_INTEGER = 40
 _BEYOND = int("1" + "0" * _LONGEST_INTEGER)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z")
 _TIME_PART = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?"
+_YEAR = r"\d{4}|-\d{4,6}|\+\d{4,6}"
+"""Years before 1 and after 9999 have a sign; the year 0 is 1 BC."""
 _INSTANT = re.compile(
-    rf"(\d{{4}})-(\d\d)-(\d\d)(?:[Tt ]{_TIME_PART} ?([Zz]|[+-]\d\d(?::?\d\d)?)?)?\Z", re.ASCII
+    rf"({_YEAR})-(\d\d)-(\d\d)(?:[Tt ]{_TIME_PART} ?([Zz]|[+-]\d\d(?::?\d\d)?)?)?\Z", re.ASCII
 )
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
+_DATE = re.compile(rf"({_YEAR})-(\d\d)-(\d\d)\Z", re.ASCII)
 _TIME = re.compile(rf"{_TIME_PART}\Z", re.ASCII)
 _DAY_TIME = re.compile(
     r"([+-]?)P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?\Z",
@@ -277,6 +279,8 @@ def instant(value: Value) -> int:
     found = _instant(value) if type(value) is str else None
     if found is None:
         raise not_of_type(value, "date-time")
+    if not -(2**63) <= found < 2**63:
+        raise Refused(f"{shown(value)} is out of range")
     return found
 
 

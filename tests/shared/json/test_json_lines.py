@@ -66,6 +66,26 @@ def test_values_taken_even_when_strict(node: Any, value: str, expected: Any) -> 
 
 
 @pytest.mark.parametrize(
+    ("node", "value", "days"),
+    [
+        (DATE, "-0043-03-15", -735_160),
+        (DATE, "0000-12-31", -719_163),
+        (DATE, "+10000-01-01", 2_932_897),
+        (DATE_TIME, "-0043-03-15T00:00:00.000000+00:00", -735_160),
+        (DATE_TIME, "+20000-01-01T00:00:00Z", 6_585_322),
+    ],
+)
+def test_years_before_1_and_after_9999(node: Any, value: str, days: int) -> None:
+    for strict in (True, False):
+        got = read(node, f'"{value}"', strict=strict)
+        assert got.rejects == ()
+        column = got.table.column("a")
+        wide = pa.types.is_timestamp(column.type)
+        [found] = column.cast(pa.int64() if wide else pa.int32()).to_pylist()
+        assert found == days * (86_400_000_000 if wide else 1)
+
+
+@pytest.mark.parametrize(
     ("node", "value", "reason"),
     [
         (INTEGER, '"abc"', "property 'a': 'abc' is not of type integer"),
@@ -86,6 +106,8 @@ def test_values_taken_even_when_strict(node: Any, value: str, expected: Any) -> 
         (DATE, '"2020-01-01T00:00:00Z"', "is not of type date"),
         (DATE_TIME, '"2001/01/01 00:47"', "is not of type date-time"),
         (DATE_TIME, "5", "is not of type date-time"),
+        (DATE_TIME, '"+300000-01-01T00:00:00Z"', "is out of range"),
+        (DATE, '"10000-01-01"', "is not of type date"),
         ({"type": "string", "contentEncoding": "base64"}, '"?"', "is not of type binary"),
         ({"type": "array", "items": INTEGER}, '[1,"x"]', "property 'a[1]': 'x' is not of type"),
         ({"type": "array", "items": INTEGER}, "{}", "is not of type array"),
