@@ -83,6 +83,19 @@ class IcebergMetadata:
     schema_id: int | None = None
     schemas: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
+    def columns_of(self, kinds: Sequence[str]) -> dict[str, str]:
+        """Return the columns of today's schema that are, or contain, one of some types.
+
+        Args:
+            kinds: Iceberg's names of the types.
+
+        Returns:
+            The type by the name of the column.
+        """
+        fields = self.schemas.get(self.schema_id or 0, {}).get("fields") or ()
+        pairs = ((str(item["name"]), _contained(item["type"], kinds)) for item in fields)
+        return {name: kind for name, kind in pairs if kind is not None}
+
     def chain(self, after: int) -> list[IcebergSnapshot] | None:
         """Return the snapshots after one, up to the newest; None if it is not an ancestor."""
         found: list[IcebergSnapshot] = []
@@ -195,6 +208,14 @@ def _snapshot(document: Mapping[str, Any]) -> IcebergSnapshot:
         summary,
         document.get("schema-id"),
     )
+
+
+def _contained(node: Any, kinds: Sequence[str]) -> str | None:
+    if isinstance(node, str):
+        return node if node in kinds else None
+    inside = [child["type"] for child in node.get("fields") or ()]
+    inside += [node[part] for part in ("element", "key", "value") if part in node]
+    return next((kind for child in inside if (kind := _contained(child, kinds))), None)
 
 
 def _fields(node: Any, base: Path) -> Iterator[tuple[int, Path, bool]]:

@@ -13,6 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.errors import SourceError
 from shared.storage.files import open_input, remote
 from shared.storage.urls import join, local_path
 from shared.types.spark_conform import conformed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _CHANGE, _ORDINAL, _SNAPSHOT = "_change_type", "_change_ordinal", "_commit_snapshot_id"
+_UNKNOWN_TYPES = ("time", "timestamp_ns", "timestamptz_ns", "geometry", "geography")
 _CHANGE_FIELDS = (
     T.StructField(_CHANGE, T.StringType()),
     T.StructField(_ORDINAL, T.IntegerType()),
@@ -83,7 +85,10 @@ class IcebergSource(LakeSource):
         file = None if self.name else _newest_in(str(self.path))
         location = self.name or file or str(self.path)
         metadata = self._metadata(spark, location, file)
-        struct = self._load(spark.read, location).schema
+        try:
+            struct = self._load(spark.read, location).schema
+        except Exception as error:
+            raise self._unknown_type(metadata) or error from None
         self.key_properties = self.stream.key_properties or metadata.identifiers
         return IcebergPinned(
             struct, metadata.current, metadata.table_id, metadata, location, file is not None
@@ -229,6 +234,17 @@ class IcebergSource(LakeSource):
         reader = self._reader(spark).option("versionAsOf", snapshot)
         names = pinned.metadata.names_at(pinned.metadata.schema_of(snapshot))
         return conformed(self._load(reader, pinned.location), want, names)
+
+    def _unknown_type(self, metadata: IcebergMetadata) -> SourceError | None:
+        """Return the error of a column whose type Spark does not have; None without one."""
+        columns = metadata.columns_of(_UNKNOWN_TYPES)
+        if not columns:
+            return None
+        listed = ", ".join(f"{name!r} ({kind})" for name, kind in columns.items())
+        return self.error(
+            f"Spark cannot read the type of these columns of the table: {listed}",
+            "let the writer of the table store them as string or long, or read a copy without them",
+        )
 
     def _metadata(self, spark: SparkSession, location: str, file: str | None) -> IcebergMetadata:
         """Return the newest metadata file; if it cannot be read, what Spark shows of it."""

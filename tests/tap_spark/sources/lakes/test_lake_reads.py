@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -416,3 +417,34 @@ def test_paths_and_names_are_checked_without_spark(tmp_path: Path) -> None:
         ):
             source_for(StreamConfig("t", "iceberg", **place))
     assert delta_source.DeltaSource(StreamConfig("t", "delta", table='c."d.e"')).name == "`c`.`d.e`"
+
+
+def test_a_time_of_iceberg_is_named_with_a_remedy(lake_spark: SparkSession, tmp_path: Path) -> None:
+    fields = [
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 2, "name": "opens", "required": False, "type": "time"},
+        {
+            "id": 3,
+            "name": "hours",
+            "required": False,
+            "type": {"type": "list", "element-id": 4, "element": "time", "element-required": False},
+        },
+    ]
+    document = {
+        **{"format-version": 2, "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"},
+        **{"location": str(tmp_path), "last-sequence-number": 0, "last-updated-ms": 1},
+        **{"last-column-id": 4, "current-schema-id": 0, "default-spec-id": 0},
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        **{"last-partition-id": 999, "default-sort-order-id": 0},
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        **{"properties": {}, "current-snapshot-id": -1, "snapshots": []},
+    }
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "v1.metadata.json").write_text(json.dumps(document))
+    (tmp_path / "metadata" / "version-hint.text").write_text("1")
+    with pytest.raises(SourceError) as caught:
+        source_for(StreamConfig("s", "iceberg", path=str(tmp_path))).schema(lake_spark)
+    text = str(caught.value)
+    assert "'opens' (time), 'hours' (time)" in text
+    assert "string or long" in text
