@@ -40,7 +40,7 @@ class FailureRule:
     """What a class of SQLSTATEs means.
 
     Attributes:
-        states: Prefixes of the SQLSTATEs.
+        states: Prefixes of the SQLSTATEs; without any, its signs decide.
         signs: Texts that identify the failure if its SQLSTATE is unknown.
         hint: What the user can do.
         transient: A retry may help.
@@ -53,6 +53,12 @@ class FailureRule:
 
 
 FAILURE_RULES: Sequence[FailureRule] = (
+    FailureRule(
+        (),
+        ("No value specified for parameter", "invalid value for parameter", "step size cannot"),
+        "correct the stream's 'query'",
+    ),
+    FailureRule((), (" of the query to text",), "or to numeric with a precision"),
     FailureRule(
         ("28",),
         ("password authentication failed", "Access denied for user", "Login failed", "ORA-01017"),
@@ -198,7 +204,12 @@ def one_line(message: str, secrets: Sequence[str] = ()) -> str:
 
 def _failure(state: str | None, message: str) -> FailureRule:
     if state is not None:
-        fits = [f for f in FAILURE_RULES if any(state.startswith(start) for start in f.states)]
+        fits = [
+            rule
+            for rule in FAILURE_RULES
+            if any(state.startswith(start) for start in rule.states)
+            or (not rule.states and any(sign in message for sign in rule.signs))
+        ]
     else:
         fits = [f for f in FAILURE_RULES if any(sign in message for sign in f.signs)]
     return fits[0] if fits else FailureRule(())

@@ -38,6 +38,7 @@ _WORDS = re.compile(
     "EXECUTE|DO|COPY|INTO|SET|LOCK|BEGIN|COMMIT|ROLLBACK|ATTACH|PRAGMA|VACUUM|LOAD|OUTFILE|DUMPFILE"
 )
 _FIRST = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "("})
+_MARK = re.compile(r"(?<!\?)\?(?!\?)")
 _DEEP = "it is nested too deeply"
 
 
@@ -60,10 +61,21 @@ def check_reads(sql: str, dialect: str, where: Where) -> None:
 
 
 def as_subquery(sql: str, dialect: str) -> str:
-    """Enclose a checked statement in brackets, without its final semicolon."""
-    ends = [token.start for token in _tokens(sql, PARSERS.get(dialect, "")) if _is_end(token)]
+    """Enclose a checked statement in brackets, without its final semicolon.
+
+    JDBC drivers take a `?` for a parameter. PostgreSQL has such operators: there it is doubled.
+    """
+    pieces, at = [], 0
+    for token in _tokens(sql, PARSERS.get(dialect, "")):
+        if _is_end(token):
+            sql = sql[: token.start]
+            break
+        raw = sql[token.start : token.end + 1]
+        if dialect == "postgresql" and raw == token.text:
+            pieces += [sql[at : token.start], _MARK.sub("??", raw)]
+            at = token.end + 1
     # The line end closes a comment that would hide the bracket.
-    return f"({sql[: ends[0]] if ends else sql}\n)"
+    return f"({''.join(pieces)}{sql[at:]}\n)"
 
 
 def _problem(sql: str, parser: str) -> str | None:
@@ -76,8 +88,9 @@ def _problem(sql: str, parser: str) -> str | None:
         tokens = _tokens(sql, parser)
     except TokenError:
         return "a quote or comment in it does not end"
-    if any(comment.startswith(("!", "M!")) for token in tokens for comment in token.comments):
-        return "a comment in it would be executed"
+    problem = _problem_of_tokens(sql, tokens, parser)
+    if problem:
+        return problem
     try:
         found = sqlglot.parse(sql, dialect=parser or None)
     except ParseError:
@@ -88,6 +101,14 @@ def _problem(sql: str, parser: str) -> str | None:
     if len(statements) != 1:
         return f"it has {len(statements) or 'no'} statements"
     return _problem_of_tree(statements[0])
+
+
+def _problem_of_tokens(sql: str, tokens: list[Token], parser: str) -> str | None:
+    if any(comment.startswith(("!", "M!")) for token in tokens for comment in token.comments):
+        return "a comment in it would be executed"
+    if parser != "postgres" and any(token.text == sql[token.start] == "?" for token in tokens):
+        return "it has a parameter ('?'), which nothing sets"
+    return None
 
 
 def _problem_of_tree(statement: exp.Expr) -> str | None:

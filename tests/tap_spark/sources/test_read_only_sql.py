@@ -93,7 +93,24 @@ WRITES = [
     ("spark", "select transform(a) using 'rm -rf x' as b from t", "TRANSFORM"),
     ("spark", "create or replace temp view v as select 1", "changes"),
     ("somedb", "delete from t", "changes"),
+    ("mysql", "select * from t where id = ?", "parameter"),
+    ("somedb", "select ? from t", "parameter"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "written"),
+    [
+        ("select j ? 'a?' from t", "select j ?? 'a?' from t"),
+        ("select j ?| x, j ?& y, j @? z", "select j ??| x, j ??& y, j @?? z"),
+        ("select j ?? 'a'", "select j ?? 'a'"),
+        ('select a?b, "x?", $$ ? $$ /* ? */; -- ?', 'select a??b, "x?", $$ ? $$ /* ? */'),
+        ("select E'?', U&'?' -- ?", "select E'?', U&'?' -- ?"),
+    ],
+)
+def test_operators_of_postgresql_are_no_parameters(sql: str, written: str) -> None:
+    check_reads(sql, "postgresql", WHERE)
+    assert as_subquery(sql, "postgresql") == f"({written}\n)"
 
 
 @pytest.mark.parametrize(("dialect", "sql"), READS)

@@ -78,6 +78,13 @@ def test_what_an_sqlstate_means(state: str, passes: bool, hint: str) -> None:
     assert "\n" not in str(error)
 
 
+def test_a_parameter_without_a_value_is_no_lost_snapshot() -> None:
+    text = "No value specified for parameter 1."
+    error = database_error(FakeJavaError(text, "22023"), WHERE)
+    assert error is not None
+    assert (error.retryable, "'query'" in str(error)) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("text", "passes", "hint"),
     [
