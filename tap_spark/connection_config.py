@@ -134,7 +134,9 @@ class ConnectionConfig:
         "set.",
     )
     fetch_size: int = setting(
-        at_least(1), "Rows the JDBC driver fetches at a time.", default=10_000
+        at_least(1),
+        "Rows the JDBC driver fetches at a time, at most: fewer if they would be more than 16 MiB.",
+        default=10_000,
     )
     retries: int = setting(
         at_least(0),

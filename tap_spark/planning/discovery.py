@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -123,16 +123,19 @@ def _catalog(
             if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
                 continue
             if name in entries:
-                raise _duplicate_name(name)
+                raise _duplicate_name(name, entries[name], entry)
             entries[name] = entry
     return {"streams": list(entries.values())}
 
 
-def _duplicate_name(name: str) -> SourceError:
+def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
+    found = [entry["metadata"][0]["metadata"].get(SOURCE) or {} for entry in entries]
+    tables = " and ".join(f"{item.get('table')} of '{item.get('connection')}'" for item in found)
     return SourceError(
-        "two tables of the connections would have this stream name",
+        f"two tables of the connections would have this stream name: {tables}",
         where=Where(stream=name),
-        hint="set 'stream_prefix' for one of the connections",
+        hint="'exclude' one of them and read it by an item of 'streams' with another name, or set "
+        "'stream_prefix' for one of two connections",
     )
 
 

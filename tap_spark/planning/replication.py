@@ -251,9 +251,11 @@ def _key_type(
     ordered = ("byte", "short", "integer", "long", *TEMPORAL)
     if isinstance(found, str) and (found in ordered or found.startswith(simple)):
         return found
+    others = ", ".join(f"'{name}'" for name in root.get("valid-replication-keys") or ())
     raise SourceError(
         f"replication key '{key}' is not a number, date, timestamp or string",
         where=Where(stream=stream),
+        hint=f"use {f'one of the keys {others}' if others else 'another key'}, or FULL_TABLE",
     )
 
 

@@ -38,6 +38,8 @@ HINTS = {
     "PATH_NOT_FOUND": "check 'path'",
     "COLUMN_ALREADY_EXISTS": "names must differ by more than case; set "
     "spark.conf 'spark.sql.caseSensitive' to true, or 'schema'",
+    "AMBIGUOUS_REFERENCE": "the names differ only by case: deselect one of the columns, or set "
+    "spark.conf 'spark.sql.caseSensitive' to \"true\"",
     "CANNOT_MERGE_SCHEMAS": "the files disagree on a column's type; set 'schema'",
     "TABLE_OR_VIEW_NOT_FOUND": "it was dropped or renamed, or its catalog is not in 'spark.conf'",
     "FAILED_READ_FILE.FILE_NOT_EXIST": "it was deleted during the run, or with old versions of the "

@@ -215,8 +215,15 @@ def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, order
 def advance_positions(
     state: Mapping[str, Any], plan: StreamPlan, bookmark: Mapping[str, Any]
 ) -> State:
-    """Return the state after a slice with a bookmark of its own."""
-    return _with_bookmark(state, plan, {**_bookmark(state, plan), **bookmark})
+    """Return the state after a slice with a bookmark of its own.
+
+    If it is one of the replication key, it replaces what was observed of the rows so far: the
+    source may order its keys in another way than Spark does.
+    """
+    mark = {**_bookmark(state, plan), **bookmark}
+    if "replication_key" in bookmark:
+        mark.pop("progress_markers", None)
+    return _with_bookmark(state, plan, mark)
 
 
 def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:

@@ -62,16 +62,20 @@ class JdbcQuery:
     def with_keys(self) -> JdbcQuery:
         """Keep rows whose key is not null."""
         assert self.key is not None  # noqa: S101
-        return replace(
-            self, conditions=(*self.conditions, f"{self.dialect.key(self.key)} IS NOT NULL")
-        )
+        return replace(self, conditions=(*self.conditions, self.dialect.present(self.key)))
+
+    def greatest_key(self) -> JdbcQuery:
+        """Select the greatest key of the rows, as the database orders them: one row, or none."""
+        assert self.key is not None  # noqa: S101
+        rows = f"(SELECT {self.dialect.quote(self.key.name)} FROM {self.filtered})"  # noqa: S608
+        source = f"({self.dialect.greatest(self.key, rows)}) ends"
+        return replace(self, source=source, columns=(self.key,), conditions=())
 
     def _compared(self, operator: str, value: object, *, nulls: bool = True) -> JdbcQuery:
         assert self.key is not None  # noqa: S101
-        key = self.dialect.key(self.key)
-        condition = f"{key} {operator} {self.dialect.literal(value, self.key)}"
+        condition = self.dialect.compared(self.key, operator, value)
         if nulls:
-            condition = f"({condition} OR {key} IS NULL)"
+            condition = f"({condition} OR {self.dialect.missing(self.key)})"
         return replace(self, conditions=(*self.conditions, condition))
 
     def in_one_part(self, spark: SparkSession) -> DataFrame:
@@ -134,8 +138,8 @@ class JdbcQuery:
         return [replace(item, name=f"c{number}") for number, item in enumerate(self.columns)]
 
     def _named(self, frame: DataFrame) -> DataFrame:
-        pairs = zip(typed(frame, self._ours()), self.columns, strict=True)
-        return frame.select(*(column.alias(item.name) for column, item in pairs))
+        names = [f"c{number}" for number in range(len(self.columns))]
+        return frame.select(*typed(frame, self.columns, names))
 
 
 def session_options(

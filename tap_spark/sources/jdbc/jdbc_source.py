@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
+from tap_spark.sources.jdbc.dialects.base import key_order
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
+from tap_spark.sources.jdbc.fetch_sizes import fitting_rows
 from tap_spark.sources.jdbc.jdbc_columns import struct_of
-from tap_spark.sources.jdbc.jdbc_options import jdbc_options
+from tap_spark.sources.jdbc.jdbc_options import JdbcOptions, jdbc_options
 from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
 from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.metadata import table_info
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, table_info
 from tap_spark.sources.jdbc.read_slices import JdbcRead, read_slices
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
-from tap_spark.sources.jdbc_failures import REDISCOVER, with_retries
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
+from tap_spark.sources.jdbc_failures import REDISCOVER
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.table_names import name_parts
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 QUERY = "tap_spark_query"
+_TWICE = re.compile(r"COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists")
 
 
 class JdbcSource:
@@ -69,41 +74,95 @@ class JdbcSource:
         known = {column.name: column for column in columns}
         key = None
         if plan.resume is Resume.REPLICATION_KEY:
-            key = known[str(plan.replication_key)]
-        query = JdbcQuery(
-            self.dialect,
-            self._query() if table is None else self.dialect.table(table.parts),
-            tuple(known[name] for name in plan.columns),
-            self._options(),
-            key,
-        )
+            key = self._key(str(plan.replication_key), columns, table)
+        source = self._query() if table is None else self.dialect.table(table.parts)
+        selected = tuple(known[name] for name in plan.columns)
+        options = self._fitted(spark, selected, source, table)
+        query = JdbcQuery(self.dialect, source, selected, self._options(options), key)
         if key is not None:
             query = self._bounded(query, plan)
         split = self._split(known)
-        yield from read_slices(
-            JdbcRead(spark, self.connection, plan, self.options, query, table, split)
-        )
+        yield from read_slices(JdbcRead(spark, self.connection, plan, options, query, table, split))
+
+    def _key(
+        self, name: str, columns: tuple[ColumnInfo, ...], table: TableInfo | None
+    ) -> ColumnInfo:
+        """Return the replication key.
+
+        Raises:
+            SourceError: The database and the tap do not order its values alike.
+        """
+        key = next(column for column in columns if column.name == name)
+        others = table.replication_keys if table else ()
+        keys = f"one of the keys {', '.join(map(repr, others))}" if others else "another key"
+        if key.order is KeyOrder.NONE:
+            raise SourceError(
+                f"replication key {name!r} has the type {key.sql_type or key.spark_type}, whose "
+                "values have no order that a bookmark can follow",
+                where=self.where,
+                hint=f"use {keys}, or FULL_TABLE",
+            )
+        if key.order is KeyOrder.DATABASE and self.stream.sort_by_replication_key:
+            raise SettingsError(
+                f"Spark does not sort the replication key {name!r} as the database does",
+                where=Where(stream=self.stream.name, setting="sort_by_replication_key"),
+                hint="remove the setting",
+            )
+        return key
 
     def _table(self, spark: SparkSession) -> TableInfo | None:
         if not self.parts:
             return None
         return table_info(spark, self.connection, self.parts, self.where)
 
-    def _options(self) -> dict[str, str]:
-        return session_options(self.url, reader_options(self.connection), self.options.reader, None)
+    def _options(self, own: JdbcOptions | None = None) -> dict[str, str]:
+        own = own or self.options
+        return session_options(self.url, reader_options(self.connection), own.reader, None)
+
+    def _fitted(
+        self,
+        spark: SparkSession,
+        columns: tuple[ColumnInfo, ...],
+        source: str,
+        table: TableInfo | None,
+    ) -> JdbcOptions:
+        """Return the stream's options, with the rows of a fetch if they do not set them."""
+        if "fetchsize" in self.options.reader:
+            return self.options
+        rows = fitting_rows(
+            spark, self.connection, self.dialect, columns, source, table, self._options()
+        )
+        return replace(self.options, reader={**self.options.reader, "fetchsize": str(rows)})
 
     def _query(self) -> str:
         text = as_subquery(str(self.stream.query), database_name(self.url))
         return f"{text} {QUERY}"
 
     def _columns_of_query(self, spark: SparkSession) -> tuple[ColumnInfo, ...]:
-        """Describe the columns of a query, which Spark's reader asks the database for."""
-        options = {**self._options(), "dbtable": self._query()}
-        reader = spark.read.format("jdbc").options(**options)
-        struct = with_retries(lambda: reader.load().schema, self.connection, self.where)
+        """Describe the columns of a query, which the database is asked for."""
+        run_query = JdbcQueryRunner(spark, self.connection, self.where, self._options())
+        if not any(name.lower() == "customschema" for name in self.options.reader):
+            try:
+                found = self.dialect.query_columns(run_query, self._query())
+            except Exception as error:
+                raise self._same_names(error) or error from None
+            return tuple(replace(column, nullable=True) for column in found)
+        # The user's own types: Spark's reader then reads each column as it is.
+        struct = run_query.struct(f"SELECT * FROM {self._query()}")  # noqa: S608 - checked
+        kinds = [(field.name, field.dataType.simpleString()) for field in struct.fields]
         return tuple(
-            ColumnInfo(f.name, "", f.dataType.simpleString(), True, self.dialect.quote(f.name))
-            for f in struct.fields
+            ColumnInfo(name, "", kind, True, self.dialect.quote(name), kind, key_order(kind))
+            for name, kind in kinds
+        )
+
+    def _same_names(self, error: Exception) -> SourceError | None:
+        twice = _TWICE.search(str(error))
+        if twice is None:
+            return None
+        return SourceError(
+            f"two columns of the query have the name {twice[1]!r}, if case does not count",
+            where=self.where,
+            hint="rename one by AS, or set 'spark.sql.caseSensitive' to \"true\" in 'spark.conf'",
         )
 
     def _check(self, plan: StreamPlan, columns: tuple[ColumnInfo, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SourceError, Where
@@ -21,15 +21,26 @@ T = TypeVar("T")
 
 
 class JdbcQueryRunner:
-    """Runs queries through Spark's JDBC reader; retries temporary failures."""
+    """Runs queries through Spark's JDBC reader; retries temporary failures.
+
+    Args:
+        spark: The session.
+        connection: The database.
+        where: The place that errors name; by default the connection.
+        options: Options of the reader, if not those of the connection alone.
+    """
 
     def __init__(
-        self, spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
+        self,
+        spark: SparkSession,
+        connection: ConnectionConfig,
+        where: Where | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self._connection = connection
         self._where = where
-        self._options = reader_options(connection)
+        self._options = reader_options(connection) if options is None else options
 
     def __call__(self, query: str, texts: Sequence[str] = ()) -> list[dict[str, Any]]:
         """See `QueryRunner`.

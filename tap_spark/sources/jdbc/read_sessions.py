@@ -21,12 +21,17 @@ _MYSQL = {
     "sessionVariables": "transaction_read_only=1",
     # Else the driver keeps the whole result in memory.
     "useCursorFetch": "true",
+    # Else a query's tinyint(1) is a boolean, and a year a date.
+    "tinyInt1isBit": "false",
+    "yearIsDateType": "false",
 }
 _MARIADB = {
     "connectTimeout": "10000",
     "tcpKeepAlive": "true",
     # Spark does not know MariaDB, and quotes with `"` for every unknown database.
     "sessionVariables": "tx_read_only=1,sql_mode='ANSI_QUOTES'",
+    "tinyInt1isBit": "false",
+    "yearIsDateType": "false",
 }
 PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "jdbc:postgresql:": _POSTGRESQL,

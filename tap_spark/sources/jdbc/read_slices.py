@@ -29,7 +29,7 @@ from tap_spark.sources.jdbc.part_plan import (
     plan_parts,
 )
 from tap_spark.sources.jdbc.snapshots import snapshot_of
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
 from tap_spark.sources.jdbc.table_statistics import key_type_of, table_statistics
 from tap_spark.sources.jdbc_failures import with_retries
 from tap_spark.state.bookmarks import can_be_bookmark
@@ -91,6 +91,27 @@ def read_slices(read: JdbcRead) -> Iterator[Slice]:
     Raises:
         SourceError: The database cannot be reached, or rejects the query.
     """
+    key = read.query.key
+    if key is None or key.order is KeyOrder.SPARK:
+        yield from _slices(read)
+        return
+    # Asked before the rows are read: what others write meanwhile belongs to the next run, too.
+    bookmark = _greatest(read)
+    for piece in _slices(read):
+        yield replace(piece, bookmark=bookmark)
+
+
+def _greatest(read: JdbcRead) -> Mapping[str, Any]:
+    """Return the bookmark after the rows, with the key's greatest value if there is one."""
+    query = read.query.with_keys().greatest_key()
+    frame = with_retries(lambda: query.in_one_part(read.spark), read.connection, read.where)
+    rows = with_retries(frame.collect, read.connection, read.where)
+    bookmark = {"replication_key": read.plan.replication_key}
+    found = [row[0] for row in rows if row[0] is not None]
+    return {**bookmark, "replication_key_value": found[0]} if found else bookmark
+
+
+def _slices(read: JdbcRead) -> Iterator[Slice]:
     if read.split is not None:
         with snapshot_of(read.spark, read.connection, read.where) as snapshot:
             query = read.at_snapshot(snapshot)

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class KeyOrder(Enum):
+    """Who orders the values of a column, if it is a replication key."""
+
+    SPARK = "Spark, as the database does"
+    DATABASE = "the database: its greatest value is the bookmark"
+    NONE = "nobody: it cannot be a replication key"
 
 
 @dataclass(frozen=True)
@@ -18,6 +27,7 @@ class ColumnInfo:
         expression: SQL that selects the column, quoted, without an alias.
         read_as: Spark's type of the expression for `customSchema`; empty if Spark's reader finds
             it by itself.
+        order: Who orders its values.
     """
 
     name: str
@@ -26,6 +36,7 @@ class ColumnInfo:
     nullable: bool
     expression: str
     read_as: str = ""
+    order: KeyOrder = KeyOrder.SPARK
 
 
 @dataclass(frozen=True)

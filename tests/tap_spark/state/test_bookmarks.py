@@ -113,6 +113,14 @@ def test_positions_replace_the_files_and_keep_the_rest():
     assert bookmark(state) == {"mine": 1, "files": {}}
 
 
+def test_a_key_that_the_source_ordered_replaces_what_was_observed():
+    plan = replace(PLAN, key_type="string")
+    state = advance({}, plan, "9", ordered=False)
+    said = {"replication_key": plan.replication_key, "replication_key_value": "100"}
+    state = finish_stream(advance_positions(state, plan, said), plan)
+    assert bookmark(state) == said
+
+
 def test_full_table_streams_do_not_change_the_state():
     plan = replace(PLAN, method=Method.FULL_TABLE, resume=Resume.NOTHING, replication_key=None)
     assert advance(STATE, plan, 4, ordered=True) == STATE

@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from struct import pack, unpack
+from typing import TYPE_CHECKING, Any
 
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 Row = Mapping[str, Any]
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
@@ -53,6 +57,54 @@ class SqlDialect:
         """Write the column as SQL for comparisons with bookmarks."""
         return self.quote(column.name)
 
+    def row_widths(
+        self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
+    ) -> str | None:
+        """Select the mean and the greatest width of some rows; None if they cannot be had."""
+        del columns, source, table, rows
+        return None
+
+    as_text = "CAST({} AS VARCHAR(100))"
+    """SQL that writes a value as text; `{}` is the column."""
+
+    def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
+        """Describe the columns of a query as Spark's reader does."""
+        struct = run_query.struct(f"SELECT * FROM {source}")  # noqa: S608
+        return tuple(map(self.described, struct.fields))
+
+    def described(self, field: StructField) -> ColumnInfo:
+        """Describe a column as Spark's reader does, but a time, which it reads as a moment of 1970,
+        as text.
+        """
+        kind, expression, given = field.dataType.simpleString(), self.quote(field.name), ""
+        if field.metadata.get("logical_time_type"):
+            kind = given = "string"
+            expression = self.as_text.replace("{}", expression)
+        return ColumnInfo(
+            field.name, kind, kind, field.nullable, expression, given, key_order(kind)
+        )
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """Write a comparison of a column of a table with a bookmark's JSON value as SQL.
+
+        Raises:
+            ValueError: It is not a value of the column's type.
+        """
+        return f"{self.key(column)} {operator} {self.literal(value, column)}"
+
+    def missing(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is read as null."""
+        return f"{self.key(column)} IS NULL"
+
+    def present(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is not read as null."""
+        return f"{self.key(column)} IS NOT NULL"
+
+    def greatest(self, column: ColumnInfo, source: str) -> str:
+        """Select the greatest value of a column, under the column's name."""
+        key = self.quote(column.name)
+        return f"SELECT MAX({key}) AS {key} FROM {source} tap_spark_keys"  # noqa: S608
+
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.
 
@@ -60,6 +112,9 @@ class SqlDialect:
             ValueError: It is not a value of the column's type.
         """
         kind = column.spark_type.split("(")[0]
+        if kind == "float":
+            # The value itself: in the shortest text of a float, databases see another double.
+            return number(str(Decimal(unpack("f", pack("f", float(number(value))))[0])))
         if kind in NUMBERS:
             return number(value)
         if kind in TEMPORAL:
@@ -199,6 +254,13 @@ def decimal(precision: int | None, scale: int | None) -> str:
     scale = scale or 0
     digits = max(precision, scale) if scale >= 0 else precision - scale
     return f"decimal({digits},{max(scale, 0)})" if digits <= _MAX_DIGITS else "string"
+
+
+def key_order(spark_type: str) -> KeyOrder:
+    """Return who orders a type: Spark knows neither a collation nor what is read as text."""
+    if is_ordered(spark_type):
+        return KeyOrder.SPARK
+    return KeyOrder.DATABASE if spark_type == "string" else KeyOrder.NONE
 
 
 def is_ordered(spark_type: str) -> bool:

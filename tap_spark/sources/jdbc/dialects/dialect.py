@@ -70,6 +70,31 @@ class Dialect(Protocol):
         """
         ...
 
+    def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
+        """Describe the columns of a query.
+
+        Args:
+            run_query: Queries the database.
+            source: The query, as a named subquery.
+        """
+        ...
+
+    def row_widths(
+        self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
+    ) -> str | None:
+        """Select the mean and the greatest width of some rows: one row with `mean` and `most`.
+
+        Args:
+            columns: The columns whose bytes count.
+            source: The table's name, or a named subquery.
+            table: The table; None for a query.
+            rows: How many rows to look at.
+
+        Returns:
+            None if the driver does not keep many rows, or the widths cannot be had.
+        """
+        ...
+
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.
 
@@ -79,7 +104,32 @@ class Dialect(Protocol):
         ...
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL that orders as Spark does, for comparisons with bookmarks."""
+        """Write the column as SQL for comparisons with bookmarks: in the column's `order`."""
+        ...
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """Write a comparison of a column of a table with a bookmark's JSON value as SQL.
+
+        Raises:
+            ValueError: It is not a value of the column's type.
+        """
+        ...
+
+    def missing(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is read as null."""
+        ...
+
+    def present(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is not read as null."""
+        ...
+
+    def greatest(self, column: ColumnInfo, source: str) -> str:
+        """Select the greatest value of a column, under the column's name, as the database orders.
+
+        Args:
+            column: The column.
+            source: A table or subquery, with its conditions in parentheses.
+        """
         ...
 
 

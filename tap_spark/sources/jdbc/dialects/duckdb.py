@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal, with_era
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.dialects.base import (
+    MetadataDialect,
+    Row,
+    decimal,
+    key_order,
+    with_era,
+)
+from tap_spark.sources.jdbc.dialects.dialect import QueryRunner
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
 
 _DATE = (
     "CASE WHEN isfinite({}) THEN ({} - DATE '1970-01-01')::INTEGER "
@@ -71,12 +79,31 @@ FROM duckdb_columns() WHERE NOT internal AND {wanted}"""
         """Write a day of any year."""
         return with_era(day, "(BC)")
 
+    def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
+        """Describe the columns of a query by DuckDB's own types, as those of tables."""
+        described = f"DESCRIBE SELECT * FROM {source}"  # noqa: S608
+        rows = run_query(f"SELECT column_name, column_type FROM ({described})")  # noqa: S608
+        return tuple(
+            self.column({"column": r["column_name"], "words": r["column_type"], "nullable": True})
+            for r in rows
+        )
+
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its type in words."""
         words, quoted = row["words"], self.quote(row["column"])
         kind, expression, given = column_type(words)
         expression = expression.replace("{}", quoted)
-        return ColumnInfo(row["column"], words, kind, bool(row["nullable"]), expression, given)
+        order = key_order(kind)
+        if words == "JSON" or _NESTED.fullmatch(words):
+            order = KeyOrder.NONE
+        nullable = bool(row["nullable"])
+        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """Write a comparison of a column with a bookmark's JSON value: by the column's type."""
+        written = super().compared(column, operator, value)
+        own = column.spark_type == "string" and column.sql_type not in ("", "VARCHAR")
+        return f"{written}::{column.sql_type}" if own else written
 
 
 def column_type(words: str) -> tuple[str, str, str]:

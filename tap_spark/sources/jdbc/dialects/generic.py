@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tap_spark.sources.jdbc.dialects.base import SqlDialect, is_ordered, sorted_tables
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+from tap_spark.sources.jdbc.table_info import TableInfo
 
 TABLES = """
 SELECT TABLE_SCHEMA AS T_SCHEMA, TABLE_NAME AS T_NAME, TABLE_TYPE AS T_TYPE
@@ -41,15 +41,6 @@ class GenericDialect(SqlDialect):
 
     def _table(self, run_query: QueryRunner, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
         struct = run_query.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted
-        columns = tuple(
-            ColumnInfo(
-                field.name,
-                field.dataType.simpleString(),
-                field.dataType.simpleString(),
-                field.nullable,
-                self.quote(field.name),
-            )
-            for field in struct.fields
-        )
+        columns = tuple(map(self.described, struct.fields))
         keys = tuple(column.name for column in columns if is_ordered(column.spark_type))
         return replace(table, columns=columns, replication_keys=keys)

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.dialects.base import (
+    TEMPORAL,
+    MetadataDialect,
+    Row,
+    decimal,
+    key_order,
+)
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
 
 _TEXT = "CAST({} AS CHAR)"
 _SHAPES = (
@@ -54,6 +66,9 @@ TYPES: dict[str, tuple[str, str, str]] = {
     ),
 }
 """Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
+UNORDERED = ("enum", "set", "json", "vector", *_SHAPES)
+"""Types that are read as text, but that the server orders in other ways than it compares them."""
+_OF_QUERIES = {"date": "date", "timestamp_ntz": "datetime", "timestamp": "timestamp"}
 _MAX_BITS = 63
 
 
@@ -62,6 +77,7 @@ class MySqlDialect(MetadataDialect):
 
     name = "mysql"
     open_quote = close_quote = "`"
+    as_text = _TEXT
     tables_query = """
 SELECT t.TABLE_SCHEMA AS `schema`, t.TABLE_NAME AS `name`,
   CASE WHEN t.TABLE_TYPE LIKE '%VIEW' THEN 'view' ELSE 'table' END AS `kind`,
@@ -88,8 +104,61 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
         """Describe a column by its type, with its precision and sign."""
         kind, expression, given = column_type(row)
         expression = expression.replace("{}", self.quote(row["column"]))
-        nullable = row["nullable"] == "YES"
-        return ColumnInfo(row["column"], row["words"], kind, nullable, expression, given)
+        # Zero dates are read as null, and columns without nulls may have them.
+        nullable = row["nullable"] == "YES" or kind in TEMPORAL
+        order = key_order(kind) if row["type"] not in UNORDERED else KeyOrder.NONE
+        return ColumnInfo(row["column"], row["words"], kind, nullable, expression, given, order)
+
+    def row_widths(
+        self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
+    ) -> str:
+        """Select the mean and the greatest width of the first rows."""
+        del table
+        width = " + ".join(f"COALESCE(OCTET_LENGTH({c.expression}), 0)" for c in columns)
+        first = f"SELECT {width} AS w FROM {source} LIMIT {rows}"  # noqa: S608
+        return (
+            "SELECT CAST(AVG(w) AS SIGNED) AS mean, CAST(MAX(w) AS SIGNED) AS most"  # noqa: S608
+            f" FROM ({first}) widths"
+        )
+
+    def described(self, field: StructField) -> ColumnInfo:
+        """Describe a column of a query; dates and timestamps are read as those of tables."""
+        found = super().described(field)
+        if field.metadata.get("logical_time_type") or found.spark_type not in _OF_QUERIES:
+            return found
+        _, expression, given = TYPES[_OF_QUERIES[found.spark_type]]
+        expression = expression.replace("{}", self.quote(field.name))
+        return replace(found, expression=expression, read_as=given)
+
+    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
+        """Write a comparison of a column of a table with a bookmark's JSON value as SQL.
+
+        A text has the character set and collation of the column. A TIMESTAMP is compared by its
+        moment: the clock of the session's time zone shows an hour of autumn twice.
+        """
+        key, literal = self.key(column), self.literal(value, column)
+        if column.spark_type == "string" and value:
+            literal = f"_utf8mb4 X'{value.encode().hex()}'"
+        if column.spark_type != "timestamp":
+            return f"{key} {operator} {literal}"
+        seconds = literal.removeprefix("FROM_UNIXTIME(").removesuffix(")")
+        # For the index, with a margin of a day.
+        sign = "+" if operator.startswith("<") else "-"
+        near = f"{key} {operator[0]}= FROM_UNIXTIME(GREATEST({seconds} {sign} 86400, 0))"
+        return f"({near} AND UNIX_TIMESTAMP({key}) {operator} {seconds})"
+
+    def missing(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is read as null: also at zero dates."""
+        missing = super().missing(column)
+        if column.spark_type not in TEMPORAL:
+            return missing
+        return f"{missing} OR {self.key(column)} < '0001-01-01'"
+
+    def present(self, column: ColumnInfo) -> str:
+        """Write a condition that is true where the column is not read as null."""
+        if column.spark_type not in TEMPORAL:
+            return super().present(column)
+        return f"{self.key(column)} >= '0001-01-01'"
 
     def text(self, value: str) -> str:
         """Write a string as SQL that means the same with every `sql_mode`.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal, key_order, number
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
 
 _NUMBER = "TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 TYPES: dict[str, tuple[str, str]] = {
@@ -29,6 +30,12 @@ TYPES: dict[str, tuple[str, str]] = {
     "INTERVAL DAY TO SECOND": ("string", "TO_CHAR({})"),
 }
 """Spark's type and the SQL that reads it; columns of other types (objects) are skipped."""
+UNORDERED = (
+    *("CLOB", "NCLOB", "LONG", "XMLTYPE", "JSON", "ROWID", "UROWID"),
+    *("INTERVAL YEAR TO MONTH", "INTERVAL DAY TO SECOND"),
+)
+"""Types that are read as text, but that the database compares in other ways or not at all."""
+_NUMBERS = ("NUMBER", "FLOAT")
 _DIGITS = re.compile(r"\(\d+\)")
 _INTEGER_DIGITS = 38
 
@@ -73,7 +80,18 @@ WHERE {wanted}"""
         kind, expression = column_type(row) or ("string", "{}")
         given = "timestamp_ntz" if kind.startswith("timestamp") else kind
         expression = expression.replace("{}", self.quote(row["column"]))
-        return ColumnInfo(row["column"], words, kind, row["nullable"] == "Y", expression, given)
+        nullable = row["nullable"] == "Y"
+        order = KeyOrder.NONE if _DIGITS.sub("", words) in UNORDERED else key_order(kind)
+        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
+
+    def literal(self, value: Any, column: ColumnInfo) -> str:
+        """Write a bookmark's JSON value as SQL for comparisons with a column.
+
+        Raises:
+            ValueError: It is not a value of the column's type.
+        """
+        is_number = column.spark_type == "string" and column.sql_type.startswith(_NUMBERS)
+        return number(value) if is_number else super().literal(value, column)
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:
         """Write a date or timestamp as SQL; a DATE as such, so that its index helps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tap_spark.sources.jdbc.dialects.base import (
@@ -15,9 +15,11 @@ from tap_spark.sources.jdbc.dialects.base import (
     with_era,
 )
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
-from tap_spark.sources.jdbc.dialects.postgresql_types import TEXT_KEYS, column_type
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+from tap_spark.sources.jdbc.dialects.postgresql_types import column_type, order_of, query_precision
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
 
+SPARSE = 20
+"""Rows of a sample's blocks for each row of the sample."""
 KINDS = {"r": "table", "p": "partitioned", "v": "view", "m": "materialized view", "f": "foreign"}
 
 TABLES = """
@@ -53,7 +55,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {wanted}
 """
 """One row per table. Sizes of parts (partitions, inheriting tables) are added up."""
 
-COLUMNS = """
+DOMAINS = """
 WITH RECURSIVE domains AS (
   SELECT oid, typbasetype AS base, typtypmod AS typmod, typnotnull AS not_null, typndims AS ndims
   FROM pg_catalog.pg_type WHERE typtype = 'd'
@@ -61,27 +63,45 @@ WITH RECURSIVE domains AS (
   SELECT d.oid, t.typbasetype, greatest(d.typmod, t.typtypmod), d.not_null OR t.typnotnull,
     greatest(d.ndims, t.typndims)
   FROM domains d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype = 'd'
-)
-SELECT c.oid::bigint AS id, a.attname::text AS name,
+)"""
+TYPES = """
   pg_catalog.format_type(a.atttypid, a.atttypmod) AS words,
   pg_catalog.format_type(b.oid, coalesce(d.typmod, a.atttypmod)) AS base_words,
   b.typname::text AS base, b.typnamespace = 'pg_catalog'::regnamespace AS builtin,
   e.typname::text AS element, e.typnamespace = 'pg_catalog'::regnamespace AS element_builtin,
+  e.typdelim::text AS delimiter, b.typtype = 'e' AS is_enum,
   greatest(a.attndims, d.ndims)::int AS dimensions,
   NOT (a.attnotnull OR coalesce(d.not_null, false)) AS nullable,
-  pg_catalog.current_setting('server_version_num')::int AS version
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  pg_catalog.current_setting('server_version_num')::int AS version"""
+JOINED_TYPES = """
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN domains d ON d.oid = t.oid AND NOT EXISTS (
   SELECT FROM pg_catalog.pg_type x WHERE x.oid = d.base AND x.typtype = 'd')
 JOIN pg_catalog.pg_type b ON b.oid = coalesce(d.base, t.oid)
 LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typlen = -1 AND e.typarray = b.oid
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {wanted}
-ORDER BY c.oid, a.attnum
 """
+COLUMNS = f"""{DOMAINS}
+SELECT c.oid::bigint AS id, a.attname::text AS name, {TYPES}
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+{JOINED_TYPES}
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {{wanted}}
+ORDER BY c.oid, a.attnum
+"""  # noqa: S608
 """One row per column; domains are resolved to their types."""
+
+QUERY_COLUMNS = f"""{DOMAINS}
+SELECT a.place, a.attname AS name, {TYPES}
+FROM (
+  SELECT v.place, v.attname, v.atttypid, -1 AS atttypmod, 0 AS attndims,
+    false AS attnotnull
+  FROM (SELECT 1) one LEFT JOIN (SELECT * FROM {{source}} LIMIT 0) q ON true
+  CROSS JOIN LATERAL (VALUES {{values}}) v (place, attname, atttypid)
+) a {JOINED_TYPES}
+ORDER BY a.place
+"""  # noqa: S608
+"""One row per column of a query, of which no row is read; precisions are unknown."""
 
 MONEY = "SELECT pg_catalog.scale(0::money::numeric)::int AS scale"
 """Decimal places of money, which depend on the server's locale."""
@@ -109,13 +129,50 @@ class PostgreSqlDialect(SqlDialect):
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_TABLE}"
         tables = run_query(TABLES.format(size=size, wanted=wanted))
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_COLUMN}"
-        rows = run_query(COLUMNS.format(wanted=wanted))
-        if any(row["base"] == "money" for row in rows):
-            money = {"money_scale": run_query(MONEY)[0]["scale"]}
-            rows = [{**row, **money} for row in rows]
+        rows = self._with_money(run_query, run_query(COLUMNS.format(wanted=wanted)))
         columns = group_rows(rows, "id")
         found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
         return sorted_tables(table for table in found if table.columns)
+
+    def row_widths(
+        self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
+    ) -> str:
+        """Select the mean and the greatest width of some rows, from all over a large table."""
+        width = " + ".join(
+            f"coalesce(pg_catalog.octet_length({c.expression}), 0)"
+            if c.spark_type == "binary"
+            else f"coalesce(pg_catalog.octet_length(({c.expression})::text), 0)"
+            for c in columns
+        )
+        known = table.row_count if table and table.kind in ("table", "materialized view") else None
+        if known and known > rows * SPARSE:
+            # Whole blocks at random, and of their rows some.
+            percent = 100 * rows * SPARSE / known
+            some = f"WHERE random() * {SPARSE} < 1"
+            source = f"{source} TABLESAMPLE SYSTEM ({percent:.6f}) {some}"
+        seen = f"SELECT {width} AS w FROM {source} LIMIT {2 * rows}"  # noqa: S608
+        return f"SELECT avg(w)::bigint AS mean, max(w)::bigint AS most FROM ({seen}) widths"  # noqa: S608
+
+    def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
+        """Describe the columns of a query by PostgreSQL's own types, as those of tables."""
+        struct = run_query.struct(f"SELECT * FROM {source}")  # noqa: S608
+        values = ", ".join(
+            f"({n}, {self.text(f.name)}, pg_catalog.pg_typeof(q.{self.quote(f.name)})::oid)"
+            for n, f in enumerate(struct.fields)
+        )
+        rows = self._with_money(
+            run_query, run_query(QUERY_COLUMNS.format(source=source, values=values))
+        )
+        return tuple(
+            self._column({**row, **query_precision(row, field.dataType.simpleString())})
+            for row, field in zip(rows, struct.fields, strict=True)
+        )
+
+    def _with_money(self, run_query: QueryRunner, rows: list[dict[str, Any]]) -> list[Row]:
+        if not any(row["base"] == "money" for row in rows):
+            return [*rows]
+        money = {"money_scale": run_query(MONEY)[0]["scale"]}
+        return [{**row, **money} for row in rows]
 
     def _named(self, only: TableName) -> str:
         schema, name = only
@@ -131,8 +188,9 @@ class PostgreSqlDialect(SqlDialect):
         indexed = {*json.loads(row["indexed"] or "[]"), *key}
         keys = (
             column.name
-            for column, item in zip(columns, rows, strict=True)
-            if is_ordered(column.spark_type) or (column.name in indexed and _is_text(item))
+            for column in columns
+            if is_ordered(column.spark_type)
+            or (column.name in indexed and column.order is not KeyOrder.NONE)
         )
         return TableInfo(
             schema=row["schema"],
@@ -147,7 +205,14 @@ class PostgreSqlDialect(SqlDialect):
 
     def _column(self, row: Row) -> ColumnInfo:
         spark_type, expression = column_type(row, self.quote(row["name"]))
-        return ColumnInfo(row["name"], row["words"], spark_type, bool(row["nullable"]), expression)
+        return ColumnInfo(
+            row["name"],
+            row["words"],
+            spark_type,
+            bool(row["nullable"]),
+            expression,
+            order=order_of(row, spark_type),
+        )
 
     def text(self, value: str) -> str:
         """Write a string as SQL that means the same with every setting of the server.
@@ -158,11 +223,19 @@ class PostgreSqlDialect(SqlDialect):
         return "E" + super().text(value).replace("\\", "\\\\")
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
+        """Write the column as SQL for comparisons: text that Spark orders by its bytes."""
         quoted = self.quote(column.name)
-        if column.spark_type == "string" and column.sql_type != "uuid":
+        is_text = column.spark_type == "string" and column.sql_type != "uuid"
+        if is_text and column.order is KeyOrder.SPARK:
             return f'({column.expression}) COLLATE "C"'
         return quoted
+
+    def greatest(self, column: ColumnInfo, source: str) -> str:
+        """Select the greatest value that can be a bookmark; `max` does not know every type."""
+        key = self.quote(column.name)
+        finite = f"{key}::text NOT IN ('NaN', 'Infinity', '-Infinity', 'infinity', '-infinity')"
+        rows = f"SELECT {key} FROM {source} rows WHERE {finite}"  # noqa: S608
+        return f"{rows} ORDER BY {key} DESC LIMIT 1"
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.
@@ -185,7 +258,3 @@ class PostgreSqlDialect(SqlDialect):
         if kind == "timestamp":
             return f"TIMESTAMPTZ '{day} {clock}{zone}'"
         return f"TIMESTAMP '{day} {clock}'"
-
-
-def _is_text(row: Row) -> bool:
-    return bool(row["builtin"]) and row["base"] in (*TEXT_KEYS, "uuid")

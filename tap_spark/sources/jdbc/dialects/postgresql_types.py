@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import decimal
+from tap_spark.sources.jdbc.dialects.base import decimal, is_ordered
+from tap_spark.sources.jdbc.table_info import KeyOrder
 
 # Dates and timestamps are read as days and microseconds since 1970: Java's own classes use another
 # calendar before 1582 and have no infinity, which becomes the last moment of the year 9999.
@@ -53,7 +54,14 @@ SCALARS: Mapping[str, tuple[str, str]] = {
 ELEMENTS = ("bool", "int2", "int4", "int8", "float4", "float8", "date", "timestamp", "timestamptz")
 """Types of array elements that JSON and Spark read exactly; the others are read as text."""
 TEXT_KEYS = ("text", "varchar", "bpchar", "name")
+"""Types that are compared by their bytes, whatever their collation: as Spark orders them."""
+ORDERED = (
+    *("numeric", "inet", "cidr", "macaddr", "macaddr8", "time", "timetz", "interval"),
+    *("bit", "varbit", "pg_lsn"),
+)
+"""Types that are read as text, but that PostgreSQL orders by their value."""
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def column_type(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
@@ -83,11 +91,41 @@ def column_type(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     return kind, expression.replace("{}", quoted)
 
 
+def order_of(row: Mapping[str, Any], spark_type: str) -> KeyOrder:
+    """Return who orders a column, by its row of the metadata query and Spark's type."""
+    if is_ordered(spark_type) or (row["builtin"] and row["base"] in ("uuid", *TEXT_KEYS)):
+        return KeyOrder.SPARK
+    if row["is_enum"] or row["base"] in ("citext", *(ORDERED if row["builtin"] else ())):
+        return KeyOrder.DATABASE
+    return KeyOrder.NONE
+
+
+def query_precision(row: Mapping[str, Any], spark_type: str) -> dict[str, Any]:
+    """Return the precision of a query's `numeric`, which Spark's reader knows, up to 38 digits.
+
+    Args:
+        row: The column's row of the metadata query.
+        spark_type: Spark's type of the column.
+    """
+    match = _DECIMAL.fullmatch(spark_type)
+    if match is None or row["base"] != "numeric" or _NUMERIC.search(row["base_words"]):
+        return {}
+    return {"base_words": f"numeric({match[1]},{match[2]})", "checked": match[1] == "38"}
+
+
 def _numeric(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     kind = _numeric_type(row["base_words"])
     if kind == "string":
         return kind, f"{quoted}::text"
     value = f"{quoted}::{kind.replace('decimal', 'numeric')}"
+    if row.get("checked"):
+        # Spark's reader also means a numeric of any precision: then each value must fit.
+        digits, scale = map(int, kind[len("decimal(") : -1].split(","))
+        fits = f"abs({quoted}) < 1E{digits - scale} AND {quoted} = round({quoted}, {scale})"
+        name = row["name"].replace("'", "''")
+        told = f" does not fit {kind}: cast column {name} of the query to text"
+        other = f"WHEN {quoted} IS NOT NULL THEN ({quoted} || '{told}')::numeric"
+        return kind, f"CASE WHEN {fits} THEN {value} {other} END"
     # Decimals have no NaN: it becomes null, or fails the read if the column is not nullable.
     return kind, f"NULLIF({value}, 'NaN')" if row["nullable"] else value
 
@@ -100,12 +138,19 @@ def _numeric_type(words: str) -> str:
 def _array(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     """Read an array as JSON text: neither the driver nor Spark then needs its dimensions."""
     name = row["element"] if row["element_builtin"] else ""
-    kind, value = "string", quoted
+    # The array's own text holds the text of each element as PostgreSQL prints it: array_to_json
+    # would write numbers, JSON and composites as JSON, and a cast of the elements cuts and adds.
+    kind, value = "string", f"{quoted}::text::text[]"
+    if row["delimiter"] != ",":
+        value = f"{quoted}::text[]"
     if name in ELEMENTS:
-        kind = SCALARS[name][0]
-    elif name == "numeric":
-        kind = _numeric_type(row["base_words"])
-        value = f"{quoted}::text[]" if kind == "string" else quoted
+        kind, value = SCALARS[name][0], quoted
+    elif name == "numeric" and _numeric_type(row["base_words"]) != "string":
+        kind, value = _numeric_type(row["base_words"]), f"array_replace({quoted}, 'NaN', NULL)"
     dimensions = max(1, int(row["dimensions"]))
     nested = "array<" * dimensions + kind + ">" * dimensions
-    return nested, f"array_to_json({value})::text"
+    text = f"array_to_json({value})::text"
+    if kind == "string":
+        return nested, text
+    other = f"array_ndims({quoted}) <> {dimensions}"
+    return nested, f"CASE WHEN {other} THEN array_dims({quoted}) ELSE {text} END"

@@ -16,10 +16,11 @@ from tap_spark.sources.jdbc.dialects.base import (
     count_or_none,
     decimal,
     is_ordered,
+    key_order,
     sorted_tables,
 )
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
 
 _NUMERIC = re.compile(r"(?:NUMERIC|DECIMAL|NUMBER)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _TEMPORAL = re.compile(r"DATE|TIME")
@@ -71,14 +72,17 @@ class SqliteDialect(MetadataDialect):
         kind = declared_type(words)
         nullable = row["not_null"] == "0" and not (row["pk"] == "1" and words.upper() == "INTEGER")
         if kind == "binary":
-            return ColumnInfo(row["column"], words, kind, nullable, quoted, "binary")
+            order = KeyOrder.NONE
+            return ColumnInfo(row["column"], words, kind, nullable, quoted, kind, order)
         text = f"CAST({quoted} AS TEXT)"
         if kind in ("double", "string"):
             # SQLite's own cast keeps only fifteen digits of a number.
             text = (
                 f"CASE typeof({quoted}) WHEN 'real' THEN printf('%!.17g', {quoted}) ELSE {text} END"
             )
-        return ColumnInfo(row["column"], words, kind, nullable, text, "string")
+        # Without a declared type a text is greater than every number.
+        order = key_order(kind) if words else KeyOrder.NONE
+        return ColumnInfo(row["column"], words, kind, nullable, text, "string", order)
 
     def keys(self, columns: Sequence[ColumnInfo], rows: Sequence[Row]) -> tuple[str, ...]:
         """Return the columns that can be replication keys, also text of dates and primary keys."""
@@ -89,11 +93,6 @@ class SqliteDialect(MetadataDialect):
             or _TEMPORAL.search(column.sql_type.upper())
             or (row["pk"] != "0" and column.spark_type == "string")
         )
-
-    def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL for comparisons: text by its bytes, as Spark orders it."""
-        quoted = self.quote(column.name)
-        return f"{quoted} COLLATE BINARY" if column.spark_type == "string" else quoted
 
 
 def declared_type(words: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal, key_order
+from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
 
 _TEXT = "CONVERT(nvarchar(max), {})"
 _MICROS = "DATEDIFF_BIG(microsecond, CONVERT(datetime2, '1970-01-01', 120), {})"
@@ -36,12 +36,16 @@ TYPES: dict[str, tuple[str, str, str]] = {
 }
 """Spark's type, the SQL that reads it, and what JDBC returns; every other type is read as text."""
 
+UNORDERED = ("text", "ntext", "xml", "geometry", "geography", "sql_variant", "uniqueidentifier")
+"""Types that are read as text, but that the server compares in other ways or not at all."""
+
 
 class SqlServerDialect(MetadataDialect):
     """Quotes, metadata and values of SQL Server."""
 
     name = "sqlserver"
     open_quote, close_quote = "[", "]"
+    as_text = _TEXT
     tables_query = """
 SELECT s.name AS [schema], o.name AS [name],
   CASE o.type WHEN 'V' THEN 'view' ELSE 'table' END AS [kind],
@@ -81,7 +85,9 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
             expression = "{}"
             words = f"{words}({row['digits']},{row['scale']})" if words == row["type"] else words
         expression = expression.replace("{}", self.quote(row["column"]))
-        return ColumnInfo(row["column"], words, kind, bool(row["nullable"]), expression, given)
+        order = KeyOrder.NONE if row["type"] in UNORDERED else key_order(kind)
+        nullable = bool(row["nullable"])
+        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
 
     def text(self, value: str) -> str:
         """Write a string as SQL.

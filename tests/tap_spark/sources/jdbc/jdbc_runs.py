@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from tap_spark.config import TapConfig
+import pytest
+
+from shared.singer.stdout import MessageOutput
+from shared.spark.session import SessionStarter
+from tap_spark.config import TapConfig, tap_config
 from tap_spark.planning.catalog import metadata_of
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
 from tap_spark.sources.source import source_for
 from tap_spark.state.stream_plans import Slice
 from tap_spark.stream_config import StreamConfig
+from tap_spark.sync import sync
 
 
 def table_stream(database: Any, table: str, **settings: Any) -> StreamConfig:
@@ -62,3 +72,17 @@ def properties_of(catalog: dict[str, Any]) -> dict[str, Any]:
 
 def root_of(catalog: dict[str, Any]) -> dict[str, Any]:
     return metadata_of(catalog["streams"][0])[()]
+
+
+def run_tap(spark: Any, settings: Mapping[str, Any], state: Any = None) -> list[dict[str, Any]]:
+    """Return the messages of a whole run in the session of the tests."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
+        path = Path(folder) / "out.jsonl"
+        with path.open("wb") as file:
+            output = MessageOutput(os.dup(file.fileno()))
+            try:
+                sync.run_sync(tap_config(settings), None, state, output)
+            finally:
+                output.close()
+        return [json.loads(line) for line in path.read_text().splitlines()]

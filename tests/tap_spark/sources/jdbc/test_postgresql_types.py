@@ -14,6 +14,7 @@ from tap_spark.sources.jdbc.dialects.postgresql_types import column_type
 from tap_spark.sources.jdbc.jdbc_columns import custom_schema
 from tap_spark.sources.jdbc.metadata import table_info
 from tap_spark.sources.jdbc.table_info import TableInfo
+from tap_spark.sources.source_failures import source_error
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -23,6 +24,8 @@ create type mood as enum ('sad', 'happy');
 create type pair as (a int, b text);
 create domain price as numeric(12,3) check (value > 0);
 create domain needed as price not null;
+create domain exact as numeric;
+create domain tags as text[];
 """
 # type, Spark's type, values as SQL, what is read if it differs from what COPY prints
 CASES: list[tuple[str, str, list[str], list[str] | None]] = [
@@ -156,7 +159,78 @@ CASES: list[tuple[str, str, list[str], list[str] | None]] = [
     ),
     ("mood[]", "array<string>", ["'{sad}'"], ["[sad]"]),
     ("inet[]", "array<string>", ["'{192.168.1.5}'"], ["[192.168.1.5]"]),
-    ("jsonb[]", "array<string>", ['\'{"{\\"a\\": 1}"}\''], ['[{"a":1}]']),
+    (
+        "date[]",
+        "array<date>",
+        ['\'{"0044-03-15 BC","0001-12-31 BC",10000-01-01,infinity,-infinity,NULL}\''],
+        ["[-0043-03-15, 0000-12-31, +10000-01-01, 9999-12-31, 0001-01-01, null]"],
+    ),
+    (
+        "timestamp[][]",
+        "array<array<timestamp_ntz>>",
+        ['\'{{"0044-03-15 12:00:00.5 BC"},{"10000-01-01"}}\''],
+        ["[[-0043-03-15 12:00:00.5], [+10000-01-01 00:00:00]]"],
+    ),
+    (
+        "timestamptz[]",
+        "array<timestamp>",
+        ['\'{"0044-03-15 12:00:00+02 BC",-infinity,infinity,"20000-01-01 00:00:00+00"}\''],
+        [
+            "[-0043-03-15 10:00:00, 0001-01-01 00:00:00, 9999-12-31 23:59:59.999999, "
+            "+20000-01-01 00:00:00]"
+        ],
+    ),
+    # Elements that are read as text: PostgreSQL's own text of each.
+    (
+        "jsonb[]",
+        "array<string>",
+        [
+            "array['\"x\"','null',null,'1.10',"
+            '\'{"b": 12345678901234567890.123, "a": [1e3]}\']::jsonb[]'
+        ],
+        ['["x", null, null, 1.10, {"a": [1000], "b": 12345678901234567890.123}]'],
+    ),
+    (
+        "json[]",
+        "array<string>",
+        ['array[\'{"a" : 1.10,  "a":2}\']::json[]'],
+        ['[{"a" : 1.10,  "a":2}]'],
+    ),
+    (
+        "pair[]",
+        "array<string>",
+        ["array[(1, 'x y')::pair, (null, 'q\"')::pair]"],
+        ['[(1,"x y"), (,"q""")]'],
+    ),
+    (
+        "exact[]",
+        "array<string>",
+        ["'{1.000000000000000000000000001,NaN,Infinity}'"],
+        ["[1.000000000000000000000000001, NaN, Infinity]"],
+    ),
+    ("price[]", "array<string>", ["'{1.100}'"], ["[1.100]"]),
+    ("tags", "array<string>", ["'{a,NULL,\"NULL\"}'"], ["[a, null, NULL]"]),
+    ("hstore[]", "array<string>", ["array['a=>1,b=>NULL'::hstore]"], ['["a"=>"1", "b"=>NULL]']),
+    ("char(4)[]", "array<string>", ["'{ab}'"], ["[ab  ]"]),
+    ("box[]", "array<string>", ["'{(1,1),(0,0);(2,2),(1,1)}'"], ["[(1,1),(0,0), (2,2),(1,1)]"]),
+    ("point[]", "array<string>", ["array['(1,2)'::point]"], ["[(1,2)]"]),
+    ("int4range[]", "array<string>", ["array['[1,10)'::int4range]"], ["[[1,10)]"]),
+    (
+        "int4multirange[]",
+        "array<string>",
+        ["array['{[1,3),[5,7)}'::int4multirange]"],
+        ["[{[1,3),[5,7)}]"],
+    ),
+    ("xml[]", "array<string>", ["array['<a>\"1\"</a>'::xml]"], ['[<a>"1"</a>]']),
+    ("bit(3)[]", "array<string>", ["'{101}'"], ["[101]"]),
+    ("money[]", "array<string>", ["array['-1234.5'::money]"], ["[-$1,234.50]"]),
+    ("interval[]", "array<string>", ["array['1 day'::interval]"], ["[1 day]"]),
+    ("inet[]", "array<string>", ["'{10.1.0.0/16}'"], ["[10.1.0.0/16]"]),
+    ("bytea[]", "array<string>", ["array['\\xde00'::bytea]"], ["[\\xde00]"]),
+    ("text[]", "array<string>", ["'[0:1]={a,b}'"], ["[a, b]"]),
+    ("int[]", "array<int>", ["'[-1:0]={1,2}'"], ["[1, 2]"]),
+    ("numeric(10,2)[]", "array<decimal(10,2)>", ["'{NaN,1.5}'"], ["[null, 1.50]"]),
+    ("jsonb[]", "array<string>", ['\'{"{\\"a\\": 1}"}\''], ['[{"a": 1}]']),
 ]
 
 
@@ -237,8 +311,10 @@ def test_nan_in_a_column_without_nulls_is_an_error(lake_spark: Any, postgres: Da
 def test_an_array_of_other_dimensions_fails_loudly(lake_spark: Any, postgres: Database) -> None:
     postgres.run("create table deep (a int[]); insert into deep values ('{{1,2},{3,4}}')")
     found = table_info(lake_spark, postgres.connection(), ("public", "deep"))
-    with pytest.raises(Exception, match="MALFORMED_RECORD"):
+    with pytest.raises(Exception, match=r"'a'.*other dimensions") as caught:
         texts(read(lake_spark, postgres.connection(), found))
+    error = str(source_error("s", caught.value))
+    assert "column 'a'" in error and "[1:2][1:2]" in error and "'query'" in error
 
 
 def test_intervals_and_ranges_of_time(lake_spark: Any, postgres: Database) -> None:

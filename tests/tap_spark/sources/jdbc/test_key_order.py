@@ -1,0 +1,241 @@
+"""INCREMENTAL by keys of every type: a bookmark loses no row that the database orders above it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jdbc_runs import run_tap
+from mysql_servers import PASSWORD, MySqlLikeServer, server_program
+from postgres_server import PASSWORD as SECRET
+from postgres_server import Database
+
+from shared.errors import SettingsError, SourceError
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+Execute = Callable[[str], object]
+
+# The values of each type, in the order of the database: not that of their texts or bytes.
+NUMBERS = ["-10", "-9", "2", "9", "10", "11", "100", "1e3"]
+POSTGRESQL = {
+    "smallint": NUMBERS,
+    "bigint": [*NUMBERS, "9007199254740993"],
+    "numeric": [*NUMBERS[:7], "100.000000000000000000000000000001", "12345678901234567890123"],
+    "numeric(50,3)": NUMBERS,
+    "numeric(12,3)": NUMBERS,
+    "real": ["-1.5", "0.1", "1.1", "1.2345678", "16777216", "3e38"],
+    "double precision": ["-1.5", "0.1", "1.1", "1e300"],
+    # Texts are compared by their bytes.
+    'text collate "en-x-icu"': ["'B'", "'B '", "'Z'", "'a'", "'c'", "'é'"],
+    "text collate ci": ["'B'", "'Z'", "'a'", "'b'", "'c'", "'é'"],
+    "text": ["'B'", "'Z'", "'a'", "'c'", "'é'"],
+    'varchar(9) collate "C"': ["'B'", "'B '", "'Z'", "'a'", "'é'"],
+    "char(4)": ["'B'", "'Z'", "'a'", "'a b'"],
+    "citext": ["'a'", "'B'", "'c'", "'D'"],
+    "mood": ["'sad'", "'ok'", "'happy'"],
+    "uuid": [f"'{c}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" for c in "19aAf"],
+    "inet": ["'9.0.0.0/8'", "'9.0.0.1'", "'10.0.0.1'", "'192.168.1.5'", "'::1'"],
+    "macaddr": ["'08:00:2b:01:02:03'", "'f8:00:2b:01:02:03'"],
+    "date": ["'0044-03-15 BC'", "'0001-01-02'", "'2024-02-29'", "'10000-01-01'"],
+    "timestamp": ["'0044-03-15 BC'", "'2024-10-27 01:30:00'", "'2024-10-27 02:30:00.5'"],
+    "timestamptz": [
+        *("'2024-10-27 02:15:00+02'", "'2024-10-27 02:45:00+02'", "'2024-10-27 02:15:00+01'"),
+        *("'2024-10-27 02:30:00+01'", "'2024-10-27 03:00:00+01'"),
+    ],
+    "time": ["'00:00'", "'09:00:00.5'", "'10:00'", "'24:00'"],
+    "timetz": ["'12:00+05'", "'10:00+02'", "'09:00+00'", "'08:00-02'"],
+    "interval": ["'-1 day'", "'9 hours'", "'10 hours'", "'2 days'", "'1 mon'", "'10 years'"],
+    "bit varying(5)": ["B'01'", "B'1'", "B'10'"],
+    "pg_lsn": ["'9/0'", "'16/B374D848'"],
+    "price": NUMBERS,
+}
+MYSQL = {
+    "int": NUMBERS,
+    "bigint unsigned": ["2", "9", "10", "18446744073709551614", "18446744073709551615"],
+    "decimal(65,5)": [*NUMBERS, "12345678901234567890123456789012345678901.5"],
+    "decimal(12,3)": NUMBERS,
+    "float": ["-1.5", "0.1", "1.1", "1.2345678", "16777216"],
+    "double": ["-1.5", "0.1", "1.1", "1e300"],
+    "varchar(9) collate utf8mb4_general_ci": ["'a'", "'B'", "'c'", "'D'", "'é'", "'Z'"],
+    "varchar(9) collate utf8mb4_unicode_ci": ["'a'", "'B'", "'c'", "'D'", "'é'", "'Z'"],
+    "varchar(9) collate utf8mb4_bin": ["'B'", "'B!'", "'Z'", "'a'", "'é'"],
+    "varchar(9) character set latin1 collate latin1_swedish_ci": [
+        "'a'",
+        "'B'",
+        "'c'",
+        "'D'",
+        "'z'",
+    ],
+    "char(5)": ["'a'", "'B'", "'c c'", "'D'"],
+    "text": ["'a'", "'B'", "'c'", "'D'"],
+    "date": ["'1000-01-01'", "'2024-02-29'", "'9999-01-01'"],
+    "datetime(6)": ["'1000-01-01'", "'2024-10-27 02:30:00.5'", "'2024-10-27 02:30:00.6'"],
+    # Seconds since 1970: the hour that Berlin's clocks show twice, from 1729987200 on.
+    "timestamp(6) null": [
+        f"from_unixtime({n})" for n in ("1729987800", "1729989000", "1729990800.5", "1729992600")
+    ],
+    "time(6)": ["'-10:00:00'", "'-9:00:00'", "'9:00:00'", "'10:00:00'", "'100:00:00.5'"],
+    "year": ["1999", "2024"],
+}
+VARIABLES = {
+    "mariadb": "tx_read_only=1,sql_mode='ANSI_QUOTES',time_zone='Europe/Berlin'",
+    "mysql": "transaction_read_only=1,time_zone='Europe/Berlin'",
+}
+SQLITE = {
+    "integer": NUMBERS,
+    "numeric": [*NUMBERS[:7], "100.5", "'a'"],
+    "datetime": ["'2024-01-01'", "'2024-01-01 00:00:01'"],
+    "text": ["'B'", "'Z'", "'a'"],
+    "text collate nocase": ["'a'", "'B'", "'c'", "'D'"],
+    "real": ["-1.5", "0.1", "1e300"],
+    "decimal(12,3)": NUMBERS,
+}
+DUCKDB = {
+    "hugeint": [*NUMBERS, "170141183460469231731687303715884105727"],
+    "ubigint": ["2", "9", "10", "18446744073709551615"],
+    "float": ["-1.5", "0.1", "1.1", "16777216"],
+    "varchar": ["'B'", "'Z'", "'a'"],
+    "varchar collate nocase": ["'a'", "'B'", "'c'", "'D'"],
+    "enum('sad', 'ok', 'happy')": ["'sad'", "'ok'", "'happy'"],
+    "uuid": [f"'{c}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" for c in "19aAf"],
+    "time": ["'00:00'", "'09:00:00.5'", "'10:00'"],
+    "interval": ["'9 hours'", "'10 hours'", "'2 days'", "'1 month'"],
+    "timestamp_ns": ["'2024-01-01 00:00:00.000000001'", "'2024-01-01 00:00:00.000000002'"],
+    "timestamptz": ["'2024-10-27 02:15:00+02'", "'2024-10-27 02:15:00+01'"],
+    "date": ["'0044-03-15 (BC)'", "'2024-02-29'", "'10000-01-01'"],
+}
+
+
+def walked(
+    spark: Any, connection: Mapping[str, Any], execute: Execute, types: Mapping[str, list[str]]
+) -> dict[str, list[tuple[set[int], set[int]]]]:
+    """Fill a table for each type in two steps, with a run after each.
+
+    Returns:
+        By type, for each run: the numbers of the rows that it sent, and of those it had to send. In
+        the second run they begin with the greatest key of the first.
+    """
+    streams, halves = [], []
+    for number, (kind, values) in enumerate(types.items()):
+        execute(f"create table k{number} (i int, k {kind})")
+        halves.append((len(values) + 1) // 2)
+        add(execute, number, values, range(halves[-1]))
+        place = {"table": f"k{number}", "connection": connection["name"]}
+        streams.append({"name": f"k{number}", "format": "jdbc", "replication_key": "k", **place})
+    settings = {"streams": streams, "connections": [connection], "parallel_streams": 3}
+    first = run_tap(spark, settings)
+    for number, values in enumerate(types.values()):
+        add(execute, number, values, range(halves[number], len(values)))
+    second = run_tap(spark, settings, first[-1]["value"])
+    return {
+        kind: [
+            (sent(first, f"k{number}"), set(range(half))),
+            (sent(second, f"k{number}"), set(range(half - 1, len(values)))),
+        ]
+        for number, (half, (kind, values)) in enumerate(zip(halves, types.items(), strict=True))
+    }
+
+
+def sent(messages: list[dict[str, Any]], stream: str) -> set[int]:
+    rows = (m for m in messages if m["type"] == "RECORD" and m["stream"] == stream)
+    return {row["record"]["i"] for row in rows}
+
+
+def add(execute: Execute, number: int, values: list[str], rows: range) -> None:
+    listed = ", ".join(f"({row}, {values[row]})" for row in rows)
+    execute(f"insert into k{number} values {listed}")
+
+
+def check(runs: Mapping[str, list[tuple[set[int], set[int]]]]) -> None:
+    wrong = {kind: rows for kind, rows in runs.items() if any(a != b for a, b in rows)}
+    assert not wrong
+
+
+@pytest.fixture
+def postgresql(postgres: Database) -> Iterator[Database]:
+    postgres.run("""create extension citext; create domain price as numeric;
+        create type mood as enum ('sad', 'ok', 'happy');
+        create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)""")
+    postgres.run(f"alter database {postgres.name} set timezone to 'Europe/Berlin'")
+    yield postgres
+
+
+def test_postgresql(lake_spark: Any, postgresql: Database) -> None:
+    connection = {"name": "pg", "url": postgresql.url, "user": "postgres", "password": SECRET}
+    check(walked(lake_spark, connection, postgresql.run, POSTGRESQL))
+    for number, (kind, values) in enumerate(POSTGRESQL.items()):
+        if " collate " in kind:
+            continue
+        ordered = postgresql.value(f"select string_agg(i::text, ',' order by k) from k{number}")
+        assert ordered == ",".join(map(str, range(len(values))))
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_mysql_like(lake_spark: Any, request: pytest.FixtureRequest, kind: str) -> None:
+    server: MySqlLikeServer = request.getfixturevalue(f"{kind}_server")
+    client = server_program("mariadb-tzinfo-to-sql") or pytest.skip("MariaDB lacks its zones")
+    zone = subprocess.run(
+        [client, "/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"], capture_output=True
+    )
+    script = re.findall(
+        r"^(?:INSERT INTO|SET @time_zone_id).*?;$", zone.stdout.decode(), re.M | re.S
+    )
+    connection = {
+        **{"name": "my", "url": server.url("keys_"), "user": "tester", "password": PASSWORD},
+        "properties": {"sessionVariables": VARIABLES[kind]},
+    }
+    server.run("create database keys_; grant all on keys_.* to tester@'127.0.0.1'", "mysql")
+
+    def execute(sql: str) -> None:
+        server.run(f"set time_zone = '+00:00'; {sql}", "keys_")
+
+    try:
+        server.run("\n".join(script), "mysql")
+        check(walked(lake_spark, connection, execute, MYSQL))
+    finally:
+        server.run("drop database keys_", "mysql")
+
+
+def test_sqlite(lake_spark: Any, tmp_path: Path) -> None:
+    base = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    connection = {"name": "lite", "url": f"jdbc:sqlite:{tmp_path / 'a.db'}"}
+    check(walked(lake_spark, connection, base.execute, SQLITE))
+    base.close()
+
+
+def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
+    made = pytest.importorskip("duckdb")
+    path = tmp_path / "a.duckdb"
+
+    def execute(sql: str) -> None:
+        with made.connect() as base:
+            base.execute(f"attach '{path}' as x (storage_version 'v1.0.0'); use x; {sql}")
+
+    connection = {"name": "duck", "url": f"jdbc:duckdb:{path}"}
+    check(walked(lake_spark, connection, execute, DUCKDB))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "told"),
+    [
+        ("boolean", {}, "or FULL_TABLE"),
+        ("bytea", {}, "or FULL_TABLE"),
+        ("json", {}, "has the type json, whose values have no order"),
+        ("int4range", {}, "use one of the keys 'i', or FULL_TABLE"),
+        ("numeric", {"sort_by_replication_key": True}, "setting 'sort_by_replication_key'"),
+    ],
+)
+def test_keys_without_an_order_are_refused(
+    lake_spark: Any, postgres: Database, kind: str, settings: Mapping[str, Any], told: str
+) -> None:
+    postgres.run(f"drop table if exists odd; create table odd (i int, k {kind})")
+    connection = {"name": "pg", "url": postgres.url, "user": "postgres", "password": SECRET}
+    place = {"table": "odd", "connection": "pg", "replication_key": "k"}
+    stream = {"name": "odd", "format": "jdbc", **place, **settings}
+    with pytest.raises((SourceError, SettingsError), match=told):
+        run_tap(lake_spark, {"streams": [stream], "connections": [connection]})
