@@ -206,6 +206,23 @@ def test_a_wrong_password_is_not_shown(lake_spark: Any, shop: Database) -> None:
     assert "password" in str(caught.value)
 
 
+def test_two_tables_with_one_stream_name_are_named(lake_spark: Any, shop: Database) -> None:
+    shop.run(
+        'create schema a; create schema "a-b"; create table a."b-c" (x int);'
+        'create table "a-b".c (x int)'
+    )
+    connection = shop.connection(include=("a.*", "a-b.*"))
+    with pytest.raises(SourceError) as caught:
+        catalog_for(lake_spark, TapConfig(streams=(), connections=(connection,)))
+    text = str(caught.value)
+    assert "a-b-c" in text and 'a."b-c" of' in text and '"a-b".c of' in text
+    assert "'exclude' one of them" in text
+    one = shop.connection(include=("a.*", "a-b.*"), exclude=("a.b-c",))
+    [entry] = catalog_for(lake_spark, TapConfig(streams=(), connections=(one,)))["streams"]
+    assert (entry["tap_stream_id"], entry["table_name"]) == ("a-b-c", "c")
+    shop.run('drop schema a cascade; drop schema "a-b" cascade')
+
+
 def test_texts_compare_as_spark_orders_them(lake_spark: Any, shop: Database) -> None:
     shop.run(
         'create table words (w text collate "en-x-icu" primary key);'

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jdbc_runs import run_tap
 from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer, MySqlServer
 from table_reads import read, texts
 
@@ -121,3 +122,30 @@ def test_vectors(lake_spark: Any, server: MySqlLikeServer, database: ConnectionC
     finally:
         server.run("drop table vectors")
     assert values == ["[1.00000e+00,-2.50000e+00]", None]
+
+
+def test_zero_dates_of_columns_without_nulls(
+    lake_spark: Any, server: MySqlLikeServer, database: ConnectionConfig
+) -> None:
+    add = "set sql_mode = ''; insert into zeros values "
+    server.run(
+        "create table zeros (i int, d date not null, k datetime not null, t timestamp not null)"
+    )
+    server.run(f"{add} (1, '0000-00-00', '2024-01-01', '0000-00-00'), (2, '2024-02-03', 0, 0)")
+    connection = {"name": "m", "url": database.url, "user": "tester", "password": PASSWORD}
+    place = {"table": "tests.zeros", "connection": "m"}
+    stream = {"name": "s", "format": "jdbc", "replication_key": "k", **place}
+    settings = {"streams": [stream], "connections": [connection]}
+    try:
+        first = run_tap(lake_spark, settings)
+        server.run(f"{add} (3, '2024-01-01', '0000-00-00', 0), (4, 0, '2023-01-01', 0)")
+        second = run_tap(lake_spark, settings, first[-1]["value"])
+    finally:
+        server.run("drop table zeros")
+    properties = next(m["schema"]["properties"] for m in first if m["type"] == "SCHEMA")
+    assert all("null" in properties[name]["type"] for name in "dkt")
+    records = {m["record"]["i"]: m["record"] for m in first if m["type"] == "RECORD"}
+    assert (records[1]["d"], records[1]["t"], records[2]["k"]) == (None, None, None)
+    assert records[2]["d"] == "2024-02-03"
+    # Rows without a key come each time.
+    assert {m["record"]["i"] for m in second if m["type"] == "RECORD"} == {1, 2, 3}

@@ -13,6 +13,7 @@ from postgres_server import PASSWORD as SECRET
 from postgres_server import Database
 
 from shared.errors import SourceError
+from shared.json import json_values
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_failures import source_error
 from tap_spark.stream_config import StreamConfig
@@ -157,3 +158,16 @@ def test_values_of_duckdb(lake_spark: Any, tmp_path: Path) -> None:
         *("12:34:56.5", "9999-12-31 23:59:59.999999", "-0043-03-15", "[1.000000000000000001]"),
         '{"a":1.000000000000000001}',
     )
+
+
+def test_records_of_all_years_can_be_loaded(lake_spark: Any, postgres: Database) -> None:
+    values = "'0044-03-15 BC'::date as d, '0044-03-15 12:00 BC'::timestamp as t, 1 as i"
+    later = "'20000-01-01'::date, '20000-01-01 00:00:00.5'::timestamp, 2"
+    connection = {"name": "pg", "url": postgres.url, "user": "postgres", "password": SECRET}
+    query = f"select {values} union all select {later}"
+    stream = {"name": "s", "format": "jdbc", "connection": "pg", "query": query}
+    messages = run_tap(lake_spark, {"connections": [connection], "streams": [stream]})
+    records = {m["record"]["i"]: m["record"] for m in messages if m["type"] == "RECORD"}
+    for record, days in ((records[1], -735_160), (records[2], 6_585_322)):
+        assert json_values.date(strict=True)(record["d"]) == days
+        assert json_values.instant(record["t"]) // 86_400_000_000 == days
