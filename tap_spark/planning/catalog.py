@@ -95,15 +95,17 @@ def check_keys(
     wrong = [
         f"key property '{key}' is not a column" for key in key_properties if key not in columns
     ]
+    hint, listed = "columns: {}", columns
     if replication_key is not None and replication_key not in columns:
         wrong.append(f"replication key '{replication_key}' is not a column")
     elif replication_key is not None and replication_key not in (valid_keys or columns):
         wrong.append(
             f"replication key '{replication_key}' is not a number, date, timestamp or string"
         )
+        hint, listed = "use one of the keys {}, or FULL_TABLE", valid_keys or columns
     if wrong:
-        shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")  # noqa: PLR2004
-        raise SourceError("; ".join(wrong), where=Where(stream=stream), hint=f"columns: {shown}")
+        shown = ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")  # noqa: PLR2004
+        raise SourceError("; ".join(wrong), where=Where(stream=stream), hint=hint.format(shown))
 
 
 def property_breadcrumbs(dtype: DataType, base: Breadcrumb = ()) -> Iterator[Breadcrumb]:

@@ -25,7 +25,7 @@ SAMPLE_ROWS, SAMPLE_SECONDS = 50, 2
 UNKNOWN_ROWS = 100
 """Rows of a fetch if the width of the rows is unknown."""
 _LENGTH = re.compile(r"char\w*(?: varying)?\((\d+)\)", re.IGNORECASE)
-_SHORT = re.compile(r"uuid|inet|cidr|macaddr|time|interval|year|numeric|decimal|number|enum|bit")
+_SHORT = re.compile(r"uuid|inet|cidr|macaddr|time|interval|year|numeric|decimal|number|enum")
 _SHORT_BYTES, _FIXED_BYTES, _BYTES_OF_CHARACTER = 100, 16, 4
 _log = logging.getLogger("tap-spark")
 
