@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_environments import WheelEnvironments
 from postgres_server import PASSWORD, Database
-from tutorial_pages import run_tutorial
+from tutorial_pages import extras_of, run_tutorial
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 
 
 @pytest.mark.parametrize("server", ["versitygw"], indirect=True)
-def test_from_postgresql_to_iceberg_on_s3(server: Any, postgres: Database, tmp_path: Path) -> None:
-    pytest.importorskip("pyiceberg.table")
+def test_from_postgresql_to_iceberg_on_s3(
+    server: Any, postgres: Database, environments: WheelEnvironments, tmp_path: Path
+) -> None:
+    page = "tutorial-iceberg.md"
+    programs = environments.of(*extras_of(page)).programs
     places = {
         "db.example.com/shop": f"127.0.0.1:{postgres.server.port}/{postgres.name}",
         '"user": "reader"': '"user": "postgres"',
@@ -22,6 +26,6 @@ def test_from_postgresql_to_iceberg_on_s3(server: Any, postgres: Database, tmp_p
     }
     env = {**server.environment, "SHOP_PASSWORD": PASSWORD}
     compared = run_tutorial(
-        "tutorial-iceberg.md", tmp_path, env=env, places=places, run_sql=postgres.run
+        page, tmp_path, env=env, places=places, run_sql=postgres.run, programs=programs
     )
     assert compared == 3
