@@ -14,6 +14,14 @@ SECONDS = 300
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+def recipe(heading: str) -> str:
+    """Return the script of a recipe of README.md."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    section = text.split(f"### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return str(block)
+
+
 def extras_of(name: str) -> list[str]:
     """Return the extras that a page installs."""
     text = (DOCS / name).read_text(encoding="utf-8")

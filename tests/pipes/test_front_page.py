@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
 from own_environments import WheelEnvironments
-from tutorial_pages import run_script
+from tutorial_pages import recipe, run_script
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECONDS = 600
 
 pytestmark = pytest.mark.pipe
-
-
-def recipe(heading: str) -> str:
-    section = README.split(f"### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
-    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return block
 
 
 def loaded(table: Path) -> list[dict]:
