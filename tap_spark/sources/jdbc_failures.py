@@ -59,6 +59,7 @@ FAILURE_RULES: Sequence[FailureRule] = (
         "correct the stream's 'query'",
     ),
     FailureRule((), (" of the query to text",), "or to numeric with a precision"),
+    FailureRule((), (": cast it to text in a query",), "or deselect the column"),
     FailureRule(
         ("28",),
         ("password authentication failed", "Access denied for user", "Login failed", "ORA-01017"),

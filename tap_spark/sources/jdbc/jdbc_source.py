@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
-from tap_spark.sources.jdbc.dialects.base import key_order
+from tap_spark.sources.jdbc.dialects.base import is_ordered, key_order
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.fetch_sizes import fitting_rows
 from tap_spark.sources.jdbc.jdbc_columns import struct_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 QUERY = "tap_spark_query"
+_NUMBER = re.compile(r"(?i)numeric|decimal|number")
 _TWICE = re.compile(r"COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists")
 
 
@@ -200,13 +201,22 @@ class JdbcSource:
 
     def _split(self, known: Mapping[str, ColumnInfo]) -> ColumnInfo | None:
         name = self.options.split_column
-        if name is None or name in known:
-            return None if name is None else known[name]
-        raise SettingsError(
-            f"column {name!r} does not exist",
-            where=Where(stream=self.stream.name, setting="options['partitionColumn']"),
-            hint=f"columns: {', '.join(known)}",
-        )
+        if name is None:
+            return None
+        where = Where(stream=self.stream.name, setting="options['partitionColumn']")
+        if name not in known:
+            hint = f"columns: {', '.join(known)}"
+            raise SettingsError(f"column {name!r} does not exist", where=where, hint=hint)
+        column = known[name]
+        if not (is_ordered(column.spark_type) or _NUMBER.match(column.sql_type)):
+            kind = column.sql_type or column.spark_type
+            fitting = ", ".join(c.name for c in known.values() if is_ordered(c.spark_type))
+            raise SettingsError(
+                f"column {name!r} has the type {kind}: ranges need a number, date or timestamp",
+                where=where,
+                hint=f"columns: {fitting or 'none'}; or remove the options of ranges",
+            )
+        return column
 
 
 def _connection(stream: StreamConfig) -> ConnectionConfig:

@@ -117,17 +117,20 @@ def _numeric(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
     kind = _numeric_type(row["base_words"])
     if kind == "string":
         return kind, f"{quoted}::text"
-    value = f"{quoted}::{kind.replace('decimal', 'numeric')}"
+    words, name = kind.replace("decimal", "numeric"), row["name"].replace("'", "''")
     if row.get("checked"):
         # Spark's reader also means a numeric of any precision: then each value must fit.
         digits, scale = map(int, kind[len("decimal(") : -1].split(","))
         fits = f"abs({quoted}) < 1E{digits - scale} AND {quoted} = round({quoted}, {scale})"
-        name = row["name"].replace("'", "''")
         told = f" does not fit {kind}: cast column {name} of the query to text"
-        other = f"WHEN {quoted} IS NOT NULL THEN ({quoted} || '{told}')::numeric"
-        return kind, f"CASE WHEN {fits} THEN {value} {other} END"
-    # Decimals have no NaN: it becomes null, or fails the read if the column is not nullable.
-    return kind, f"NULLIF({value}, 'NaN')" if row["nullable"] else value
+    elif row["nullable"]:
+        # Decimals have no NaN: it becomes null, or fails the read if the column is not nullable.
+        return kind, f"NULLIF({quoted}::{words}, 'NaN')"
+    else:
+        fits = f"{quoted} <> 'NaN'"
+        told = f" cannot be null in column {name}: cast it to text in a query"
+    other = f"WHEN {quoted} IS NOT NULL THEN ({quoted} || '{told}')::numeric"
+    return kind, f"(CASE WHEN {fits} THEN {quoted} {other} END)::{words}"
 
 
 def _numeric_type(words: str) -> str:

@@ -75,14 +75,16 @@ def root_of(catalog: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_tap(spark: Any, settings: Mapping[str, Any], state: Any = None) -> list[dict[str, Any]]:
-    """Return the messages of a whole run in the session of the tests."""
+    """Return the messages of a run of the settings' own streams, in the session of the tests."""
+    connections = [{**item, "exclude": ["*"]} for item in settings["connections"]]
+    config = tap_config({**settings, "connections": connections})
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
         path = Path(folder) / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
-                sync.run_sync(tap_config(settings), None, state, output)
+                sync.run_sync(config, None, state, output)
             finally:
                 output.close()
         return [json.loads(line) for line in path.read_text().splitlines()]

@@ -26,6 +26,7 @@ create domain price as numeric(12,3) check (value > 0);
 create domain needed as price not null;
 create domain exact as numeric;
 create domain tags as text[];
+create domain grid as int[];
 """
 # type, Spark's type, values as SQL, what is read if it differs from what COPY prints
 CASES: list[tuple[str, str, list[str], list[str] | None]] = [
@@ -209,6 +210,7 @@ CASES: list[tuple[str, str, list[str], list[str] | None]] = [
         ["[1.000000000000000000000000001, NaN, Infinity]"],
     ),
     ("price[]", "array<string>", ["'{1.100}'"], ["[1.100]"]),
+    ("grid", "array<int>", ["'{1,NULL}'"], ["[1, null]"]),
     ("tags", "array<string>", ["'{a,NULL,\"NULL\"}'"], ["[a, null, NULL]"]),
     ("hstore[]", "array<string>", ["array['a=>1,b=>NULL'::hstore]"], ['["a"=>"1", "b"=>NULL]']),
     ("char(4)[]", "array<string>", ["'{ab}'"], ["[ab  ]"]),
@@ -304,8 +306,10 @@ def test_keys(table: TableInfo) -> None:
 def test_nan_in_a_column_without_nulls_is_an_error(lake_spark: Any, postgres: Database) -> None:
     postgres.run("create table strict (n numeric(5,2) not null); insert into strict values ('NaN')")
     found = table_info(lake_spark, postgres.connection(), ("public", "strict"))
-    with pytest.raises(Exception, match="NaN"):
+    with pytest.raises(Exception, match="NaN") as caught:
         texts(read(lake_spark, postgres.connection(), found))
+    error = str(source_error("s", caught.value))
+    assert "column n" in error and "deselect" in error
 
 
 def test_an_array_of_other_dimensions_fails_loudly(lake_spark: Any, postgres: Database) -> None:

@@ -186,6 +186,13 @@ def test_a_partition_column_that_is_not_there(lake_spark, postgres):
     )
 
 
+def test_a_partition_column_without_ranges(lake_spark, postgres):
+    options = {"partitionColumn": "v", "lowerBound": "0", "upperBound": "1", "numPartitions": "2"}
+    text = failure(lake_spark, table_stream(postgres, "t", options=options))
+    assert "column 'v' has the type text" in text
+    assert "columns: id, n" in text
+
+
 def test_a_table_name_that_is_none(postgres):
     from tap_spark.sources.source import source_for
 
