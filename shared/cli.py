@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import resource
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -18,7 +20,6 @@ from shared.errors import (
     DISK_FULL,
     ClosedPipeError,
     DestinationError,
-    InterruptedRunError,
     InvalidSettingsError,
     SettingsError,
     SingerSparkError,
@@ -26,7 +27,7 @@ from shared.errors import (
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
-from shared.sigterm import raise_on_sigterm
+from shared.sigterm import forget_signals, raise_on_sigterm, received_error, signal_error
 from shared.singer.logs import is_debug, setup_logging
 from shared.spark.submitted import current
 
@@ -274,6 +275,7 @@ def run_main(
         The exit code; errors have been logged, one line for each problem.
     """
     setup_logging(program.name, os.environ)
+    forget_signals()
     return_memory_early(os.environ)
     _raise_descriptor_limit()
     known = {str(other.name): other for other in others}
@@ -320,22 +322,35 @@ def report(error: BaseException, logger: logging.Logger) -> int:
         lines: Sequence[str] = (f"unexpected error: {text}{hint}",)
     else:
         lines = known.problems if isinstance(known, InvalidSettingsError) else (str(known),)
+    # If the reader has enough, as `head` has, nothing is wrong.
+    level = logging.INFO if isinstance(known, ClosedPipeError) else logging.ERROR
     for line in lines:
-        logger.error("%s", line)
+        logger.log(level, "%s", line)
     logger.debug("traceback of the error above", exc_info=error)
     return SingerSparkError.exit_code if known is None else known.exit_code
 
 
 def known_error(error: BaseException) -> SingerSparkError | None:
-    """Return the documented error for an exception; None for an unexpected one."""
+    """Return the documented error for an exception; None for an unexpected one.
+
+    An unexpected one after a signal is what the signal has done to a call of a library.
+    """
     if isinstance(error, SingerSparkError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return InterruptedRunError("interrupted; committed data stays")
+        return signal_error(signal.SIGINT)
+    if (ended := received_error()) is not None:
+        return ended
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return ClosedPipeError("the reader of standard output has gone away")
-    if isinstance(error, OSError) and error.errno in DISK_FULL:
+    return _known_os_error(error) if isinstance(error, OSError) else None
+
+
+def _known_os_error(error: OSError) -> SingerSparkError | None:
+    if error.errno == errno.EBADF and error.filename is None:
+        return DestinationError("standard output cannot be written (it is closed)")
+    if error.errno in DISK_FULL:
         name = str(error.filename) if error.filename else None
         return DestinationError(
             f"{error.strerror}", where=Where(file=name), hint="free some disk space and run again"

@@ -311,6 +311,16 @@ class InterruptedRunError(SingerSparkError):
     retryable = True
 
 
+class HungUpRunError(SingerSparkError):
+    """SIGHUP ended the run."""
+
+    exit_code = 129
+    meaning = "hung up (SIGHUP): the terminal has gone; committed data stays, STATE was written"
+    example = "stopped by SIGHUP; committed data stays"
+    next_step = "Run again from the last STATE, without a terminal (`nohup`, a service) if need be."
+    retryable = True
+
+
 class TerminatedRunError(SingerSparkError):
     """SIGTERM ended the run."""
 
@@ -340,6 +350,7 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
     AlreadyRunningError,
     DifferenceError,
     AuditError,
+    HungUpRunError,
     InterruptedRunError,
     TerminatedRunError,
 )

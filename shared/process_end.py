@@ -1,4 +1,4 @@
-"""The end of a process, in which threads of libraries may still be at work."""
+"""Start and end of a process: its standard streams, and threads of libraries still at work."""
 
 from __future__ import annotations
 
@@ -22,11 +22,29 @@ def run_to_exit(main: Callable[[], int]) -> int:
     Returns:
         The exit code, for `sys.exit`.
     """
+    open_standard_streams()
     codes: list[int] = []
     # Registered before what the run registers, so it runs last.
     atexit.register(_end_process, codes)
     codes.append(main())
     return codes[0]
+
+
+def open_standard_streams() -> None:
+    """Open those of the descriptors 0 to 2 that the caller has closed.
+
+    Otherwise the next file that is opened becomes standard input, output or error. What is opened
+    here refuses to be read (0) or written (1), so that its use is an error; logs get lost.
+    """
+    for fd, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, flags)  # The lowest free descriptor: this one.
+            os.set_inheritable(fd, True)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
 
 
 def _end_process(codes: list[int]) -> None:

@@ -79,6 +79,11 @@ def _range_options(what: str) -> Callable[[Any], Any]:
     metavar="N",
     help="Exit code if another run loads a stream into its table, e.g. 99 (default: 13).",
 )
+@click.option(
+    "--strict-end",
+    is_flag=True,
+    help="End with exit code 9 if rows come after the last STATE, as if the tap had died.",
+)
 @_range_options("Replace a range of this stream's table by the records of the run, in one step.")
 def command(
     *,
@@ -94,6 +99,7 @@ def command(
     overlap_code: int | None,
     input_file: str | None,
     dry_run: bool,
+    strict_end: bool,
     **backfill: str | None,
 ) -> int:
     """Run the command that the options select; return the exit code."""
@@ -108,7 +114,8 @@ def command(
     ):
         named = None if place is None else place_settings(place, form)
         config = target_config(read_settings(PROGRAM, sources, named))
-        config = replace(config, backfill=backfill_of(config.format, **backfill))
+        chosen = backfill_of(config.format, **backfill)
+        config = replace(config, backfill=chosen, strict_end=strict_end)
         if validate_config:
             _logger.info("the settings are valid: %s into %s", config.format, config.path)
             return 0

@@ -173,6 +173,15 @@ class Journal:
         kept = self._durable or self._inherited or self._is_stale
         return bool(kept or self._unknown_until is not None)
 
+    @property
+    def expects_replays(self) -> bool:
+        """Return whether records of an earlier run may still be replayed."""
+        return bool(self._inherited)
+
+    def forget(self) -> None:
+        """Forget all records: they will not come again."""
+        self._durable, self._inherited, self._unknown_until = [], [], None
+
     def inherit(self, note: Note) -> tuple[int, ...]:
         """Adopt the note of an ended run.
 

@@ -27,6 +27,7 @@ from target_spark.core.verification import Verification
 from target_spark.table_settings import TableSettings
 
 MIB = 1024 * 1024
+LOAD, DISCARD = "load", "discard"
 ALLOW, WAIT, FAIL = POLICIES = ("allow", "wait", "fail")
 """What a run does while another one loads the same stream."""
 
@@ -144,6 +145,13 @@ class TargetConfig(TableSettings):
         "Detection of records of `append-only` and `history` streams that are replayed after a "
         "killed run; see docs/guarantees.md.",
     )
+    rows_without_state: str = setting(
+        one_of((LOAD, DISCARD)),
+        "What happens to rows that come after the last STATE of an input, as if the tap had died, "
+        "if replays of the stream cannot be detected: `load` them, or `discard` them, as the tap "
+        "will send them again: see docs/guarantees.md#the-end-of-the-input.",
+        default=LOAD,
+    )
     overlapping_runs: OverlapSettings = group(
         OverlapSettings,
         "Runs that load the same stream into the same table at once; see docs/overlapping-runs.md.",
@@ -183,3 +191,4 @@ class TargetConfig(TableSettings):
     backfill: Backfill | None = None
     verification: Verification | None = None
     dry_run: DryRun | None = None
+    strict_end: bool = False

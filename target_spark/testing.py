@@ -15,11 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-try:
-    import pytest
-except ModuleNotFoundError as missing:
-    missing.msg = f"{__name__} needs pytest: pip install 'singer-spark[testing]'"
-    raise
+import pytest
 from pyspark.sql import SparkSession
 
 from shared.errors import (

@@ -20,6 +20,7 @@ from pipe_programs import Programs
 from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
 
+from shared.sigterm import forget_signals
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.sources.source_registry import BUILT_IN
@@ -64,6 +65,7 @@ _databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
+    "tests/install/test_wheel_environments.py",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_destinations_killed.py",
     "tests/model/test_kafka_kills.py",
@@ -181,6 +183,13 @@ def settings_with_packages(warehouse: str) -> SparkSettings:
     databases = [(url, None) for url in TEST_DATABASES]
     needs = [need for name in TEST_FORMATS if (need := BUILT_IN[name].needs)]
     return with_needs(replace(TEST_SETTINGS, conf=conf), needs, databases)
+
+
+@pytest.fixture(autouse=True)
+def no_signals() -> Iterator[None]:
+    """A signal that one test has sent ends no other one."""
+    yield
+    forget_signals()
 
 
 @pytest.fixture(scope="session", autouse=True)

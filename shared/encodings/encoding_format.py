@@ -125,16 +125,11 @@ class EncodingFormat:
         else:
             self._codec().write(url, schema, tables, compression, options, level)
 
-    def missing(self) -> str | None:
-        """Return what to install before its files can be read and written; None if nothing."""
+    def _codec(self) -> Codec:
         for module, package in self.requires.items():
             if find_spec(module) is None:
-                return f"{self.name} needs the package {module}: pip install '{package}'"
-        return None
-
-    def _codec(self) -> Codec:
-        if missing := self.missing():
-            raise OSError(missing)
+                text = f"{self.name} needs the package {module}: pip install '{package}'"
+                raise OSError(text)
         return _made(self.implementation)
 
 

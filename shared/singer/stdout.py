@@ -10,7 +10,7 @@ import select
 import sys
 from pathlib import Path
 
-from shared.errors import ClosedPipeError
+from shared.errors import ClosedPipeError, DestinationError, SingerSparkError
 
 PIPE_BYTES = 1024 * 1024
 SENDFILE_BYTES = 16 * 1024 * 1024
@@ -48,7 +48,7 @@ class MessageOutput:
 
         Raises:
             ClosedPipeError: The reader has closed the pipe.
-            OSError: Any other failure of the descriptor (e.g. a full disk behind a redirect).
+            DestinationError: It cannot be written (e.g. a full disk behind a redirect).
         """
         view = memoryview(data).cast("B")
         self.is_writing = True
@@ -58,8 +58,8 @@ class MessageOutput:
             except BlockingIOError:
                 self._wait_writable()
                 continue
-            except BrokenPipeError as error:
-                raise _closed_pipe() from error
+            except OSError as error:
+                raise _unwritable(error) from error
             self.bytes_written += written
             view = view[written:]
         self.is_writing = False
@@ -75,7 +75,8 @@ class MessageOutput:
 
         Raises:
             ClosedPipeError: The reader has closed the pipe.
-            OSError: The file cannot be read, or the descriptor not written.
+            DestinationError: The descriptor cannot be written.
+            OSError: The file cannot be read.
         """
         with Path(path).open("rb", buffering=0) as file:
             self.is_writing = True
@@ -96,12 +97,10 @@ class MessageOutput:
             except BlockingIOError:
                 self._wait_writable()
                 continue
-            except BrokenPipeError as error:
-                raise _closed_pipe() from error
             except OSError as error:
                 if error.errno in _SENDFILE_UNSUPPORTED:
                     return offset
-                raise
+                raise _unwritable(error) from error
             if sent == 0:
                 return offset
             offset += sent
@@ -135,7 +134,13 @@ def claim_stdout() -> MessageOutput:
     return MessageOutput(fd)
 
 
-def _closed_pipe() -> ClosedPipeError:
+def _unwritable(error: OSError) -> SingerSparkError:
+    if not isinstance(error, BrokenPipeError):
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+        return DestinationError(
+            f"standard output cannot be written ({reason})",
+            hint="see where it is redirected to, and run again",
+        )
     return ClosedPipeError(
         "the reader of standard output has gone away",
         hint="see the log of the program that comes next in the pipe",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SparkStartError
+from shared.sigterm import own_interrupt
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
 from shared.spark.conf import executor_python, session_conf
@@ -368,7 +369,8 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
         logging.getLogger(name).disabled = True
     _map_without_pandas()
     SparkContext._ensure_initialized(gateway=gateway)
-    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    with own_interrupt():
+        context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
     session = SparkSession(context, options=dict(conf))
     java: Any = context._jvm
     local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())

@@ -22,6 +22,7 @@ from shared.errors import (
     SparkStartError,
     Where,
 )
+from shared.sigterm import received_error
 from shared.storage import s3a
 from shared.storage.storage_errors import storage_hint
 
@@ -143,12 +144,16 @@ def explain(
 
     Returns:
         The error to raise `from` the given one. One of ours is given back as it is, with its
-        place completed; so is one that was raised by Python code on an executor.
+        place completed; so is one that was raised by Python code on an executor. If a signal has
+        interrupted the call, its error.
     """
     where = where or Where()
     if isinstance(error, SingerSparkError):
         error.where = _merge(error.where, where)
         return error
+    ended = received_error()
+    if ended is not None:
+        return ended
     text = str(error)
     found = explain_environment(error, where) or _from_worker(text, where)
     if found is not None:

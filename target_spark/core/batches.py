@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeGuard
 
 from shared.errors import Where
 from target_spark.core import events as ev
@@ -15,6 +16,7 @@ from target_spark.core.flushes import (
     FilesPiece,
     KeyPass,
     PendingFlush,
+    Piece,
     StagedPiece,
     Step,
     Stream,
@@ -95,6 +97,7 @@ class Batches:
         self._flushes: dict[int, PendingFlush] = {}
         self._discarded: list[PendingFlush] = []
         self._staged_bytes = 0
+        self._kept_bytes = 0
         self._last_flush = 0
         self._last_file = 0
 
@@ -267,8 +270,14 @@ class Batches:
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
             self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        elif self._convert_without_end(job.stream, flush, piece):
+            return
+        may_be_cut = piece.is_divided and piece.index < flush.pieces
+        if may_be_cut and flush.number in self._flushes:
+            flush.divided.append(piece)
         if isinstance(piece, StagedPiece):
-            self._remove(flush, piece)
+            self._count_staged(flush, -piece.size)
+            self._keep_or_remove(piece, keep=piece in flush.divided)
         else:
             flush.size.rows += event.rows + event.rejected - piece.rows
             flush.size.size += event.size - piece.size
@@ -282,21 +291,53 @@ class Batches:
         Running commits go on. The rest of a flush is committed as usual, with the newest STATE
         that the tracker has not discarded.
         """
+        streams, state = list(streams), self._tracker.newest(line - 1)
+        self._schedule.withdraw(streams)
         for stream in streams:
             stream.until = min(line, stream.until)
             for step in self._schedule.drop_steps(stream):
                 self.dropped(step)
-            for flush in islice(stream.steps, int(stream.running), None):
-                if isinstance(flush, PendingFlush) and flush.discard_from(line):
+            for flush in _waiting(stream):
+                if flush.discard_from(line):
                     self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+                if state is not None and flush.last >= state.position:
+                    flush.last = state.position - 1
+                    flush.reached = Reached(state.value, state.line, is_exact=True)
+                self._cut_converted(stream, flush)
         for job in self._schedule.drop_conversions():
             self.discarded(job)
         for stream in streams:
             self._schedule.offer(stream)
 
+    def cut(self, line: int, streams: Iterable[Stream]) -> int:
+        """Return the line behind the newest STATE before a line of stdin at which all can be cut.
+
+        The flushes of streams that are not being committed can be cut there. 1 without such a
+        STATE.
+        """
+        streams = list(streams)
+        self._schedule.withdraw(streams)
+        flushes = [flush for stream in streams for flush in _waiting(stream)]
+        fixed = [p for flush in flushes for p in flush.divided if _is_fixed(p)]
+        while True:
+            state = self._tracker.newest(line - 1)
+            if state is None:
+                return 1
+            line = state.line + 1
+            divided = [piece.line for piece in fixed if piece.has_line(line)]
+            if not divided:
+                return line
+            line = min(divided)
+
+    def begun_segment(self, stream: Stream) -> int | None:
+        """Return the line at which a segment begins that may be a replay and is not complete."""
+        staging = None if stream.open is None else stream.open.staging
+        return staging.line if stream.expected is not None and staging is not None else None
+
     def dropped(self, step: Step) -> None:
         """Record that a step will not be taken: it does not hold back STATE any more."""
         if isinstance(step, PendingFlush):
+            self._remove_kept(step)
             self._discarded.append(self._flushes.pop(step.number))
         if isinstance(step, PendingFlush | Activation | KeyPass | Swap):
             self._tracker.durable(step.position)
@@ -348,6 +389,8 @@ class Batches:
             del flush.converted[piece.index]
             if isinstance(piece, StagedPiece):
                 self._count_staged(flush, piece.size)
+                self._kept_bytes -= piece.size if piece in flush.divided and piece.is_kept else 0
+            flush.divided = [one for one in flush.divided if one is not piece]
         flush.unconverted += 1
         turn.stream.running = False
         # One that has failed is not merged with others, whose results are there.
@@ -366,6 +409,7 @@ class Batches:
     def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
         """Record that a flush is durable."""
         del self._flushes[flush.number]
+        self._remove_kept(flush)
         closed_at = now if flush.closed_at is None else flush.closed_at
         seconds = flush.convert_seconds + now - began_at
         self._rule.flushed(flush.stream, flush.size, seconds)
@@ -471,9 +515,50 @@ class Batches:
         if stream.expected is not None and not stream.expected.lines:
             stream.expected = None
 
+    def _cut_converted(self, stream: Stream, flush: PendingFlush) -> None:
+        """Cut the end off the converted pieces of a flush whose input is discarded."""
+        for piece in list(flush.divided):
+            if piece.index >= flush.pieces:
+                flush.divided.remove(piece)
+                self._remove_kept_piece(piece)
+            elif self._convert_without_end(stream, flush, piece):
+                flush.divided.remove(piece)
+                if isinstance(piece, StagedPiece):
+                    self._kept_bytes -= piece.size
+                    self._count_staged(flush, piece.size)
+
+    def _convert_without_end(self, stream: Stream, flush: PendingFlush, piece: Piece) -> bool:
+        """Convert a piece again without its discarded end; return False if it has none."""
+        pieces = piece.without_end(stream.until)
+        if pieces:
+            self._act(ev.DiscardPieces(flush.number, flush.header, piece.index))
+            flush.unconverted += 1
+            job = Conversion(stream=stream, flush=flush, piece=piece)
+            self._schedule.convert_again(job, pieces)
+        return bool(pieces)
+
+    def _keep_or_remove(self, piece: StagedPiece, *, keep: bool) -> None:
+        """Keep the file of a converted piece if it may be cut, and kept files are within bounds."""
+        if keep and self._kept_bytes + piece.size <= self._limits.staged_bytes:
+            piece.is_kept = True
+            self._kept_bytes += piece.size
+        else:
+            piece.is_kept = False
+            self._act(ev.RemoveFile(piece.file))
+
+    def _remove_kept(self, flush: PendingFlush) -> None:
+        for piece in flush.divided:
+            self._remove_kept_piece(piece)
+        flush.divided.clear()
+
+    def _remove_kept_piece(self, piece: Piece) -> None:
+        if isinstance(piece, StagedPiece) and piece.is_kept:
+            self._kept_bytes -= piece.size
+            self._keep_or_remove(piece, keep=False)
+
     def _remove(self, flush: PendingFlush, piece: StagedPiece) -> None:
         self._count_staged(flush, -piece.size)
-        self._act(ev.RemoveFile(piece.file))
+        self._keep_or_remove(piece, keep=False)
 
     def _count_staged(self, flush: PendingFlush, size: int) -> None:
         flush.bytes_staged += size
@@ -483,6 +568,16 @@ class Batches:
 def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
     """Return whether a batch ends within a segment that may be a replay."""
     return stream.expected is not None and flush.staging is not None
+
+
+def _waiting(stream: Stream) -> Iterator[PendingFlush]:
+    """Yield the closed flushes of a stream that are not being committed."""
+    steps = islice(stream.steps, int(stream.running), None)
+    return (step for step in steps if isinstance(step, PendingFlush))
+
+
+def _is_fixed(piece: Piece) -> TypeGuard[StagedPiece]:
+    return isinstance(piece, StagedPiece) and not piece.is_kept
 
 
 def _bytes_staged(flush: PendingFlush) -> int:

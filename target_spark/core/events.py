@@ -21,6 +21,7 @@ class SchemaSeen:
         key_properties: Its key; may be empty.
         line: Number of the line on stdin, from 1.
         has_failed: Whether the tap reports by it that the stream failed.
+        has_bookmark: Whether it names the properties of a bookmark, which STATE will have.
     """
 
     stream: str
@@ -28,6 +29,7 @@ class SchemaSeen:
     key_properties: tuple[str, ...]
     line: int
     has_failed: bool = False
+    has_bookmark: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,10 +301,17 @@ class DeleteMissing:
 
 @dataclass(frozen=True)
 class Finish:
-    """End a complete stream: make `overwrite` rows visible and clean up."""
+    """End a complete stream: make `overwrite` rows visible and clean up.
+
+    Attributes:
+        work: Number of the work.
+        stream: Name of the stream.
+        awaits_state: Whether a STATE was to be expected: rows without one will be received again.
+    """
 
     work: int
     stream: str
+    awaits_state: bool = False
 
 
 @dataclass(frozen=True)
@@ -326,6 +335,23 @@ class Warn:
     """Log a warning."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class ReportUncovered:
+    """Log and count rows after the last STATE of an input that has ended.
+
+    Attributes:
+        stream: Name of the stream.
+        rows: Their number.
+        loaded: Whether they were loaded; else they were discarded.
+        expected: Whether a STATE was to be expected after them.
+    """
+
+    stream: str
+    rows: int
+    loaded: bool
+    expected: bool
 
 
 @dataclass(frozen=True)
@@ -416,6 +442,6 @@ class CleanUp:
 
 
 Work = Recall | Convert | Commit | Audit | Activate | DeleteMissing | Finish | WriteDeadLetters
-Report = ReportLine | ReportFailure | RetryLater | Warn
+Report = ReportLine | ReportFailure | ReportUncovered | RetryLater | Warn
 Done = RemoveFile | DiscardPieces | Forget | EmitState | DeleteConsumed | CleanUp
 Action = StartSpark | Stage | CloseFile | Work | Report | Done

@@ -38,6 +38,16 @@ class FilesPiece:
     messages: tuple[FilesPiece, ...] = ()
     replay: int | None = None
 
+    @property
+    def is_divided(self) -> bool:
+        """Return whether it has several messages, the last of which may be cut off."""
+        return bool(self.messages)
+
+    def without_end(self, line: int) -> tuple[FilesPiece, ...]:
+        """Return pieces with all messages before a line of stdin; empty if these are all."""
+        kept = tuple(message for message in self.messages if message.line < line)
+        return () if len(kept) == len(self.messages) else kept
+
     def with_next(self, after: Piece) -> FilesPiece | None:
         """Return both pieces merged; None if one job cannot or should not convert them in order."""
         messages = self.messages or (self,)
@@ -73,6 +83,9 @@ class StagedPiece:
         until: Input position of its last line.
         before: Line of stdin from which on its lines are discarded; None to use all of them.
         replay: Index of the expected segment that it may be a replay of.
+        has_state: Whether a STATE has come after its first line.
+        is_divided: Whether a line has come after such a STATE: its end may be cut off.
+        is_kept: Whether its staging file is there.
     """
 
     index: int
@@ -86,6 +99,9 @@ class StagedPiece:
     until: int = 0
     before: int | None = None
     replay: int | None = None
+    has_state: bool = False
+    is_divided: bool = False
+    is_kept: bool = True
 
     def mark(self, position: int, waiting: frozenset[int]) -> None:
         """Record a STATE message.
@@ -94,6 +110,7 @@ class StagedPiece:
             position: Its position.
             waiting: Positions of all that may still be emitted; bounds memory.
         """
+        self.has_state = True
         self.marks[position] = self.size
         self.marks = {at: size for at, size in self.marks.items() if at in waiting}
 
@@ -102,6 +119,7 @@ class StagedPiece:
         if not self.size:
             self.since = position
         self.until = position
+        self.is_divided = self.has_state
         self.size += size
         self.runs += first_line != self.next_line
         self.next_line = first_line + lines
@@ -109,6 +127,13 @@ class StagedPiece:
     def has_line(self, line: int) -> bool:
         """Return whether the file uses a line of stdin that is not its first."""
         return self.line < line < (self.before or self.next_line)
+
+    def without_end(self, line: int) -> tuple[StagedPiece, ...]:
+        """Return the piece with its lines before one of stdin; empty if these are all."""
+        if not self.is_kept or not self.has_line(line):
+            return ()
+        self.discard_from(line)
+        return (self,)
 
     def discard_from(self, line: int) -> None:
         """Discard the lines of stdin from this one on."""
@@ -144,6 +169,7 @@ class PendingFlush:
         awaits_segment: Whether it is closed once the expected segment is complete.
         converted: Its converted pieces, by index.
         counted: Records and rejected records of pieces, by index, as they count for its stream.
+        divided: Converted pieces whose end may have to be cut off.
     """
 
     number: int
@@ -165,6 +191,7 @@ class PendingFlush:
     awaits_segment: bool = False
     converted: dict[int, Piece] = field(default_factory=dict)
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    divided: list[Piece] = field(default_factory=list)
 
     @property
     def stream(self) -> str:
@@ -261,9 +288,15 @@ class AuditStep:
 
 @dataclass
 class Ending:
-    """The end of a stream all of whose rows are durable, and whose STATE has gone out."""
+    """The end of a stream all of whose rows are durable, and whose STATE has gone out.
+
+    Attributes:
+        stream: Its name.
+        awaits_state: See `Finish`.
+    """
 
     stream: str
+    awaits_state: bool = False
 
 
 @dataclass

@@ -80,7 +80,8 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     if _is_deep(schema):
         raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
     has_failed = message.get(STREAM_FAILED) is True
-    return ev.SchemaSeen(stream, schema, _strings(message, "key_properties"), number, has_failed)
+    keys, marks = _strings(message, "key_properties"), message.get("bookmark_properties")
+    return ev.SchemaSeen(stream, schema, keys, number, has_failed, has_bookmark=bool(marks))
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:

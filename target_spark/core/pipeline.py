@@ -14,21 +14,25 @@ It alone decides which rows belong to which flush, the order of work, and when t
 - A STATE is emitted when everything received before it is durable. Streams whose
   tables are replaced as a whole (`overwrite`) are not durable before the end of the input.
 - After a good end of the input and the last STATE, the streams are ended one by one.
-- Bad input (`BadInput`, a RECORD before its SCHEMA, a SCHEMA that the maps do not fit) is the end
-  of the input: everything before it becomes durable and its STATE is emitted, then the run ends
-  with the error. If a stream has `overwrite`, nothing new is begun instead: half a table must not
-  replace a whole one.
-- A record or file that is found to be bad only in its conversion ends the input in the same way,
-  before its line: later input of all streams is discarded unless its commit runs, and its STATE is
-  not emitted. The flush is cut there. Of several bad places the first one is reported.
+- Bad input (`BadInput`, a RECORD before its SCHEMA, a SCHEMA that the maps do not fit) ends the
+  input at the newest STATE before it: everything before that becomes durable and the STATE is
+  emitted, then the run ends with the error. Later input of all streams is discarded unless its
+  commit runs: no STATE would cover it, so a retry would load it again. Flushes are cut there, also
+  those that are converted. If a stream has `overwrite`, nothing new is begun instead: half a table
+  must not replace a whole one.
+- A record or file that is found to be bad only in its conversion ends the input in the same way.
+  Of several bad places the first one that is found is reported, or an earlier one found later.
+- If a good end of the input comes after records that no STATE covers, these are loaded and
+  reported. They are discarded instead if `discards` says so, or if they may be the beginning of a
+  segment that an earlier run has loaded: what ended there is the tap.
 - A table is replaced only if the input shows that its stream is complete (`StreamEnd`). Else the
   stream fails at the end of the input, and the table stays.
 - With `goes_on`, what fails in a stream ends that stream alone: its input from the bad line or from
   the failed flush on is discarded (with `overwrite`, all of it), and later STATEs have its bookmark
   as it was before. The run ends with one error about all streams that failed.
-- After other failed work only the commits of other streams whose flushes are ready are begun (none
-  if a stream has `overwrite`). After `Stopped` nothing new is begun. In both cases running work may
-  end, and its STATE is emitted.
+- After other failed work only the commits of other streams whose flushes are ready are begun, and
+  only if a STATE that can still be emitted covers them (none if a stream has `overwrite`). After
+  `Stopped` nothing new is begun. In both cases running work may end, and its STATE is emitted.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,9 +65,11 @@ from target_spark.core.flushes import (
     DeadLetterStep,
     Ending,
     Expected,
+    FilesPiece,
     KeyPass,
     PendingFlush,
     Recollection,
+    StagedPiece,
     Stream,
     Swap,
 )
@@ -122,6 +128,8 @@ class Pipeline:
             those that become visible only at the end of the input.
         goes_on: Whether the other streams go on after a stream has failed.
         budget: Returns how many records of a stream may be rejected.
+        discards: Whether to discard records of a stream after the last STATE of the input.
+        strict_end: Whether such records fail the run once it has ended.
     """
 
     def __init__(
@@ -142,7 +150,15 @@ class Pipeline:
         publishes: bool = False,
         goes_on: bool = False,
         budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
+        discards: Callable[[str], bool] = lambda _: False,
+        strict_end: bool = False,
     ) -> None:
+        self._discards = discards
+        self._strict_end = strict_end
+        # Rows after the last STATE, by stream; those of them that are discarded.
+        self._uncovered: dict[str, int] = {}
+        self._unloaded: set[str] = set()
+        self._bad_line = 0
         self._goes_on = goes_on
         self._publishes = publishes
         self._budget = budget
@@ -283,7 +299,7 @@ class Pipeline:
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
         schema = StreamSchema(event.stream, event.schema, event.key_properties)
-        end = StreamEnd(event.line, has_failed=event.has_failed)
+        end = StreamEnd(event.line, has_failed=event.has_failed, has_bookmark=event.has_bookmark)
         stream = Stream(schema, end, first_line=event.line)
         stream.is_loaded = self._planned(stream, schema, event.line)
         if not self._streams:
@@ -312,6 +328,7 @@ class Pipeline:
         if stream.has_failed or not stream.is_loaded:
             return
         stream.end.add_rows(event.first_line + event.lines - 1, event.version)
+        self._uncovered[event.stream] = self._uncovered.get(event.stream, 0) + event.lines
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
@@ -355,6 +372,7 @@ class Pipeline:
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
         self._state_line = event.line
+        self._uncovered.clear()
         self._tracker.seen(event.value, event.line)
         self._batches.mark()
 
@@ -390,6 +408,24 @@ class Pipeline:
         self._take_rest()
         self._ended = True
         self._fail_unfinished()
+        cuts = [] if self._error else list(self._cuts_at_end())
+        self._close_all()
+        for stream, line in cuts:
+            self._unloaded.add(stream.schema.stream)
+            self._batches.discard_from(line, [stream])
+
+    def _cuts_at_end(self) -> Iterator[tuple[Stream, int]]:
+        """Yield the streams whose last records are discarded, with the line from which on."""
+        for name, stream in self._streams.items():
+            partial = self._batches.begun_segment(stream)
+            if name not in self._uncovered or stream.swap is not None:
+                continue
+            if self._discards(name):
+                yield stream, self._state_line + 1
+            elif partial is not None and self._awaits_state(stream):
+                yield stream, max(partial, self._state_line + 1)
+
+    def _close_all(self) -> None:
         for name, stream in self._streams.items():
             if stream.swap is not None and not stream.has_flushes:
                 # Without rows: the table becomes empty.
@@ -447,6 +483,7 @@ class Pipeline:
         job = self._schedule.done(event.work)
         if isinstance(job, Conversion):
             self._batches.converted(job, event, self._now)
+            self._count_uncovered(job, event.rows + event.rejected)
             self._check_budget(job, event)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
@@ -455,6 +492,16 @@ class Pipeline:
         else:
             self._step_done(job)
         self._schedule.offer(job.stream)
+
+    def _count_uncovered(self, job: Conversion, rows: int) -> None:
+        """Count rows of BATCH messages after the last STATE; their share if others came before."""
+        piece, name = job.piece, job.stream.schema.stream
+        if isinstance(piece, StagedPiece):
+            return
+        late = [m for m in piece.messages or (piece,) if m.line > self._state_line]
+        share = rows * sum(len(m.files) for m in late) // len(piece.files)
+        if share:
+            self._uncovered[name] = self._uncovered.get(name, 0) + share
 
     def _check_budget(self, job: Conversion, event: ev.WorkDone) -> None:
         """Discard a stream from a piece on that exceeds the budget for rejected records."""
@@ -517,7 +564,21 @@ class Pipeline:
         if self._has_swaps:
             self._schedule.stop()
         else:
-            self._schedule.fail()
+            self._schedule.fail(self._coverable(job))
+
+    def _coverable(self, failed: Conversion | Turn) -> int:
+        """Return the position of the newest STATE that can go out after failed work; 0 if none."""
+        streams = (*self._streams.values(), self._dead)
+        until = self._tracker.newest_before(self._tracker.position + 1)
+        while until:
+            stuck = [self._schedule.blocked(stream, until) for stream in streams]
+            if isinstance(failed, Turn) and not isinstance(failed.step, Recollection | Ending):
+                stuck.append(failed.step.position)
+            least = min((at for at in stuck if at is not None), default=until)
+            if least >= until:
+                return until
+            until = self._tracker.newest_before(least)
+        return until
 
     def _is_past(self, job: Conversion | Turn, error: BaseException) -> bool:
         """Return whether a failed piece is already discarded, or is discarded now as bad."""
@@ -526,12 +587,15 @@ class Pipeline:
         stream = job.stream
         if job.piece.line >= stream.until:
             self._batches.discarded(job)
+            self._found_earlier(job, error)
         elif isinstance(error, MessageError | RecordError) and (
             self._goes_on or not self._has_swaps
         ):
             line = self._batches.retry_without_bad_input(job, error.where)
             if line is not None and line < stream.until:
                 self._discard_bad(stream, line, error)
+            else:
+                self._found_earlier(job, error)
         else:
             return False
         return True
@@ -561,8 +625,20 @@ class Pipeline:
 
     # The end
 
+    def _found_earlier(self, job: Conversion, error: BaseException) -> None:
+        """Report a bad place of discarded input instead of one behind it."""
+        piece, line = job.piece, job.piece.line
+        if not isinstance(error, MessageError | RecordError):
+            return
+        if isinstance(piece, StagedPiece) and error.where.line is not None:
+            line = error.where.line
+        elif isinstance(piece, FilesPiece) and piece.messages:
+            return
+        if line < self._bad_line:
+            self._error, self._bad_line = error, line
+
     def _discard_bad(self, stream: Stream, line: int, error: SingerSparkError) -> None:
-        """Discard the input from a bad line on: that of its stream, or all."""
+        """Discard the input from the last STATE before a bad line on: of its stream, or all."""
         if self._goes_on:
             self._fail_stream(stream, line, error)
         elif self._has_swaps:
@@ -579,6 +655,7 @@ class Pipeline:
             self._rest = None
         stream.expected, stream.is_recalling = None, False
         self._batches.close(stream, self._now)
+        line = self._batches.cut(line, [stream])
         if stream.swap is not None:
             # Half a table must not replace a whole one.
             line = stream.first_line
@@ -599,10 +676,11 @@ class Pipeline:
             self._act(ev.ReportFailure(name, error))
 
     def _discard_from(self, line: int, error: BaseException) -> None:
-        """Discard the input from a bad line on."""
-        self._error = error
+        """Discard the input from the last STATE before a bad line on."""
+        self._error, self._bad_line = error, line
         if not self._ended:
             self._end(ev.EndOfInput())
+        line = self._batches.cut(line, self._streams.values())
         self._tracker.discard_from(line)
         self._batches.discard_from(line, self._streams.values())
         self._batches.states_changed(line, self._streams.values())
@@ -611,8 +689,7 @@ class Pipeline:
         if self._has_swaps:
             self._stop(ev.Stopped(event.error))
             return
-        self._error = self._error or event.error
-        self._end(ev.EndOfInput())
+        self._discard_from(sys.maxsize, self._error or event.error)
 
     def _stop(self, event: ev.Stopped) -> None:
         self._end_early(event.error)
@@ -642,7 +719,7 @@ class Pipeline:
             was_read = stream.has_flushes or stream.was_recalled
             is_over = stream.swap is not None and not self._publishes
             if was_read and not is_over and not stream.has_failed:
-                self._schedule.add_step(stream, Ending(name))
+                self._schedule.add_step(stream, Ending(name, self._awaits_state(stream)))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle
 
@@ -661,8 +738,27 @@ class Pipeline:
         if over and not self.done:
             self.done = True
             if self._error is None and not self._tracker.withholds:
+                self._report_uncovered()
                 self._delete_consumed(math.inf)
             self._act(ev.CleanUp(self._error or self._partial_error(), self._batches.left()))
+
+    def _awaits_state(self, stream: Stream) -> bool:
+        return stream.end.awaits_state(self._state_line)
+
+    def _report_uncovered(self) -> None:
+        """Report the rows after the last STATE of the input."""
+        for name, rows in self._uncovered.items():
+            stream = self._streams[name]
+            if stream.has_failed or self._overwrite(name):
+                continue
+            expected, is_loaded = self._awaits_state(stream), name not in self._unloaded
+            self._act(ev.ReportUncovered(name, rows, is_loaded, expected))
+            if self._strict_end:
+                self._failures[name] = MessageError(
+                    f"the input ended {rows} rows after its last STATE",
+                    where=Where(stream=name),
+                    hint="see whether the tap failed, and run it again",
+                )
 
     def _partial_error(self) -> PartialRunError | None:
         """Return the error about all streams that have failed, if any has."""

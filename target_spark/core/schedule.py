@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -14,6 +14,7 @@ from target_spark.core.flushes import (
     Activation,
     AuditStep,
     DeadLetterStep,
+    Ending,
     FilesPiece,
     KeyPass,
     PendingFlush,
@@ -110,6 +111,7 @@ class Schedule:
         self._steps = 0
         self._is_failing = False
         self._is_stopped = False
+        self._until: float = math.inf
 
     @property
     def is_idle(self) -> bool:
@@ -155,6 +157,8 @@ class Schedule:
         if stream.running or not stream.steps:
             return
         step = stream.steps[0]
+        if not self._may_begin(step):
+            return
         if not isinstance(step, PendingFlush) or step.ready:
             stream.running = True
             turn = Turn(stream=stream, step=step)
@@ -236,9 +240,10 @@ class Schedule:
         self._later = [job for job in self._later if not self._is_over(job)]
         return [job for job in waiting if self._is_over(job)]
 
-    def fail(self) -> None:
-        """Start only steps that are ready now, or become ready by running work."""
-        self._is_failing = True
+    def fail(self, until: int) -> None:
+        """Start only steps before a position that are ready now, or become so by running work."""
+        self._is_failing, self._until = True, min(until, self._until)
+        self._turns = deque(turn for turn in self._turns if self._may_begin(turn.step))
         self._converts.clear()
         self._later.clear()
 
@@ -248,6 +253,41 @@ class Schedule:
         self._converts.clear()
         self._turns.clear()
         self._later.clear()
+
+    def withdraw(self, streams: Iterable[Stream]) -> None:
+        """Take back the first steps of streams that have not begun; `offer` queues them again."""
+        own = {id(stream) for stream in streams}
+        for turn in [turn for turn in self._turns if id(turn.stream) in own and not turn.failures]:
+            self._turns.remove(turn)
+            turn.stream.running = False
+
+    def blocked(self, stream: Stream, until: int) -> int | None:
+        """Return the position of a stream's first step before `until` that cannot be taken alone.
+
+        A flush with records from `until` on is one of them.
+        """
+        begun = [job.step for job in self._running.values() if isinstance(job, Turn)]
+        for step in (*stream.steps, *([stream.open] if stream.open else ())):
+            position = _position(step)
+            if any(step is one for one in begun) or position is None:
+                continue
+            if position >= until:
+                return None
+            if isinstance(step, PendingFlush) and not (step.last < until and self._is_near(step)):
+                return position
+        return None
+
+    def _is_near(self, flush: PendingFlush) -> bool:
+        """Return whether a flush is ready, or becomes so by running work alone."""
+        running = (job for job in self._running.values() if isinstance(job, Conversion))
+        return (
+            flush.closed_at is not None
+            and sum(job.flush is flush for job in running) == flush.unconverted
+        )
+
+    def _may_begin(self, step: Step) -> bool:
+        position = step.last if isinstance(step, PendingFlush) else _position(step)
+        return position is None or position < self._until
 
     @staticmethod
     def _is_over(job: Conversion | Turn) -> bool:
@@ -261,7 +301,7 @@ class Schedule:
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
         if not has_room or converting >= self._most_converts:
             return None
-        job = next((job for job in self._converts if _may_begin(job)), None)
+        job = next((job for job in self._converts if _is_free(job)), None)
         if job is None:
             return None
         self._converts.remove(job)
@@ -302,7 +342,11 @@ def _began(step: Step, line: int) -> bool:
     return isinstance(step, PendingFlush | Activation | KeyPass) and step.line >= line
 
 
-def _may_begin(job: Conversion) -> bool:
+def _position(step: Step) -> int | None:
+    return None if isinstance(step, Recollection | Ending) else step.position
+
+
+def _is_free(job: Conversion) -> bool:
     """Return whether the piece may begin: others of its stream are not being compared."""
     return job.piece.replay is None or not job.stream.comparing or job.failures > 0
 
@@ -357,4 +401,5 @@ def _step(number: int, step: Step) -> ev.Work:
         return _edit(number, step)
     if isinstance(step, DeadLetterStep):
         return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
-    return ev.Finish(number, step.stream)
+    awaits_state = isinstance(step, Ending) and step.awaits_state
+    return ev.Finish(number, step.stream, awaits_state)

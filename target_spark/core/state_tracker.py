@@ -156,6 +156,11 @@ class StateTracker:
                 return state
         return self._emitted if self._emitted and self._emitted.line <= until else None
 
+    def newest_before(self, position: int) -> int:
+        """Return the position of the newest waiting STATE before a position; 0 without one."""
+        count = bisect_left(self._states, position, key=_position)
+        return self._states[count - 1].position if count else 0
+
     @property
     def waiting(self) -> frozenset[int]:
         """Return the positions of the STATEs to emit if the input stays valid: one for each act."""

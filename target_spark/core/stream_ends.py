@@ -20,6 +20,7 @@ class StreamEnd:
         activated: The last version that ACTIVATE_VERSION named.
         activated_line: Line of that message.
         has_failed: Whether the tap has reported that the stream failed.
+        has_bookmark: Whether its SCHEMA names the properties of a bookmark.
     """
 
     last_line: int = 0
@@ -28,6 +29,7 @@ class StreamEnd:
     activated: int = -1
     activated_line: int = 0
     has_failed: bool = False
+    has_bookmark: bool = False
 
     def add_rows(self, line: int, version: int | None) -> None:
         """Record a RECORD or BATCH message."""
@@ -37,6 +39,15 @@ class StreamEnd:
     def activate(self, line: int, version: int) -> None:
         """Record an ACTIVATE_VERSION message."""
         self.activated, self.activated_line = version, line
+
+    def awaits_state(self, state_line: int) -> bool:
+        """Return whether a STATE was to be expected after the last record.
+
+        Args:
+            state_line: Line of the last STATE; 0 without one.
+        """
+        is_open = self.version is not None and self.activated_line < self.last_line
+        return is_open or self.has_bookmark or state_line > 0
 
     def gap(self, state_line: int) -> str | None:
         """Return what is missing at the end of the input; None if the stream is complete.

@@ -41,7 +41,7 @@ from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
 from target_spark.load.run_leases import RunLeases
 from target_spark.load.stream_tables import StreamTables
-from target_spark.run_settings import ALLOW
+from target_spark.run_settings import ALLOW, DISCARD
 from target_spark.stream_settings import (
     check_deletes,
     expectations,
@@ -128,6 +128,15 @@ class Loader:
         """Return whether the rows of a stream replace others, which takes a complete stream."""
         is_allowed = stream_settings(self._config, stream).overwrite_unfinished
         return load_method(self._config, stream) == "overwrite" and not is_allowed
+
+    def discards_uncovered(self, stream: str) -> bool:
+        """Return whether to discard rows of a stream after the last STATE of the input.
+
+        Not if they may come again without harm: replays are detected, or replace rows by key.
+        """
+        adds = load_method(self._config, stream) in {"append-only", "history"}
+        discards = self._config.rows_without_state == DISCARD and self._config.verification is None
+        return discards and adds and not self.can_detect_replays(stream)
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files into parts that no reader sees, by one Spark job.
@@ -303,8 +312,12 @@ class Loader:
         self._destination.close()
         self._leases.close()
 
-    def finish(self, stream: str) -> Mapping[str, Loaded]:
+    def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End a stream whose input has ended well: `overwrite` makes its rows visible.
+
+        Args:
+            stream: Its name.
+            awaits_state: Whether a STATE was to be expected: rows without one will come again.
 
         Returns:
             What that changes in the balance of the stream.
@@ -313,6 +326,7 @@ class Loader:
             BalanceError: The table has another number of rows than the stream.
         """
         self._check_lease(stream)
+        self._replays.finish(stream, awaits_state=awaits_state)
         request = self._tables.latest_written(stream)
         held = self._held.get(stream, {}).values()
         for one in held:

@@ -102,6 +102,10 @@ class MappedLoader:
         """See `Loader.early_bytes`: 0 if only Spark can map a stream, fewer if it is faster."""
         return min(self._loader.early_bytes(), self._most_early)
 
+    def discards_uncovered(self, stream: str) -> bool:
+        """See `Loader.discards_uncovered`: of any output."""
+        return any(self._loader.discards_uncovered(name) for name in self._names(stream))
+
     def recalls(self, stream: str) -> bool:
         """See `Loader.recalls`: of any output."""
         return any(self._loader.recalls(name) for name in self._names(stream))
@@ -158,11 +162,11 @@ class MappedLoader:
         """See `Loader.close`."""
         self._loader.close()
 
-    def finish(self, stream: str) -> Mapping[str, Loaded]:
+    def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End all outputs of a stream; see `Loader.finish`."""
         found: dict[str, Loaded] = {}
         for name in self._names(stream):
-            found |= self._loader.finish(name)
+            found |= self._loader.finish(name, awaits_state=awaits_state)
         return found
 
     def publish(self, problems: Sequence[str]) -> None:

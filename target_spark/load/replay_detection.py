@@ -126,6 +126,16 @@ class ReplayDetector:
                 if journal.is_open and journal.cover(at, self._bookmark(name, journal)):
                     self._keep(name, journal)
 
+    def finish(self, stream: str, *, awaits_state: bool) -> None:
+        """Store the note of records that no STATE covers, or none if they will not come again."""
+        journal = self._journals.get(stream)
+        if journal is None or not journal.is_open:
+            return
+        with journal.lock:
+            if not (awaits_state or journal.expects_replays):
+                journal.forget()
+            self._keep(stream, journal)
+
     def _keep(self, stream: str, journal: Journal) -> None:
         """Store the note of a stream, while its journal is locked."""
         note = journal.note(self._bookmark(stream, journal))

@@ -63,6 +63,10 @@ class Loads(Protocol):
         """Return whether the rows of a stream replace others, which takes a complete stream."""
         ...
 
+    def discards_uncovered(self, stream: str) -> bool:
+        """Return whether to discard rows of a stream after the last STATE of the input."""
+        ...
+
     def convert(self, batch: Batch) -> LoadResult:
         """Convert files by one Spark job; the rows are not visible yet."""
         ...
@@ -110,7 +114,7 @@ class Loads(Protocol):
         """End the run, successfully or not."""
         ...
 
-    def finish(self, stream: str) -> Mapping[str, Loaded]:
+    def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End a stream: make `overwrite` rows visible and clean up; return what that changes."""
         ...
 
@@ -211,6 +215,7 @@ class ActionExecutor:
             ev.WriteDeadLetters: self._write_dead_letters,
             ev.ReportLine: self._report_line,
             ev.ReportFailure: self._report_failure,
+            ev.ReportUncovered: self._report_uncovered,
             ev.RetryLater: self._log_retry,
             ev.Warn: lambda action: _logger.warning("%s", action.text),
             ev.RemoveFile: self._remove_file,
@@ -337,7 +342,8 @@ class ActionExecutor:
 
     def _finish(self, action: ev.Finish) -> None:
         def finish() -> None:
-            self._loaded(action.stream, self._loader.finish(action.stream))
+            name = action.stream
+            self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
 
         self._start(action.work, finish)
 
@@ -450,6 +456,18 @@ class ActionExecutor:
     def _report_failure(self, action: ev.ReportFailure) -> None:
         self._summary.note(action.stream, error=" ".join(str(action.error).split()))
         _logger.error("%s; going on with the other streams", action.error)
+
+    def _report_uncovered(self, action: ev.ReportUncovered) -> None:
+        self._summary.note(action.stream, uncovered=action.rows)
+        _logger.log(
+            logging.WARNING if action.expected else logging.INFO,
+            "stream '%s': the input ended %d rows after its last STATE; they were %s, and the tap "
+            "will send them again%s",
+            action.stream,
+            action.rows,
+            "loaded" if action.loaded else "discarded",
+            " (see whether it failed)" if action.expected else "",
+        )
 
     def _log_retry(self, action: ev.RetryLater) -> None:
         self._summary.add(action.stream, retries=1)

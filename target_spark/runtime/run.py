@@ -211,6 +211,8 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         publishes=config.write_audit_publish,
         goes_on=config.on_stream_failure == "continue",
         budget=partial(error_budget, config),
+        discards=loader.discards_uncovered,
+        strict_end=config.strict_end,
     )
 
 

@@ -11,13 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
-from shared.errors import InterruptedRunError, SingerSparkError, TerminatedRunError
+from shared.errors import SingerSparkError
+from shared.sigterm import SIGNALS
 from target_spark.core import events as ev
 
-SIGNALS: dict[int, type[SingerSparkError]] = {
-    signal.SIGINT: InterruptedRunError,
-    signal.SIGTERM: TerminatedRunError,
-}
 LONGEST_WAIT = 3600.0
 
 
@@ -103,7 +100,7 @@ class Workers:
 
 
 class StopSignals:
-    """While entered, keeps the first SIGINT or SIGTERM in `error`; the second one raises it.
+    """Keeps the first SIGINT, SIGTERM or SIGHUP in `error` while entered; the second one raises it.
 
     Outside the main thread signals are left alone.
 
@@ -122,6 +119,8 @@ class StopSignals:
             fd = self._wakeup.write_fd
             self._wakeup_fd = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
             for number in SIGNALS:
+                if signal.getsignal(number) is signal.SIG_IGN and number == signal.SIGHUP:
+                    continue  # The run was started by `nohup`.
                 self._before[number] = signal.signal(number, self._caught)
         return self
 

@@ -53,13 +53,12 @@ class Environment:
         self, folder: Path, *command: str, stdin: bytes = b"", **environ: str
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a program of it in a folder; the checkout is out of its reach."""
-        # A name alone is looked up on the PATH of this process.
-        program = str(self.programs / command[0])
+        path = os.pathsep.join([str(self.programs), os.environ["PATH"]])
         return subprocess.run(
-            [program, *command[1:]],
+            [str(self.programs / command[0]), *command[1:]],
             cwd=folder,
             input=stdin,
-            env={**os.environ, **environ},
+            env={**os.environ, **environ, "PATH": path},
             capture_output=True,
             timeout=SECONDS,
             check=False,

@@ -141,7 +141,10 @@ class FakeLoader:
     def close(self) -> None:
         pass
 
-    def finish(self, stream: str) -> dict[str, Loaded]:
+    def discards_uncovered(self, stream: str) -> bool:
+        return False
+
+    def finish(self, stream: str, *, awaits_state: bool = False) -> dict[str, Loaded]:
         self.acts.append(("finish", stream))
         return {}
 

@@ -112,6 +112,8 @@ class World:
         self.warnings: list[str] = []
         self.deleted: list[int] = []
         self.failures: list[str] = []
+        self.begun: set[tuple[str, Any]] = set()
+        self.uncovered: dict[str, ev.ReportUncovered] = {}
         self.bad: set[Any] = set()
         self.failed: list[BaseException] = []
 
@@ -251,7 +253,42 @@ class World:
 
     # Checks
 
+    def check_cut(self, bad_line: float = math.inf) -> None:
+        """Check that the run ended at the newest STATE before a line of bad input.
+
+        All before it is durable once, and the STATE is out. What is durable beyond it had begun
+        before the bad input came to light.
+        """
+        assert self.core.done
+        heard: list[tuple[Item | bytes, int]] = []
+        for item in self.received:
+            own = _line_of(item.key) if isinstance(item, Item) else int(item[8:-1])
+            heard.append((item, own or (heard[-1][1] if heard else 0)))
+        states = [n for n, (i, at) in enumerate(heard) if isinstance(i, bytes) and at < bad_line]
+        before = [item for item, _ in heard[: states[-1] if states else 0]]
+        assert self.emitted[-1:] == [heard[n][0] for n in states[-1:]]
+        for name in {item.stream for item, _ in heard if isinstance(item, Item)}:
+            wanted = [i.key for i in before if isinstance(i, Item) and i.stream == name]
+            durable = self.durable[name]
+            assert len(durable) == len(set(durable))
+            assert durable[: len(wanted)] == wanted
+            assert {(name, key) for key in durable[len(wanted) :]} <= self.begun
+        assert all(file.removed for file in self.files.values())
+
+    def _note_begun(self) -> None:
+        """Remember what is durable, or is being committed, as the input proves bad."""
+        self.begun |= {(name, key) for name, keys in self.durable.items() for key in keys}
+        for work in self.works.values():
+            if isinstance(work, ev.Commit):
+                pieces, name = self.flush_keys[work.flush], work.header.stream.stream
+                self.begun |= {(name, key) for keys in pieces.values() for key in keys}
+            elif isinstance(work, ev.Activate | ev.DeleteMissing):
+                items = (item for item in self.received if isinstance(item, Item))
+                self.begun |= {(i.stream, i.key) for i in items if isinstance(i.key, tuple)}
+
     def hear(self, event: ev.Event) -> list[ev.Action]:
+        if isinstance(event, ev.BadInput | ev.WorkFailed):
+            self._note_begun()
         actions = self.core.handle(event, self.now)
         for action in actions:
             self._do(action)
@@ -273,7 +310,7 @@ class World:
             self.forgotten.append(action.flush)
         elif isinstance(action, ev.ReportLine):
             self.reported.append(action.line.line)
-        elif isinstance(action, ev.ReportFailure | ev.Warn):
+        elif isinstance(action, ev.ReportFailure | ev.ReportUncovered | ev.Warn):
             self._hear_warning(action)
         elif isinstance(action, ev.RetryLater):
             assert action.seconds >= 0
@@ -289,9 +326,11 @@ class World:
             assert isinstance(action, ev.CleanUp)
             self.clean_up = action
 
-    def _hear_warning(self, action: ev.ReportFailure | ev.Warn) -> None:
+    def _hear_warning(self, action: ev.ReportFailure | ev.ReportUncovered | ev.Warn) -> None:
         if isinstance(action, ev.Warn):
             self.warnings.append(action.text)
+        elif isinstance(action, ev.ReportUncovered):
+            self.uncovered[action.stream] = action
         else:
             self.failures.append(action.stream)
 

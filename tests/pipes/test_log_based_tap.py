@@ -6,18 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
-from own_environments import WheelEnvironments, installed_program
+from own_environments import installed_program
 from postgres_server import PASSWORD, Database
-from tutorial_pages import extras_of, run_tutorial
+from tutorial_pages import run_tutorial
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 
 
-def test_from_the_log_of_postgresql_to_delta(
-    postgres: Database, environments: WheelEnvironments, tmp_path: Path
-) -> None:
-    page = "tutorial-postgres-log.md"
-    programs = environments.of(*extras_of(page)).programs
+def test_from_the_log_of_postgresql_to_delta(postgres: Database, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
     if not (postgres.server.programs.parent / "lib" / "wal2json.so").exists():
         pytest.skip("PostgreSQL lacks the plugin wal2json")
     tap = installed_program("meltanolabs-tap-postgres==0.10.0", "tap-postgres")
@@ -32,7 +29,7 @@ def test_from_the_log_of_postgresql_to_delta(
     }
     try:
         compared = run_tutorial(
-            page, tmp_path, env=env, places=places, run_sql=postgres.run, programs=programs
+            "tutorial-postgres-log.md", tmp_path, env=env, places=places, run_sql=postgres.run
         )
     finally:
         postgres.run("select pg_drop_replication_slot(slot_name) from pg_replication_slots")

@@ -31,6 +31,7 @@ def test_every_setting_reaches_the_dataclass() -> None:
     declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
     own = declared - {"batch", *REGISTRY.blocks, *TRANSFORMS}
     own |= {"backfill", "dry_run", "verification", "block", "strategy", "transforms"}
+    own.add("strict_end")
     assert {field.name for field in fields(TargetConfig)} == own
 
 

@@ -365,7 +365,7 @@ class JdbcDestination(Destination):
     def _end(self, request: TableRequest) -> None:
         with self._work(request) as work:
             work.lock()
-            work.ledger.end(work.cursor)
+            work.ledger.end(work.cursor, request.stream)
             work.connection.commit()
 
     def _recall(self, request: TableRequest) -> Note:

@@ -98,17 +98,16 @@ class Ledger:
         Returns:
             The part that the table holds; empty if there is none, or there is a newer flush.
         """
-        query = (
-            f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s "
-            "AND stream = %s AND run <> %s ORDER BY id DESC LIMIT 2000"
-        )
-        cursor.execute(query, (self._table, stream, self.run))
-        rows = cursor.fetchall()
-        owner, text = next(((run, note) for run, _, note, _ in rows if note), ("", ""))
+        ended = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s AND run <> %s"
+        newest_note = f"SELECT run, note {ended} AND note <> '' ORDER BY id DESC LIMIT 1"
+        cursor.execute(newest_note, (self._table, stream, self.run))
+        owner, text = cursor.fetchone() or ("", "")
         if not owner or not self.database.sql.is_free(cursor, run_lock(owner)):
             return Note()
         note = read_note(text)
-        flushes = [(token, proof) for _, token, left, proof in rows if not left]
+        query = f"SELECT token, proof {ended} AND note = '' ORDER BY id DESC LIMIT %s"
+        cursor.execute(query, (self._table, stream, self.run, len(note.tokens)))
+        flushes = cursor.fetchall()
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
         proofs = {token: proof for token, proof in newest if proof}
         found = note.held(self.database.sql.present(cursor, self.place, proofs))
@@ -147,20 +146,20 @@ class Ledger:
         digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return f"{self.run} note {digest}"
 
-    def end(self, cursor: Cursor) -> None:
-        """End the table for this run: delete all but its last flush."""
-        runs = f"SELECT DISTINCT run FROM {self._ledger} WHERE table_name = %s AND run <> %s"
-        cursor.execute(runs, (self._table, self.run))
+    def end(self, cursor: Cursor, stream: str) -> None:
+        """End a stream for this run: delete all but its last flush, unless a note needs more."""
+        if self.has_note(cursor, stream):
+            return
+        own = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s"
+        cursor.execute(f"SELECT DISTINCT run {own} AND run <> %s", (self._table, stream, self.run))
         others = [run for (run,) in cursor.fetchall()]
         dead = [run for run in others if self.database.sql.is_free(cursor, run_lock(run))]
-        newest = (
-            f"SELECT max(id) FROM {self._ledger} WHERE table_name = %s AND run = %s AND note = ''"
-        )
-        cursor.execute(newest, (self._table, self.run))
+        newest = f"SELECT max(id) {own} AND run = %s AND note = ''"
+        cursor.execute(newest, (self._table, stream, self.run))
         kept = cursor.fetchone()[0] or 0
-        delete = f"DELETE FROM {self._ledger} WHERE table_name = %s AND run = %s AND id <> %s"
         for run in (*dead, self.run):
-            cursor.execute(delete, (self._table, run, kept))
+            delete = f"DELETE {own} AND run = %s AND id <> %s"
+            cursor.execute(delete, (self._table, stream, run, kept))
         cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
 
     def names(self, cursor: Cursor) -> dict[str, str]:

@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 HISTORY = 200
-"""Number of commits searched for a mark of ours."""
+"""Number of commits searched for a mark of ours, beside those of a note."""
 
 PARTS = Encoding("parquet", "snappy")
 _STEPS = 6
@@ -224,7 +224,7 @@ class LakeDestination(Destination):
             return self._copy(self._tables[key], request)
         notes = self._notes.pop(key, None)
         if notes is not None:
-            notes.close(remove=True)
+            notes.close(remove=False)
         if key not in self._tables:
             return None
         table, committed = self._open(request), None
@@ -785,7 +785,9 @@ class LakeDestination(Destination):
     def _held(self, table: OpenTable, request: TableRequest, note: Note) -> Note:
         if self._now(table) is None:
             return Note()
-        return held(note, self._form.marks(table.spark, table.place, HISTORY), request.stream)
+        # A flush may commit twice: the columns, then the rows.
+        limit = HISTORY + 2 * len(note.tokens)
+        return held(note, self._form.marks(table.spark, table.place, limit), request.stream)
 
     def _storable(self, request: TableRequest) -> TableRequest:
         return replace(request, struct=self._form.storable(request.struct))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ClosedPipeError
+from shared.errors import ClosedPipeError, DestinationError
 from shared.singer import stdout
 from shared.singer.stdout import MessageOutput
 
@@ -149,7 +149,7 @@ def test_a_reader_that_leaves_while_the_pipe_is_full(pipe: tuple[int, int]) -> N
 def test_a_full_disk_is_no_closed_pipe() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DestinationError, match=r"standard output.*No space left"):
         MessageOutput(os.open("/dev/full", os.O_WRONLY)).write(b"x")
 
 

@@ -89,7 +89,9 @@ def test_a_share_is_checked_after_the_last_piece():
     core._budget = lambda _: ErrorBudget(max_error_share=0.5)
     w = World(core)
     w.schema("a")
-    w.records("a", 3)
+    w.records("a", 2)
+    w.state()
+    w.records("a", 1)
     w.end()
     for rejected in (1, 0, 1):
         work = next(n for n, action in w.works.items() if isinstance(action, ev.Convert))

@@ -7,7 +7,13 @@ import math
 import pytest
 from target_world import World, pipeline
 
-from shared.errors import DestinationError, MessageError, TerminatedRunError, Where
+from shared.errors import (
+    DestinationError,
+    MessageError,
+    PartialRunError,
+    TerminatedRunError,
+    Where,
+)
 from target_spark.core import events as ev
 from target_spark.core.flushes import MOST_FILES
 from target_spark.core.policies import SizeAndAge
@@ -43,8 +49,8 @@ def test_one_flush_from_record_to_state():
     assert kinds(w.records("a", 1)) == ["Stage"]
     assert w.state() == []
     assert kinds(w.records("a", 1)) == ["Stage", "CloseFile", "Convert"]
-    assert kinds(w.finish_work()) == ["RemoveFile", "Commit"]
-    assert kinds(w.finish_work()) == ["Forget", "EmitState"]
+    assert kinds(w.finish_work()) == ["Commit"], "the file stays, as it may have to be cut"
+    assert kinds(w.finish_work()) == ["RemoveFile", "Forget", "EmitState"]
 
 
 def test_rows_are_cut_exactly_within_one_run_of_lines():
@@ -433,8 +439,9 @@ def test_bad_input_is_drained_before_the_run_ends():
     assert kinds(w.bad_input(error)) == ["CloseFile", "CloseFile", "Convert", "Convert"]
     assert not w.core.wants_input
     w.finish_all()
-    assert w.durable == {"a": [2, 3, 8], "b": [5, 6]}
-    w.check_complete(error)
+    assert w.durable == {"a": [2, 3], "b": [5, 6]}
+    w.check_cut()
+    assert w.clean_up.error is error
 
 
 def test_a_flush_is_cut_before_a_record_that_proves_bad():
@@ -450,7 +457,7 @@ def test_a_flush_is_cut_before_a_record_that_proves_bad():
     w.bad = {9}
     w.end()
     w.finish_all()
-    assert w.durable == {"a": [3, 4, 8], "b": [6]}
+    assert w.durable == {"a": [3, 4], "b": [6]}
     assert w.emitted == [b'{"line":7}']
     assert str(w.clean_up.error) == "stream 'a', line 9: bad 9"
     assert w.clean_up.flushes == ()
@@ -491,11 +498,13 @@ def test_conversions_and_commits_after_a_bad_record_do_not_begin():
     w = World(pipeline(SizeAndAge(rows=2), parallel=1))
     w.schema("a")
     w.schema("b")
-    w.records("a", 2)
+    w.records("a", 1)
+    w.state()
+    w.records("a", 1)
     w.records("b", 2)
     w.version("a", 1)
     w.records("a", 2)
-    w.bad = {4}
+    w.bad = {5}
     assert kinds(w.finish_work()) == ["RemoveFile", "RemoveFile", "Convert"]
     assert not w.core.wants_input
     w.finish_all()
@@ -506,17 +515,19 @@ def test_conversions_and_commits_after_a_bad_record_do_not_begin():
 def test_what_is_being_converted_behind_a_bad_record_is_given_up_once_it_is():
     w = World(pipeline(SizeAndAge(rows=10), file_bytes=4, parallel=2))
     w.schema("a")
-    w.records("a", 2)
+    w.records("a", 1)
+    w.state()
+    w.records("a", 1)
     w.state()
     w.records("a", 2)
-    w.bad = {3}
+    w.bad = {4}
     w.finish_work(1)
     assert list(w.works) == [2, 3]
     w.finish_work(3)
     assert kinds(w.finish_work(2)) == ["DiscardPieces", "RemoveFile", "Commit"]
     w.finish_all()
     assert w.durable == {"a": [2]}
-    assert w.emitted == []
+    assert w.emitted == [b'{"line":3}']
 
 
 def test_of_two_bad_places_the_first_one_is_told():
@@ -554,8 +565,10 @@ def test_a_bad_record_never_replaces_a_table():
 def test_a_signal_while_what_came_before_a_bad_record_is_drained_ends_the_run():
     w = world(rows=10)
     w.schema("a")
-    w.records("a", 3)
-    w.bad = {3}
+    w.records("a", 1)
+    w.state()
+    w.records("a", 2)
+    w.bad = {4}
     w.end()
     w.finish_work()
     assert kinds(w.stop(TerminatedRunError("y"))) == ["CleanUp"]
@@ -588,29 +601,122 @@ def test_a_signal_while_bad_input_is_drained_ends_the_run():
     w = world(rows=10)
     w.schema("a")
     w.records("a")
+    w.state()
     error = MessageError("x")
     w.bad_input(error)
     assert kinds(w.stop(TerminatedRunError("y"))) == ["CleanUp"]
     assert w.clean_up.error is error
 
 
-def test_other_streams_that_are_ready_commit_after_a_failure():
+@pytest.mark.parametrize("has_state", [False, True])
+def test_what_no_state_can_cover_any_more_is_not_committed_after_a_failure(has_state):
     w = World(pipeline(SizeAndAge(rows=5), parallel=1))
-    for name in "abc":
+    for name in "ab":
         w.schema(name)
     w.batch("b", 1)
     w.finish_work()
     w.records("a", 5)
     w.finish_work()
-    w.records("c", 1)
+    if has_state:
+        w.state()
     w.end()
     assert [type(a).__name__ for a in w.works.values()] == ["Commit"]
-    error = DestinationError("x")
-    assert kinds(w.fail_work(error)) == ["Commit"]
-    assert kinds(w.finish_work()) == ["Forget", "CleanUp"]
-    assert w.durable["b"] == ["f4-0"]
-    assert w.clean_up.error is error
-    assert [header.stream.stream for _, header in w.clean_up.flushes] == ["a", "c"]
+    assert kinds(w.fail_work(DestinationError("x"))) == ["CleanUp"]
+    assert w.durable["b"] == []
+
+
+def test_a_converted_file_is_cut_at_the_state_before_a_bad_record_of_another_stream():
+    w = world(rows=100)
+    for name in "ab":
+        w.schema(name)
+    for _ in range(3):
+        w.records("a", 2)
+        w.records("b", 2)
+        w.state()
+    w.bad = {14}
+    w.end()
+    convert = {a.header.stream.stream: n for n, a in w.works.items()}
+    w.finish_work(convert["a"])
+    w.finish_work(convert["b"])
+    w.finish_all()
+    assert w.durable == {"a": [3, 4, 8, 9], "b": [5, 6, 10, 11]}
+    assert w.emitted == [b'{"line":12}']
+    w.check_cut(14)
+
+
+def test_files_that_are_kept_for_a_cut_are_bounded_and_the_cut_goes_before_those_that_are_gone():
+    w = World(pipeline(SizeAndAge(rows=100), file_bytes=7, staged_bytes=20))
+    for name in "ab":
+        w.schema(name)
+    w.records("b", 1)
+    w.state()
+    for _ in range(3):
+        w.records("a", 2)
+        w.state()
+        w.records("a", 2)
+        w.finish_all()
+    assert sum(not file.removed and file.closed for file in w.files.values()) == 2
+    w.bad_input(MessageError("x"))
+    w.finish_all()
+    assert w.durable["b"] == [3]
+    assert w.emitted[-1:] == [b'{"line":12}'], "the STATE inside of the last file that is kept"
+
+
+def test_rows_after_the_last_state_are_loaded_and_reported():
+    w = world(rows=10)
+    w.schema("a")
+    w.schema("b")
+    w.records("a", 2)
+    w.state()
+    w.records("a", 3)
+    w.batch("a", 2)
+    w.end()
+    w.finish_all()
+    assert w.durable["a"] == [3, 4, 6, 7, 8, "f9-0", "f9-1"]
+    assert w.uncovered == {"a": ev.ReportUncovered("a", 5, loaded=True, expected=True)}
+    finish = [action for action in w.log if isinstance(action, ev.Finish)]
+    assert [(action.stream, action.awaits_state) for action in finish] == [("a", True)]
+    assert w.clean_up.error is None
+
+
+def test_without_any_state_none_is_expected():
+    w = world(rows=10)
+    w.schema("a")
+    w.records("a", 3)
+    w.end()
+    w.finish_all()
+    assert w.uncovered == {"a": ev.ReportUncovered("a", 3, loaded=True, expected=False)}
+    assert not any(a.awaits_state for a in w.log if isinstance(a, ev.Finish))
+
+
+def test_a_strict_end_fails_once_all_is_loaded():
+    core = pipeline(SizeAndAge(rows=10))
+    core._strict_end = True
+    w = World(core)
+    w.schema("a")
+    w.records("a", 3)
+    w.end()
+    w.finish_all()
+    assert w.durable["a"] == [2, 3, 4]
+    assert isinstance(w.clean_up.error, PartialRunError)
+    assert "3 rows after its last STATE" in str(w.clean_up.error)
+
+
+def test_rows_after_the_last_state_are_discarded_if_asked_for():
+    core = pipeline(SizeAndAge(rows=10))
+    core._discards = "a".__eq__
+    w = World(core)
+    for name in "ab":
+        w.schema(name)
+    w.records("a", 2)
+    w.state()
+    w.records("a", 2)
+    w.records("b", 1)
+    w.end()
+    w.finish_all()
+    assert w.durable == {"a": [3, 4], "b": [8]}
+    assert not w.uncovered["a"].loaded
+    assert w.clean_up == ev.CleanUp(None, ())
 
 
 def test_a_block_of_many_small_batches_is_taken_in_portions():
@@ -645,6 +751,7 @@ def test_portions_that_wait_are_drained_at_bad_input():
     w = World(pipeline(SizeAndAge(rows=2), waiting=1))
     w.schema("a")
     w.records("a", 9)
+    w.state()
     error = MessageError("x")
     w.bad_input(error)
     w.finish_all()

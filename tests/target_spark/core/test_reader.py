@@ -217,7 +217,7 @@ def test_messages_other_than_records():
     assert read(data) == [
         ev.SchemaSeen("s", {"properties": {}}, ("id",), 1),
         ev.SchemaSeen("t", {}, (), 2),
-        ev.SchemaSeen("t", {}, (), 3),
+        ev.SchemaSeen("t", {}, (), 3, has_bookmark=True),
         ev.BatchSeen("s", Encoding("jsonl", "gzip"), ("a", "b"), 4, 3),
         ev.BatchSeen("s", Encoding("parquet"), (), 5),
         ev.StateSeen(b'{"a":1}', 6),

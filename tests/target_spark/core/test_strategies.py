@@ -221,6 +221,7 @@ class TestBatchFiles:
         world = World(pipeline(flush_rule(FixedSize(4, WAIT), WAIT), probe=True))
         world.schema("s")
         world.batch("s", 9)
+        world.state()
         error = ValueError("x")
         world.bad_input(error)
         world.finish_all()

@@ -62,7 +62,7 @@ class Below:
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self._note("abort", batch.stream.stream)
 
-    def finish(self, stream: str) -> dict[str, Loaded]:
+    def finish(self, stream: str, *, awaits_state: bool = False) -> dict[str, Loaded]:
         self._note("finish", stream)
         return {}
 

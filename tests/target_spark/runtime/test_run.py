@@ -301,7 +301,7 @@ def test_what_came_before_a_bad_line_is_loaded_and_its_state_goes_out(tmp_path, 
     with pytest.raises(MessageError) as caught:
         result.load(data + last.encode())
     assert caught.value.where.line == 7
-    assert result.ids() == [1, 2, 3]
+    assert result.ids() == [1, 2]
     assert result.output.states == [2]
     assert result.loader.aborted == []
     assert result.spark.calls == ["start"]
@@ -354,7 +354,7 @@ def test_a_bad_record_is_named_by_its_line_of_stdin(tmp_path):
     with pytest.raises(RecordError) as caught:
         result.load(lines(SCHEMA, record(1), state(1), record(2), bad, record(3)))
     assert caught.value.where.line == 5
-    assert result.ids() == [1, 2]
+    assert result.ids() == [1]
     assert result.output.states == [1]
     assert result.loader.aborted == []
     assert result.spark.calls == ["start"]
@@ -506,7 +506,7 @@ class EachStepFailsOnce(FakeLoader):
         self._fail("commit", batch.token)
         return super().commit(batch, results)
 
-    def finish(self, stream: str) -> dict[str, Loaded]:
+    def finish(self, stream: str, *, awaits_state: bool = False) -> dict[str, Loaded]:
         self._fail("finish", stream)
         return super().finish(stream)
 
