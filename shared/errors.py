@@ -133,7 +133,10 @@ class RecordError(SingerSparkError):
     """A record does not fit the schema of its stream, lacks a key, or cannot be mapped."""
 
     exit_code = 5
-    meaning = "a record does not fit its stream's schema, lacks a key property, or cannot be mapped"
+    meaning = (
+        "a record does not fit its stream's schema, lacks a key property, cannot be mapped, or is "
+        "refused by its store"
+    )
     example = "stream 'orders', line 12: key property 'id' is null or missing"
     next_step = (
         "Correct the record at its source or by a [stream map](stream-maps.md), or choose a "
@@ -147,7 +150,7 @@ class DestinationError(SingerSparkError):
     exit_code = 6
     meaning = (
         "a storage cannot be used: staging, destination, batch files "
-        "(permission, full disk, network, conflict)"
+        "(permission, full disk, network, other writers)"
     )
     example = "cannot write to '/lake/orders': Permission denied"
     next_step = (

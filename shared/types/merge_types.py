@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 
 INTEGERS: dict[type[T.DataType], int] = {
     T.ByteType: 3,
@@ -28,7 +28,7 @@ def merge_structs(old: T.StructType, new: T.StructType) -> T.StructType:
         new: The new columns.
 
     Raises:
-        DestinationError: A column's types lack a common one; names the column and both.
+        SettingsError: A column's types lack a common one; names the column and both.
     """
     return _struct(old, new, "")
 
@@ -63,7 +63,7 @@ def _merge(old: T.DataType, new: T.DataType, path: str) -> T.DataType:
         return T.MapType(key, value, old.valueContainsNull or new.valueContainsNull)
     merged = common_scalar(old, new, lossy=True)
     if merged is None:
-        raise DestinationError(
+        raise SettingsError(
             f"column '{path}' cannot change from {old.simpleString()} to {new.simpleString()}",
             hint="load it under another name or into another table",
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from shared.errors import DestinationError, MessageError, RecordError, Where
+from shared.errors import MessageError, RecordError, SettingsError, Where
 from shared.formats.parquet_profile import merged
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.urls import shown
@@ -52,7 +52,8 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
 
     Raises:
         DestinationError: A part could not be written, or the storage of a file failed or does not
-            answer: its cause is an OSError; or rows cannot be divided into folders.
+            answer: its cause is an OSError.
+        SettingsError: Rows cannot be divided into folders.
         RefusedByStoreError: The store refuses a row.
         MessageError: A file could not be read.
     """
@@ -63,7 +64,7 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
         if row["kind"] == "refused by store":
             raise RefusedByStoreError(row["text"])
         if row["kind"] == "refused":
-            raise DestinationError(
+            raise SettingsError(
                 row["text"],
                 where=replace(where, setting="partition_by"),
                 hint="partition by a column with fewer and shorter values, or load a lake table",

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.types.arrow_types import as_nullable
 from target_spark.core.load_plans import TableRequest
@@ -200,15 +200,15 @@ class _Planner:
         made = _placed(column, name, legal, Growth(wide.dtype), mapping)
         return replace(made, rewrite=True)
 
-    def _fixed_error(self, column: T.StructField, old: T.DataType) -> DestinationError:
+    def _fixed_error(self, column: T.StructField, old: T.DataType) -> SettingsError:
         return self._error(
             f"the {self.fixed[column.name]} '{column.name}' is {_shown(old)} in the table "
             f"and {_shown(column.dataType)} in the stream",
             "its type cannot change: load the stream into another table, or cast it in the tap",
         )
 
-    def _error(self, text: str, hint: str) -> DestinationError:
-        return DestinationError(text, where=Where(stream=self.request.stream), hint=hint)
+    def _error(self, text: str, hint: str) -> SettingsError:
+        return SettingsError(text, where=Where(stream=self.request.stream), hint=hint)
 
     def change(self) -> TableChange:
         places = self.places()
@@ -250,7 +250,7 @@ class _Planner:
             if nulls and not column.nullable:
                 names.append(name)
         if names and not self.can.drop_not_null:
-            raise DestinationError(
+            raise SettingsError(
                 f"column '{names[0]}' of the table is NOT NULL, and the stream may lack a value",
                 where=Where(stream=self.request.stream),
                 hint="make it nullable in the table, or load the stream into another one",
@@ -280,13 +280,13 @@ def plan_change(
         The change; for the changed table it consists only of the same projection.
 
     Raises:
-        DestinationError: Types conflict and `conflicts` says `fail`; a key, or a column the table
+        SettingsError: Types conflict and `conflicts` says `fail`; a key, or a column the table
             is partitioned by, changes its type; the stream lacks a partition column, or all
             columns; a NOT NULL column would become null.
         SettingsError: The contract of the request forbids the change.
     """
     if not request.struct.names:
-        raise DestinationError(
+        raise SettingsError(
             "the stream has no columns, and a table needs at least one",
             where=Where(stream=request.stream),
         )

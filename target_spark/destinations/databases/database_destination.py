@@ -467,7 +467,7 @@ class JdbcDestination(Destination):
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:
-            raise DestinationError(
+            raise SettingsError(
                 f"streams '{owner}' and '{stream}' would share the table '{place.table}'",
                 hint="give one of them another name in 'streams'",
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.backfill import outside_range
 from target_spark.core.balance import Committed
@@ -135,7 +135,7 @@ class TableWork:
             if table.columns:
                 try:
                     self._change(alone, table, known, "fail")
-                except DestinationError:
+                except SettingsError:
                     conflicts.append(column)
         return conflicts
 
@@ -394,7 +394,7 @@ class TableWork:
         if rows.keys and not self.database.null_keys:
             self.cursor.execute(sql.null_key(rows))
             if self.cursor.fetchone() is not None:
-                raise DestinationError(
+                raise SettingsError(
                     f"a record has a null in its key ({', '.join(rows.keys)})",
                     hint="this database cannot match null keys; load the stream with 'append-only'",
                 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.storage.files import open_random, remote
@@ -97,16 +97,16 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
     All are nullable, as in every table that Spark writes.
 
     Raises:
-        DestinationError: Types cannot be widened, or names differ only in case.
+        SettingsError: Types cannot be widened, or names differ only in case.
     """
     merged: StructType = as_nullable(new if old is None else merge_structs(old, new))
     for names in case_collisions(merged.names):
-        raise DestinationError(
+        raise SettingsError(
             f"columns {', '.join(map(repr, names))} of '{shown(path)}' differ only in case",
             hint="rename or deselect one of them; most readers ignore case",
         )
     if not merged.names:
-        raise DestinationError(f"the table '{shown(path)}' would have no columns")
+        raise SettingsError(f"the table '{shown(path)}' would have no columns")
     return merged
 
 
@@ -167,7 +167,7 @@ def _holds(old: DataType, new: DataType) -> bool:
     before = StructType().add("c", old)
     try:
         return is_same(as_nullable(merge_structs(before, StructType().add("c", new))), before)
-    except DestinationError:
+    except SettingsError:
         return False
 
 

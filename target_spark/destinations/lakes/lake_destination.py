@@ -582,7 +582,7 @@ class LakeDestination(Destination):
         """Rewrite the whole table for columns whose types cannot be widened in place."""
         form, spark, place = self._form, table.spark, table.place
         if form.branch is not None:
-            raise DestinationError(
+            raise SettingsError(
                 f"{place.shown} must be rewritten with other types, which a branch cannot have",
                 where=Where(stream=request.stream, setting="write_audit_publish"),
                 hint="load once without it, or set `type_conflicts` to `suffix`",

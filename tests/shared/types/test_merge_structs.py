@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 from shared.types.json_schema import merge_structs
 
 F = T.StructField
@@ -73,7 +73,7 @@ def test_widening_works_both_ways(old: T.DataType, new: T.DataType, expected: T.
 )
 def test_types_without_a_common_one_are_refused(old: T.DataType, new: T.DataType) -> None:
     for first, second in ((old, new), (new, old)):
-        with pytest.raises(DestinationError) as caught:
+        with pytest.raises(SettingsError) as caught:
             merge_structs(one(first), one(second))
         message = str(caught.value)
         assert "column 'a'" in message
@@ -95,7 +95,7 @@ def test_added_and_missing_columns_at_every_depth() -> None:
 def test_a_conflict_inside_names_its_path() -> None:
     old = one(T.MapType(STRING, T.ArrayType(T.StructType([F("b", INT)]))))
     new = one(T.MapType(STRING, T.ArrayType(T.StructType([F("b", BOOL)]))))
-    with pytest.raises(DestinationError, match=r"a\.value\[\]\.b"):
+    with pytest.raises(SettingsError, match=r"a\.value\[\]\.b"):
         merge_structs(old, new)
 
 

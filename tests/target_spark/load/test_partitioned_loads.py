@@ -14,7 +14,7 @@ import pytest
 from mapped_bench import Bench, record, schema, state
 from whole_runs import run_target
 
-from shared.errors import DestinationError, ExpectationError, SettingsError
+from shared.errors import ExpectationError, SettingsError
 from target_spark.core.dry_run_report import DryRun
 from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
@@ -102,7 +102,7 @@ def test_expectations_know_partition_columns(tmp_path: Path) -> None:
 
 def test_too_many_values_are_an_error_of_the_setting(tmp_path: Path) -> None:
     many = [record("s", {"id": n, "land": str(n)}) for n in range(1001)]
-    with pytest.raises(DestinationError, match="more than 1,000 different values") as error:
+    with pytest.raises(SettingsError, match="more than 1,000 different values") as error:
         load(tmp_path, [schema("s", COLUMNS), *many, state({"at": 1})], partition_by=("land",))
     assert (error.value.where.stream, error.value.where.setting) == ("s", "partition_by")
     assert not (tmp_path / "out" / "s").exists()

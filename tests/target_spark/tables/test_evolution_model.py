@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 from table_plans import applied, plan, request, sources
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 from shared.types.merge_types import common_scalar
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
@@ -98,7 +98,7 @@ def test_fail_gives_an_error_or_a_table_that_holds_both(
     table = applied(None, plan(None, request(one)))
     try:
         change = plan(table, request(two))
-    except DestinationError as error:
+    except SettingsError as error:
         assert "orders" in str(error)
         return
     grown = applied(table, change)

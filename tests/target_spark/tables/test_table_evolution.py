@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 from table_plans import NONE, applied, plan, request, sources, struct
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
 from target_spark.core.schema_contract import SchemaContract
 from target_spark.tables.evolution import Capabilities, Projected, TableChange
@@ -19,7 +19,7 @@ SPACES = NameRules(forbidden=" ", ignore_case=True)
 
 
 def failure(*args: object, **kwargs: object) -> str:
-    with pytest.raises(DestinationError) as caught:
+    with pytest.raises(SettingsError) as caught:
         plan(*args, **kwargs)  # type: ignore[arg-type]
     return str(caught.value)
 

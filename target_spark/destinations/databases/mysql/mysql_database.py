@@ -186,7 +186,7 @@ class MySql:
         if found is None:
             return None
         if found[0] != "BASE TABLE":
-            raise DestinationError(
+            raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
             )

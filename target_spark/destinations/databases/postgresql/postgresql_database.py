@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import SettingsError, Where
 from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import Failure
 from target_spark.destinations.databases.database_failures import CONFLICT, LOST
@@ -167,7 +167,7 @@ class PostgreSql:
             return None
         number, kind = found
         if kind not in {"r", "p"}:
-            raise DestinationError(
+            raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
             )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
@@ -77,14 +77,14 @@ def check_empty(folder: str | None) -> None:
     """Reject a local folder with other content for a new table.
 
     Raises:
-        DestinationError: The folder has other files, which would not be rows of the table.
+        SettingsError: The folder has other files, which would not be rows of the table.
     """
     path = None if folder is None else local_path(folder)
     if path is None or not Path(path).is_dir():
         return
     found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
     if found and "metadata" not in found:
-        raise DestinationError(
+        raise SettingsError(
             f"'{path}' is not an Iceberg table: it contains '{found[0]}'",
             hint="use another path, table_prefix or default_target_schema",
         )
@@ -95,14 +95,14 @@ def hive_refusals() -> Iterator[None]:
     """Raise a permanent error for a commit that the Hive metastore always rejects.
 
     Raises:
-        DestinationError: The metastore compares columns by position, as older formats need it.
+        SettingsError: The metastore compares columns by position, as older formats need it.
     """
     try:
         yield
     except Exception as error:
         if _HIVE_REFUSES not in str(error):
             raise
-        raise DestinationError(
+        raise SettingsError(
             "the Hive metastore rejects a column of another type in the position of a known one",
             hint=f"set {_HIVE_SETTING} to false in the metastore's hive-site.xml",
         ) from error

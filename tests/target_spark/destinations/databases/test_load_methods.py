@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from database_loads import PG, Loads, MariaDb, request, tables_of
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.replays import Note
 
@@ -131,7 +131,7 @@ def test_a_null_key_is_a_value_like_any_other(pg: PG, new_loads: NewLoads):
 
 def test_a_null_key_is_refused_where_rows_cannot_be_told_apart(maria: MariaDb, new_loads: NewLoads):
     loads = new_loads(maria)
-    with pytest.raises(DestinationError, match="a null in its key"):
+    with pytest.raises(SettingsError, match="a null in its key"):
         loads.load(request("id int, x string", "id", "upsert"), [(None, "a")])
 
 
@@ -482,7 +482,7 @@ def test_a_commit_that_a_stale_ledger_does_not_show_is_not_made_twice(
 def test_two_streams_do_not_share_a_table(db: Db, new_loads: NewLoads):
     loads = new_loads(db)
     loads.load(PLAIN, [(1, "a")])
-    with pytest.raises(DestinationError, match="streams 't' and 'other' would share"):
+    with pytest.raises(SettingsError, match="streams 't' and 'other' would share"):
         loads.load(request("id int", stream="other", table="t"), [(1,)])
 
 

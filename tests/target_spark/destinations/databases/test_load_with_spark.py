@@ -12,7 +12,7 @@ import pytest
 from database_loads import PASSWORD, PG, tables_of
 from pyspark.sql import SparkSession
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, RecordError
 from shared.formats.file_formats import Encoding
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
@@ -99,7 +99,7 @@ def test_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
 
 def test_what_an_executor_meets_is_told_in_one_line(loader: Loaders, tmp_path: Path):
     flush = batch(tmp_path, "r-1", [{"id": 1, "name": "a\0b"}])
-    with pytest.raises(DestinationError, match="column 'name' contains a NUL character") as caught:
+    with pytest.raises(RecordError, match="'name': the text contains a NUL character") as caught:
         loader().convert(flush)
     assert not may_pass(caught.value)
     assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, tables_of
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 from target_spark.core.load_plans import TableRequest
 
 pytestmark = pytest.mark.server
@@ -91,7 +91,7 @@ def test_a_conflict_within_a_run_leaves_the_old_rows(
     loads.load(whole("id int!, x int", keys), [(2, 5)])
     last = whole("id int!, x bool", keys)
     loads.load(last, [(3, True)])
-    with pytest.raises(DestinationError, match="column 'x' is int in the table and boolean"):
+    with pytest.raises(SettingsError, match="column 'x' is int in the table and boolean"):
         loads.destination.finish(last)
     assert db.table("select id, x from t") == [("1", "old")]
     loads.destination.close()

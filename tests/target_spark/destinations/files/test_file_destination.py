@@ -279,14 +279,14 @@ def test_damaged_side_file_and_damaged_footer(table: Any) -> None:
 def test_types_with_nothing_in_common(table: Any) -> None:
     t = table()
     t.destination.commit(t.flush(AB, [(1, "x")]))
-    with pytest.raises(DestinationError, match="column 'b' cannot change from string to bigint"):
+    with pytest.raises(SettingsError, match="column 'b' cannot change from string to bigint"):
         t.prepare(struct("b bigint"))
 
 
 def test_columns_that_differ_by_case_only() -> None:
-    with pytest.raises(DestinationError, match="columns 'a', 'A' of 'p' differ only in case"):
+    with pytest.raises(SettingsError, match="columns 'a', 'A' of 'p' differ only in case"):
         merge_columns(AB, struct("A string"), "p")
-    with pytest.raises(DestinationError, match="no columns"):
+    with pytest.raises(SettingsError, match="no columns"):
         merge_columns(None, StructType([]), "p")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lake_loads import Load, struct
 
-from shared.errors import DestinationError
+from shared.errors import SettingsError
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., Load]
@@ -81,7 +81,7 @@ def test_a_type_conflict_follows_the_rule(delta_load: Make) -> None:
         load.load([{"id": 1, "v": 5}, {"id": 2, "v": 6}])
         load.struct = struct("id long, v boolean")
         if rule == "fail":
-            with pytest.raises(DestinationError, match="v"):
+            with pytest.raises(SettingsError, match="v"):
                 load.load([{"id": 3, "v": True}])
             assert load.rows() == [(1, 5), (2, 6)]
             continue
@@ -100,7 +100,7 @@ def test_a_key_never_changes_its_type(delta_load: Make) -> None:
     load = delta_load("id long, v long", keys=("id",), method="upsert", type_conflicts="cast")
     load.load([{"id": 1, "v": 5}])
     load.struct = struct("id boolean, v long")
-    with pytest.raises(DestinationError, match="id"):
+    with pytest.raises(SettingsError, match="id"):
         load.load([{"id": True, "v": 5}])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, SettingsError
+from shared.errors import SettingsError
 from shared.spark.spark_settings import SparkSettings
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
@@ -286,7 +286,7 @@ def test_a_folder_of_other_files_becomes_no_table(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("")
     check_empty(str(tmp_path))
     (tmp_path / "rows.parquet").write_text("")
-    with pytest.raises(DestinationError, match=r"not an Iceberg table.*rows\.parquet"):
+    with pytest.raises(SettingsError, match=r"not an Iceberg table.*rows\.parquet"):
         check_empty(str(tmp_path))
     (tmp_path / "metadata").mkdir()
     check_empty(str(tmp_path))
@@ -365,7 +365,7 @@ def test_object_storage_by_path_is_warned_of(caplog: pytest.LogCaptureFixture) -
 
 def test_what_hives_metastore_never_takes_is_no_lost_commit() -> None:
     text = "CommitStateUnknownException: The following columns have types incompatible with the "
-    with pytest.raises(DestinationError, match=r"hive\.metastore\.disallow"), hive_refusals():
+    with pytest.raises(SettingsError, match=r"hive\.metastore\.disallow"), hive_refusals():
         raise RuntimeError(f"{text}existing columns in their respective positions : a,b")
     with pytest.raises(RuntimeError, match="other"), hive_refusals():
         raise RuntimeError("other")
