@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
+# What users have: the wheel without extras.
+WHEEL_VENV := $(VENV)-wheel
 ARCHIVE_STAMP := $(VENV)/.class-archive
 BIN := $(CURDIR)/$(VENV)/bin
 PYTEST_WORKERS ?= 2
@@ -14,10 +16,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all modules anew takes 2 s of each program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint soak bench audit clean
+.PHONY: help install wheel demo test lint soak bench audit clean
 
 help:
-	@echo "make demo   install and run tap-spark | target-spark over sample data, three times"
+	@echo "make wheel  build the wheel into dist/"
+	@echo "make demo   install the wheel and run tap-spark | target-spark over sample data, three times"
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, what packages import, generated documentation"
 	@echo "make soak   slow tests, and those with random seeds, 50 each (34 for each destination, 100 kills)"
@@ -43,8 +46,19 @@ $(ARCHIVE_STAMP): $(STAMP)
 	@$(BIN)/python -m shared.spark.make_class_archive || true
 	@touch $@
 
-demo: install
-	PATH="$(BIN):$$PATH" sample_configs/demo/run.sh
+wheel:
+	@rm -rf dist
+	@test -x $(WHEEL_VENV)/bin/uv || $(PYTHON) -m venv --clear $(WHEEL_VENV)
+	@$(WHEEL_VENV)/bin/python -m pip install --quiet uv || true
+	@$(WHEEL_VENV)/bin/uv build --quiet --wheel --out-dir dist . || \
+		$(WHEEL_VENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+# A wheel of the same version would count as installed.
+demo: wheel
+	@$(WHEEL_VENV)/bin/uv pip install --quiet --python $(WHEEL_VENV)/bin/python --reinstall-package singer-spark dist/*.whl || \
+		$(WHEEL_VENV)/bin/python -m pip install --quiet --force-reinstall dist/*.whl
+	PATH="$(CURDIR)/$(WHEEL_VENV)/bin:$$PATH" sample_configs/demo/run.sh
 
 # tests/conftest.py says which worker runs what.
 test: install
@@ -74,5 +88,5 @@ audit: install
 	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip -r $(VENV)/audit/requirements.txt
 
 clean:
-	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(WHEEL_VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

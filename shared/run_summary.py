@@ -30,6 +30,7 @@ from shared.telemetry.run_observer import Dataset, RunObserver
 _log = logging.getLogger(__name__)
 
 FORMAT = "singer-spark/run-summary/1"
+_LARGEST_SUMMARY = 64 << 20
 MOST_POINTS = 500
 """Points of the timeline; above that, every two are merged."""
 
@@ -252,8 +253,11 @@ def summarized(
 def _baseline_in(path: str) -> Baseline | None:
     """Return what a summary file holds of the last run that ended well; None for nothing."""
     try:
+        # Anything else may block (a FIFO), or never end (a device).
+        if not Path(path).is_file() or Path(path).stat().st_size > _LARGEST_SUMMARY:
+            return None
         return baseline_of(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -265,10 +269,18 @@ def _write_files(facts: Mapping[str, Any], summary: str | None, report: str | No
 
 
 def _write(text: str, path: str, option: str) -> None:
-    made = Path(f"{path}.{os.getpid()}.tmp")
+    """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
     try:
-        made.write_text(text, encoding="utf-8", errors="replace")
-        made.replace(path)
+        if Path(path).exists() and not Path(path).is_file():
+            # Without a reader, opening a FIFO would block.
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+            return
+        complete = Path(f"{path}.{os.getpid()}.tmp")
+        complete.write_text(text, encoding="utf-8", errors="replace")
+        complete.replace(path)
     except OSError as error:
         raise DestinationError(
             f"cannot be written ({error.strerror})", where=Where(file=path), hint=f"see {option}"

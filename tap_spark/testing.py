@@ -22,7 +22,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pytest
+try:
+    import pytest
+except ModuleNotFoundError as missing:
+    missing.msg = f"{__name__} needs pytest: pip install 'singer-spark[testing]'"
+    raise
 from jsonschema import Draft202012Validator
 
 from shared.errors import InvalidSettingsError, SettingsError, SingerSparkError, SourceError

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 BY_KEY = ("upsert", "history")
 """Load methods that match rows by key."""
 
+_REMOVING = ("upsert", "overwrite")
+"""Load methods by which a record that is marked removes the row of its key."""
+
 _PLACE = re.compile(r"\{(stream|schema|table)\}")
 _UNORDERED = ("struct", "array", "map", "variant", "interval")
 """Beginnings of the names of types that do not have an order in every destination."""
@@ -99,6 +102,8 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     _check_keys(stream, keys, struct, method)
     if config.verification is not None:
         _check_verified(config, stream, keys, struct)
+    elif own.hard_delete and keys and method in _REMOVING:
+        _check_marks(config, stream)
     # Then the stream may lack all other columns.
     by_keys_alone = config.verification is not None and config.verification.deletes
     backfill = _backfill(config, stream)
@@ -149,13 +154,12 @@ def check_deletes(config: TargetConfig, schema: StreamSchema) -> None:
         SettingsError: They cannot; names the setting.
     """
     stream = schema.stream
-    own, keys = stream_settings(config, stream), key_properties(config, schema)
-    can_delete = config.add_record_metadata or own.hard_delete
+    keys = key_properties(config, schema)
     needs = (
         (REGISTRY.get(config.format).supports.repair, "format", "tables that can be repaired"),
         (load_method(config, stream) == "upsert", "load_method", "'upsert'"),
         (not config.write_audit_publish, "write_audit_publish", "rows that are visible at once"),
-        (can_delete, "hard_delete", "it, or `add_record_metadata`"),
+        (config.add_record_metadata, "add_record_metadata", "it"),
         ({*keys} == {*schema.key_properties} > set(), "key_properties", "those of the tap"),
     )
     for is_met, setting, needed in needs:
@@ -203,6 +207,15 @@ def _check_verified(
             hint="verify streams with `upsert` or `overwrite`; leave others out (tap: --streams)",
         )
     _check_keys(stream, keys, struct, "upsert")
+
+
+def _check_marks(config: TargetConfig, stream: str) -> None:
+    if REGISTRY.get(config.format).supports.upsert and not config.add_record_metadata:
+        raise SettingsError(
+            "without record metadata, a record that is marked as deleted would overwrite its row",
+            where=Where(stream=stream, setting="hard_delete"),
+            hint="set `add_record_metadata`, or `hard_delete: false`",
+        )
 
 
 def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: str) -> None:

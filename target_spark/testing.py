@@ -15,7 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
+try:
+    import pytest
+except ModuleNotFoundError as missing:
+    missing.msg = f"{__name__} needs pytest: pip install 'singer-spark[testing]'"
+    raise
 from pyspark.sql import SparkSession
 
 from shared.errors import (

@@ -65,7 +65,6 @@ _databases = itertools.count(1)
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
-    "tests/install/test_wheel_environments.py",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_destinations_killed.py",
     "tests/model/test_kafka_kills.py",

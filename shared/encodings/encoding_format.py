@@ -125,11 +125,16 @@ class EncodingFormat:
         else:
             self._codec().write(url, schema, tables, compression, options, level)
 
-    def _codec(self) -> Codec:
+    def missing(self) -> str | None:
+        """Return what to install before its files can be read and written; None if nothing."""
         for module, package in self.requires.items():
             if find_spec(module) is None:
-                text = f"{self.name} needs the package {module}: pip install '{package}'"
-                raise OSError(text)
+                return f"{self.name} needs the package {module}: pip install '{package}'"
+        return None
+
+    def _codec(self) -> Codec:
+        if missing := self.missing():
+            raise OSError(missing)
         return _made(self.implementation)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from shared.text_table import printable
+
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -31,6 +33,7 @@ _OUR_PACKAGES = ("tap_spark", "target_spark", "shared", "__main__")
 _NOISY = ("py4j", "pyspark", "fsspec", "s3fs", "botocore", "aiobotocore", "asyncio", "urllib3")
 _ROOT_OF_YAML = re.compile(r"^root:[^\n]*\n(?:[ \t]+[^\n]*\n)*?[ \t]+level:[ \t]*['\"]?(\w+)", re.M)
 _CLEAR_LINE = "\r\x1b[K"
+_TAB = "\t"
 
 
 class Console:
@@ -58,15 +61,16 @@ class Console:
         return False
 
     def write_line(self, text: str) -> None:
-        """Write a line that stays, in place of the transient one."""
+        """Write a line that stays, in place of the transient one; it cannot steer a terminal."""
+        lines = "\n".join(_TAB.join(map(printable, line.split(_TAB))) for line in text.split("\n"))
         with self._lock:
-            self._write(f"{_CLEAR_LINE if self._transient else ''}{text}\n")
+            self._write(f"{_CLEAR_LINE if self._transient else ''}{lines}\n")
             self._transient = False
 
     def show(self, text: str) -> None:
         """Write, or replace, the transient line."""
         with self._lock:
-            self._write(f"{_CLEAR_LINE}{text}")
+            self._write(f"{_CLEAR_LINE}{printable(text)}")
             self._transient = True
 
     def clear(self) -> None:

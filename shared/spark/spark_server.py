@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from shared.errors import SparkStartError
 from shared.spark.connect import CONNECT_TOKEN, require_connect
@@ -74,11 +75,14 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
     path = _required_path(environ)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = path.with_suffix(".log")
-    command = [sys.executable, "-m", "shared.spark.spark_server", json.dumps(asdict(plan))]
+    command = [sys.executable, "-m", "shared.spark.spark_server"]
     with open(log, "wb", opener=_private) as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
         )
+    # Not as an argument, which every user of the machine can read: it may hold secrets.
+    with contextlib.suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as plan_input:
+        plan_input.write(json.dumps(asdict(plan)).encode())
     while process.poll() is None:
         found = running_server(environ)
         if found is not None and found.pid == process.pid:
@@ -168,10 +172,10 @@ def _required_path(environ: Mapping[str, str]) -> Path:
     return path
 
 
-def main(args: Sequence[str]) -> int:
-    """Run the process that holds a server; the argument is its plan as JSON."""
+def main() -> int:
+    """Run the process that holds a server; standard input is its plan as JSON."""
     try:
-        serve(ServerPlan(**json.loads(args[0])), os.environ)
+        serve(ServerPlan(**json.load(sys.stdin)), os.environ)
     except SparkStartError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -179,4 +183,4 @@ def main(args: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shared.errors import MessageError, Where
-from shared.formats.file_formats import BATCH_FORMATS
+from shared.errors import MessageError, SettingsError, Where
+from shared.formats.file_formats import BATCH_FORMATS, FORMATS
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots, place
@@ -70,6 +70,8 @@ def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
             where=where,
             hint=f"known are {', '.join(BATCH_FORMATS)}",
         )
+    if missing := FORMATS[file.encoding.format].missing():
+        raise SettingsError(missing, where=where)
     found = place(file.url)
     if roots is not None and not roots.hold(file.url):
         raise MessageError(

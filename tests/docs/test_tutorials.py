@@ -1,15 +1,16 @@
-"""The tutorial that needs no server runs as it stands."""
+"""The tutorial that needs no server runs as it stands, with what it installs and nothing else."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tutorial_pages import run_tutorial
+from own_environments import WheelEnvironments
+from tutorial_pages import extras_of, run_tutorial
 
 pytestmark = pytest.mark.pipe
 
 
-def test_from_csv_files_to_a_delta_table(tmp_path: Path) -> None:
-    pytest.importorskip("deltalake")
-    assert run_tutorial("tutorial-delta.md", tmp_path) == 3
+def test_from_csv_files_to_a_delta_table(environments: WheelEnvironments, tmp_path: Path) -> None:
+    programs = environments.of(*extras_of("tutorial-delta.md")).programs
+    assert run_tutorial("tutorial-delta.md", tmp_path, programs=programs) == 3

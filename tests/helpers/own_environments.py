@@ -53,12 +53,13 @@ class Environment:
         self, folder: Path, *command: str, stdin: bytes = b"", **environ: str
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a program of it in a folder; the checkout is out of its reach."""
-        path = os.pathsep.join([str(self.programs), os.environ["PATH"]])
+        # A name alone is looked up on the PATH of this process.
+        program = str(self.programs / command[0])
         return subprocess.run(
-            [str(self.programs / command[0]), *command[1:]],
+            [program, *command[1:]],
             cwd=folder,
             input=stdin,
-            env={**os.environ, **environ, "PATH": path},
+            env={**os.environ, **environ},
             capture_output=True,
             timeout=SECONDS,
             check=False,

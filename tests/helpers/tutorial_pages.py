@@ -14,6 +14,21 @@ SECONDS = 300
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+def recipe(heading: str) -> str:
+    """Return the script of a recipe of README.md."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    section = text.split(f"### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return str(block)
+
+
+def extras_of(name: str) -> list[str]:
+    """Return the extras that a page installs."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    [extras] = re.findall(r"^\$ pip install 'singer-spark(?:\[(.*)\])?'$", text, re.MULTILINE)
+    return str(extras).split(",")
+
+
 def run_tutorial(
     name: str,
     folder: Path,
@@ -21,6 +36,7 @@ def run_tutorial(
     env: Mapping[str, str] | None = None,
     places: Mapping[str, str] | None = None,
     run_sql: Callable[[str], object] | None = None,
+    programs: Path | None = None,
 ) -> int:
     """Run the blocks of a page in a folder; return how many outputs were compared.
 
@@ -30,6 +46,7 @@ def run_tutorial(
         env: More variables of the environment.
         places: Texts in blocks to replace, and what by: addresses of servers.
         run_sql: Runs the blocks of SQL.
+        programs: See `run_script`.
     """
     text = (DOCS / name).read_text(encoding="utf-8")
     for place, ours in (places or {}).items():
@@ -38,7 +55,7 @@ def run_tutorial(
     printed, compared = "", 0
     for language, block in _FENCE.findall(text):
         if language == "sh":
-            printed = run_script(block, folder, env)
+            printed = run_script(block, folder, env, programs=programs)
         elif language == "sql":
             assert run_sql is not None
             run_sql(block)
@@ -49,7 +66,12 @@ def run_tutorial(
 
 
 def run_script(
-    script: str, folder: Path, env: Mapping[str, str] | None = None, *, seconds: float = SECONDS
+    script: str,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    seconds: float = SECONDS,
+    programs: Path | None = None,
 ) -> str:
     """Run a script of a page with both programs on PATH; return what it prints.
 
@@ -58,9 +80,10 @@ def run_script(
         folder: Where it runs.
         env: More variables of the environment.
         seconds: Longest time that it may take.
+        programs: Folder of both programs and Python; by default those of this environment.
     """
     given = {**os.environ, **(env or {})}
-    path = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
+    path = os.pathsep.join([str(programs or Path(sys.executable).parent), given["PATH"]])
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

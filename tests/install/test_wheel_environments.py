@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
+from http_receiver import receiving
+from mysql_servers import PASSWORD as MYSQL_PASSWORD
 from own_environments import Environment, WheelEnvironments, python_of_version
 from pipe_programs import SPARK
+from postgres_server import PASSWORD, Database
 from pyarrow import parquet
+from tutorial_pages import run_script
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.once, pytest.mark.pipe]
 NUMBERS = {"name": "numbers", "format": "sql", "query": "SELECT id, id / 2 AS half FROM range(3)"}
 """A stream that only Spark reads."""
 HALVES = [(0, 0.0), (1, 0.5), (2, 1.0)]
+SCHEMA = {"properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
+MESSAGES = b"".join(
+    json.dumps(message).encode() + b"\n"
+    for message in (
+        {"type": "SCHEMA", "stream": "numbers", "schema": SCHEMA, "key_properties": []},
+        *(
+            {"type": "RECORD", "stream": "numbers", "record": {"id": number, "half": half}}
+            for number, half in HALVES
+        ),
+        {"type": "STATE", "value": {"bookmarks": {"numbers": {}}}},
+    )
+)
+PYTHON_SOURCE = """
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class Halves(DataSource):
+    @classmethod
+    def name(cls):
+        return "halves"
+    def schema(self):
+        return "id int, half double"
+    def reader(self, schema):
+        return Rows()
+
+class Rows(DataSourceReader):
+    def read(self, partition):
+        yield from [(0, 0.0), (1, 0.5), (2, 1.0)]
+"""
+SUITE = """
+from shared.formats.file_formats import FORMATS
+from shared.testing import EncodingSuite
+
+class TestParquet(EncodingSuite):
+    form = FORMATS["parquet"]
+"""
 
 
 def settings(folder: Path, name: str, **values: Any) -> str:
@@ -23,10 +65,10 @@ def settings(folder: Path, name: str, **values: Any) -> str:
     return name
 
 
-def read(bare: Environment, folder: Path, *streams: dict[str, Any], **values: Any) -> bytes:
+def read(environment: Environment, folder: Path, *streams: dict[str, Any], **values: Any) -> bytes:
     """Return what the tap sends."""
     config = settings(folder, "tap.json", streams=streams, **values)
-    return bare.result(folder, "tap-spark", "--config", config)
+    return environment.result(folder, "tap-spark", "--config", config)
 
 
 def load(environment: Environment, folder: Path, messages: bytes, **values: Any) -> None:
@@ -34,6 +76,12 @@ def load(environment: Environment, folder: Path, messages: bytes, **values: Any)
     config = settings(folder, "target.json", load_without_spark=False, **values)
     states = environment.result(folder, "target-spark", "--config", config, stdin=messages)
     assert json.loads(states.splitlines()[-1])["bookmarks"].keys() == {"numbers"}
+
+
+def read_table(environment: Environment, folder: Path, place: dict[str, Any], table: str) -> bytes:
+    """Return what the tap sends of a table of a database."""
+    stream = {"name": "numbers", "format": "jdbc", "connection": "db", "table": table}
+    return read(environment, folder, stream, connections=[{"name": "db", **place}])
 
 
 def halves(messages: bytes, stream: str = "numbers") -> list[tuple[int, float]]:
@@ -53,3 +101,179 @@ def test_bare_install_reads_and_loads_by_spark(
     load(bare, tmp_path, messages, path="loaded")
     rows = parquet.read_table(tmp_path / "loaded" / "numbers").sort_by("id").to_pylist()
     assert [(row["id"], row["half"]) for row in rows] == HALVES
+
+
+LOADS = [
+    # The recipes of README.md load Delta by a bare install.
+    pytest.param((), {"format": "iceberg", "path": "loaded"}, marks=pytest.mark.slow),
+    (("delta",), {"format": "delta", "path": "loaded"}),
+    (("iceberg",), {"format": "iceberg", "path": "loaded"}),
+]
+
+
+@pytest.mark.parametrize(("extras", "values"), LOADS)
+def test_lakes_by_spark(
+    environments: WheelEnvironments, tmp_path: Path, extras: Sequence[str], values: dict[str, Any]
+) -> None:
+    environment = environments.of(*extras)
+    load(environment, tmp_path, MESSAGES, **values)
+    stream = {"name": "numbers", "format": values["format"], "path": "loaded/numbers"}
+    assert halves(read(environment, tmp_path, stream)) == HALVES
+
+
+@pytest.mark.server
+def test_postgresql(environments: WheelEnvironments, tmp_path: Path, postgres: Database) -> None:
+    place = {"url": postgres.url, "user": "postgres", "password": PASSWORD}
+    load(environments.of("postgresql"), tmp_path, MESSAGES, format="jdbc", jdbc=place)
+    assert halves(read_table(environments.of(), tmp_path, place, "public.numbers")) == HALVES
+
+
+@pytest.mark.server
+def test_mysql(environments: WheelEnvironments, tmp_path: Path, mariadb_server: Any) -> None:
+    place = {"url": mariadb_server.url(), "user": "tester", "password": MYSQL_PASSWORD}
+    load(environments.of("mysql"), tmp_path, MESSAGES, format="jdbc", jdbc=place)
+    assert halves(read_table(environments.of(), tmp_path, place, "numbers")) == HALVES
+
+
+def test_avro_batches(environments: WheelEnvironments, tmp_path: Path) -> None:
+    avro = environments.of("avro")
+    encoding = {"format": "avro", "compression": "zstd"}
+    batch = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
+    load(avro, tmp_path, read(avro, tmp_path, NUMBERS, batch_config=batch), path="loaded")
+    assert parquet.read_table(tmp_path / "loaded" / "numbers").num_rows == len(HALVES)
+
+
+def test_connect(environments: WheelEnvironments, tmp_path: Path) -> None:
+    remote = {"spark": {"remote": "local[2]", "conf": SPARK["conf"]}}
+    messages = read(environments.of("connect"), tmp_path, NUMBERS, **remote)
+    assert halves(messages) == HALVES
+    load(environments.of("connect"), tmp_path, messages, path="loaded", **remote)
+
+
+def test_python_sources(environments: WheelEnvironments, tmp_path: Path) -> None:
+    (tmp_path / "halves.py").write_text(PYTHON_SOURCE)
+    stream = {"name": "numbers", "format": "halves.Halves"}
+    assert halves(read(environments.of("python-sources"), tmp_path, stream)) == HALVES
+
+
+def test_faker(environments: WheelEnvironments, tmp_path: Path) -> None:
+    maps = {"numbers": {"id": "int(id)", "half": "half", "name": "fake.name()"}}
+    assert halves(read(environments.of("faker"), tmp_path, NUMBERS, stream_maps=maps)) == HALVES
+
+
+def test_opentelemetry(environments: WheelEnvironments, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("id\n1\n")
+    with receiving() as receiver:
+        receiver.status = 200
+        command = ["tap-spark", "orders.csv"]
+        environment = environments.of("opentelemetry")
+        environment.result(tmp_path, *command, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        assert {one.path for one in receiver.posted} >= {"/v1/traces"}
+
+
+def test_suites_for_authors(environments: WheelEnvironments, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["shared.testing"]\n')
+    (tmp_path / "test_parquet.py").write_text(SUITE)
+    ended = environments.of("testing").run(tmp_path, "python", "-m", "pytest", "-q", "-x")
+    assert ended.returncode == 0, ended.stdout.decode()[-3000:]
+
+
+def test_programs_in_bare_install(environments: WheelEnvironments, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "orders.csv").write_text("id,name\n1,Ada\n")
+    bare = environments.of()
+    for program, place in (("tap-spark", "data"), ("target-spark", "loaded")):
+        assert json.loads(bare.result(tmp_path, program, "--about", "--format", "json"))
+        assert bare.result(tmp_path, program, "--about", "--format", "markdown")
+        bare.result(tmp_path, program, "init", place, "-o", f"{program}.json")
+        bare.result(tmp_path, program, "--config", f"{program}.json", "--validate-config")
+    catalog = json.loads(
+        bare.result(tmp_path, "tap-spark", "--config", "tap-spark.json", "--discover")
+    )
+    assert [stream["stream"] for stream in catalog["streams"]] == ["orders"]
+
+
+def test_demo(environments: WheelEnvironments, tmp_path: Path) -> None:
+    copytree(ROOT / "sample_configs" / "demo", tmp_path / "sample_configs" / "demo")
+    command = "sample_configs/demo/run.sh"
+    printed = run_script(command, tmp_path, programs=environments.of().programs)
+    assert "done: the rows are in" in printed
+
+
+CSV = {"name": "orders", "format": "csv", "path": "orders.csv"}
+MISSING = [
+    ("tap", {"batch_config": {"encoding": {"format": "avro"}, "storage": {"root": "b"}}}, "avro"),
+    ("tap", {"stream_maps": {"orders": {"x": "fake.name()"}}}, "faker"),
+    ("tap", {"streams": [NUMBERS], "spark": {"remote": "sc://localhost:1"}}, "connect"),
+    ("tap", {"streams": [NUMBERS], "spark": {"remote": "local"}}, "connect"),
+    ("tap", {"streams": [{"name": "s", "format": "package.module.Class"}]}, "python-sources"),
+    ("target", {"stream_maps": {"orders": {"x": "fake.name()"}}}, "faker"),
+    (
+        "target",
+        {"format": "jdbc", "jdbc": {"url": "jdbc:postgresql://127.0.0.1:1/x"}},
+        "postgresql",
+    ),
+    ("target", {"format": "jdbc", "jdbc": {"url": "jdbc:mysql://127.0.0.1:1/x"}}, "mysql"),
+    ("target", {"format": "jdbc", "jdbc": {"url": "jdbc:mariadb://127.0.0.1:1/x"}}, "mysql"),
+    ("target", {"load_without_spark": False, "spark": {"remote": "local"}}, "connect"),
+]
+
+
+class TestMissingExtras:
+    """What a bare install lacks ends in one line that names the extra."""
+
+    @pytest.mark.parametrize(("side", "values", "extra"), MISSING)
+    def test_settings(
+        self,
+        environments: WheelEnvironments,
+        tmp_path: Path,
+        side: str,
+        values: dict[str, Any],
+        extra: str,
+    ) -> None:
+        (tmp_path / "orders.csv").write_text("id\n1\n")
+        bare = environments.of()
+        messages = read(bare, tmp_path, CSV) if side == "target" else b""
+        base = {"streams": [CSV]} if side == "tap" else {"path": "loaded"}
+        if values.get("format") == "jdbc":
+            base = {}
+        config = settings(tmp_path, "config.json", **{**base, **values})
+        ended = bare.run(tmp_path, f"{side}-spark", "--config", config, stdin=messages)
+        errors = [line for line in ended.stderr.decode().splitlines() if "ERROR" in line]
+        assert ended.returncode in (2, 3, 7), errors
+        [line] = errors
+        assert f"pip install 'singer-spark[{extra}]'" in line
+        assert "Traceback" not in ended.stderr.decode()
+
+    def test_a_batch_file_of_avro(self, environments: WheelEnvironments, tmp_path: Path) -> None:
+        file = tmp_path / "one.avro"
+        file.write_bytes(b"Obj\x01")
+        schema = {"properties": {"id": {"type": "integer"}}}
+        encoding = {"format": "avro", "compression": "none"}
+        messages = [
+            {"type": "SCHEMA", "stream": "s", "schema": schema, "key_properties": []},
+            {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": [file.as_uri()]},
+        ]
+        (tmp_path / "messages.jsonl").write_text("\n".join(map(json.dumps, messages)) + "\n")
+        command = ["target-spark", "loaded", "--input", "messages.jsonl"]
+        ended = environments.of().run(tmp_path, *command)
+        assert ended.returncode == 2
+        [line] = [line for line in ended.stderr.decode().splitlines() if "ERROR" in line]
+        assert "stream 's', file" in line
+        assert "pip install 'singer-spark[avro]'" in line
+
+    def test_telemetry(self, environments: WheelEnvironments, tmp_path: Path) -> None:
+        (tmp_path / "orders.csv").write_text("id\n1\n")
+        place = "http://127.0.0.1:1"
+        command = ["tap-spark", "orders.csv"]
+        ended = environments.of().run(tmp_path, *command, OTEL_EXPORTER_OTLP_ENDPOINT=place)
+        assert ended.returncode == 0
+        assert "pip install 'singer-spark[opentelemetry]'" in ended.stderr.decode()
+
+    @pytest.mark.parametrize("module", ["shared", "tap_spark", "target_spark"])
+    def test_suites_for_authors(
+        self, environments: WheelEnvironments, tmp_path: Path, module: str
+    ) -> None:
+        ended = environments.of().run(tmp_path, "python", "-c", f"import {module}.testing")
+        last = ended.stderr.decode().splitlines()[-1]
+        assert f"{module}.testing needs pytest: pip install 'singer-spark[testing]'" in last

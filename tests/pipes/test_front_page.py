@@ -1,26 +1,18 @@
-"""The recipes of README.md run as they stand."""
+"""The recipes of README.md run as they stand, by a bare install."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
-from tutorial_pages import run_script
+from own_environments import WheelEnvironments
+from tutorial_pages import recipe, run_script
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECONDS = 600
 
 pytestmark = pytest.mark.pipe
-
-
-def recipe(heading: str) -> str:
-    section = README.split(f"### {heading}\n")[1].split("\n## ")[0].split("\n### ")[0]
-    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return block
 
 
 def loaded(table: Path) -> list[dict]:
@@ -29,22 +21,24 @@ def loaded(table: Path) -> list[dict]:
     return sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
 
 
-def test_files_into_a_lake(tmp_path: Path) -> None:
+def test_files_into_a_lake(environments: WheelEnvironments, tmp_path: Path) -> None:
+    programs = environments.of().programs
     first, later = recipe("Files into a lake").split("tail -n 1 states.jsonl > state.json\n")
     (tmp_path / "data").mkdir()
     orders = tmp_path / "data" / "orders.csv"
     orders.write_text("id,amount\n1,0.50\n2,7.25\n")
-    run_script(first, tmp_path, seconds=SECONDS)
+    run_script(first, tmp_path, seconds=SECONDS, programs=programs)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "orders")] == [1, 2]
     with orders.open("a") as file:
         file.write("3,1.00\n")
-    run_script(f"tail -n 1 states.jsonl > state.json\n{later}", tmp_path, seconds=SECONDS)
+    script = f"tail -n 1 states.jsonl > state.json\n{later}"
+    run_script(script, tmp_path, seconds=SECONDS, programs=programs)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "orders")] == [1, 2, 3]
     sent = json.loads((tmp_path / "states.jsonl").read_text().splitlines()[-1])
     assert "orders" in sent["bookmarks"]
 
 
-def test_any_tap_into_delta(tmp_path: Path) -> None:
+def test_any_tap_into_delta(environments: WheelEnvironments, tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
     messages = [
         {"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": ["id"]}
@@ -55,13 +49,15 @@ def test_any_tap_into_delta(tmp_path: Path) -> None:
     messages.append({"type": "RECORD", "stream": "issues", "record": {"id": "seven"}})
     messages.append({"type": "STATE", "value": {"bookmarks": {}}})
     (tmp_path / "messages.jsonl").write_text("".join(json.dumps(m) + "\n" for m in messages))
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    tap = programs / "tap-github"
+    other = tmp_path / "programs"
+    other.mkdir()
+    tap = other / "tap-github"
     tap.write_text("#!/bin/sh\ncat messages.jsonl\n")
     tap.chmod(0o755)
-    path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    run_script(recipe("Any tap into Delta"), tmp_path, {"PATH": path}, seconds=SECONDS)
+    path = os.pathsep.join([str(other), os.environ["PATH"]])
+    programs = environments.of().programs
+    script = recipe("Any tap into Delta")
+    run_script(script, tmp_path, {"PATH": path}, seconds=SECONDS, programs=programs)
     assert [row["id"] for row in loaded(tmp_path / "lake" / "github" / "issues")] == [1]
     assert [row["id"] for row in loaded(tmp_path / "lake" / "github" / "issue_events")] == [1, 1]
     (letters,) = (tmp_path / "rejected").glob("*.jsonl")

@@ -6,15 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from own_environments import installed_program
+from own_environments import WheelEnvironments, installed_program
 from postgres_server import PASSWORD, Database
-from tutorial_pages import run_tutorial
+from tutorial_pages import extras_of, run_tutorial
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 
 
-def test_from_the_log_of_postgresql_to_delta(postgres: Database, tmp_path: Path) -> None:
-    pytest.importorskip("deltalake")
+def test_from_the_log_of_postgresql_to_delta(
+    postgres: Database, environments: WheelEnvironments, tmp_path: Path
+) -> None:
+    page = "tutorial-postgres-log.md"
+    programs = environments.of(*extras_of(page)).programs
     if not (postgres.server.programs.parent / "lib" / "wal2json.so").exists():
         pytest.skip("PostgreSQL lacks the plugin wal2json")
     tap = installed_program("meltanolabs-tap-postgres==0.10.0", "tap-postgres")
@@ -29,7 +32,7 @@ def test_from_the_log_of_postgresql_to_delta(postgres: Database, tmp_path: Path)
     }
     try:
         compared = run_tutorial(
-            "tutorial-postgres-log.md", tmp_path, env=env, places=places, run_sql=postgres.run
+            page, tmp_path, env=env, places=places, run_sql=postgres.run, programs=programs
         )
     finally:
         postgres.run("select pg_drop_replication_slot(slot_name) from pg_replication_slots")

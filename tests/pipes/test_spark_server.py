@@ -75,8 +75,10 @@ def test_the_pipe_by_a_server_that_stays(
     server: Server, environ: dict[str, str], tmp_path: Path
 ) -> None:
     assert server("status").stdout == server("stop").stdout == "no server runs\n"
-    started = server("start", "--port", "0", *MASTER)
+    secret = "spark.hadoop.fs.s3a.secret.key=not-for-others"
+    started = server("start", "--port", "0", *MASTER, "--conf", secret)
     assert started.returncode == 0, started.stderr
+    assert not any("not-for-others" in " ".join(one.cmdline()) for one in processes(tmp_path))
     url = started.stdout.strip()
     assert url.startswith("sc://localhost:")
     assert server("status").stdout == f"{url}\n"

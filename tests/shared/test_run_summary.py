@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,29 @@ def test_streams_may_have_any_name(tmp_path: Path) -> None:
         summary.add("ünï/\n", sent=1)
     assert read(tmp_path / "run.json")["streams"] == {"ünï/\n": {"sent": 1}}
     assert RunSummary("p").as_dict(None)["streams"] == {}
+
+
+def test_what_is_no_file_is_written_to_and_not_read(tmp_path: Path) -> None:
+    """A FIFO would block, a device never end; neither may be replaced by a file."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with summarized("target-spark", str(fifo)):
+        pass
+    assert json.loads(os.read(reader, 1 << 16))["exit_code"] == 0
+    os.close(reader)
+    assert fifo.is_fifo()
+    with pytest.raises(DestinationError, match="cannot be written"), summarized("t", str(fifo)):
+        pass
+    with summarized("target-spark", "/dev/zero"):
+        pass
+    assert Path("/dev/zero").is_char_device()
+
+
+def test_a_file_that_is_too_large_is_no_summary(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    with path.open("w") as file:
+        file.truncate(1 << 40)
+    with summarized("target-spark", str(path)):
+        pass
+    assert json.loads(path.read_text())["exit_code"] == 0

@@ -11,5 +11,5 @@ ENCODING = EncodingFormat(
     compressions=("none", "snappy", "deflate", "zstd"),
     default_compression="deflate",
     batch_compression="deflate",
-    requires={"fastavro": "singer-spark[avro]"},
+    requires={"fastavro": "singer-spark[avro]", "cramjam": "singer-spark[avro]"},
 )

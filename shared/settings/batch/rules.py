@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from shared.encodings.encoding_registry import batch_formats
 from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
@@ -46,6 +47,7 @@ def rule_problems(reading: Reading) -> Iterator[Problem]:
     """Yield what is wrong between settings that are valid by themselves."""
     for rule in (
         _root_problems,
+        _package_problems,
         _compression_problems,
         _level_problems,
         _pattern_problems,
@@ -63,6 +65,14 @@ def _root_problems(reading: Reading) -> Iterator[Problem]:
     # A document for either program that has keys only the target knows is the target's.
     if not any(field.side == "target" for field in reading.seen & set(BATCH_CONFIG)):
         yield Problem(ROOT.path, "is required", allowed=ROOT.schema[ALLOWED])
+
+
+def _package_problems(reading: Reading) -> Iterator[Problem]:
+    """Only the tap writes the format of the settings; the target reads what messages name."""
+    if reading.side != "tap" or FORMAT not in reading.found or not reading.is_known(FORMAT):
+        return
+    if missing := batch_formats()[reading.value(FORMAT)].missing():
+        yield Problem(reading.path(FORMAT), missing)
 
 
 def compression(reading: Reading) -> str:

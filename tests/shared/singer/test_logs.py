@@ -296,6 +296,16 @@ class TestProgress:
         console.write_line("another")
         assert stream.getvalue().endswith("\r\x1b[Ka log line\nanother\n")
 
+    def test_names_do_not_steer_a_terminal(self) -> None:
+        stream, clock = Terminal(), Clock()
+        console = Console(stream)
+        console.write_line("stream '\x1b]0;owned\x07\x1b[2J\x9b1m\u202eabc'\ttab\nnext\r line")
+        assert stream.getvalue() == "stream '?]0;owned??[2J?1m?abc'\ttab\nnext? line\n"
+        progress = Progress("a\x1b[2Jb", console=console, clock=clock)
+        clock.now += 1
+        progress.add(1)
+        assert "a?[2Jb: 1 rows" in stream.getvalue()
+
     def test_threads(self) -> None:
         progress = Progress("orders", console=Console(Terminal()))
         threads = [
