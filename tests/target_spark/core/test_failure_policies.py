@@ -7,15 +7,26 @@ import json
 import logging
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from target_fakes import FakeLoader, FakeSpark, config
 
-from shared.errors import DestinationError, MessageError, RecordError
+from shared.errors import DestinationError, MessageError, RecordError, Where
+from target_spark.core.balance import Loaded
+from target_spark.core.load_plans import (
+    Batch,
+    ConvertAgainError,
+    LoadResult,
+    Part,
+    RefusedRecordError,
+)
 from target_spark.core.reader import Reader
 from target_spark.core.transient_failures import Backoff
+from target_spark.load.read_rows import line_of
 from target_spark.runtime.run import run_with
 
 SCHEMA = {
@@ -436,3 +447,57 @@ def test_eager_low_latency_commits_while_the_input_is_open(tmp_path):
         thread.join(10)
         os.close(reader)
     assert result.ids == [0, 1, 2]
+
+
+class RefusingLoader(FakeLoader):
+    """Its store refuses rows with the id 7, and finds that out at the first commit."""
+
+    known = False
+
+    def may_refuse(self, stream: str) -> bool:
+        return True
+
+    def convert(self, batch: Batch) -> LoadResult:
+        found = super().convert(batch)
+        if not self.known or self.policy == "FailBatch":
+            return found
+        rows = self._rows[found.parts[0].url]
+        kept = [row for row in rows if row["id"] != 7]
+        self._rows[found.parts[0].url] = kept
+        part = Part(found.parts[0].url, len(kept), 1)
+        return replace(found, parts=(part,), rows=len(kept), rejected=len(rows) - len(kept))
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
+        for number, file in enumerate(batch.files):
+            ids = [row["id"] for row in self._rows[file.url]]
+            if 7 in ids and self.policy == "FailBatch":
+                where = Where(stream="s", line=line_of(file, ids.index(7) + 1))
+                raise RefusedRecordError(RecordError("refused", where=where), number)
+            if 7 in ids:
+                self.known = True
+                raise ConvertAgainError
+        return super().commit(batch, results)
+
+
+class TestRefusedRows:
+    LINES = (SCHEMA, record(1), state(1), record(2), state(2), record(7), state(3), record(4))
+
+    @pytest.mark.parametrize("size", [1, 10_000])
+    def test_what_came_before_a_refused_row_is_committed(self, tmp_path, size):
+        result = Result(tmp_path, staging={"file_bytes": size})
+        result.loader = RefusingLoader()
+        with pytest.raises(RecordError, match="line 6: refused"):
+            result.load(*self.LINES, state(4))
+        assert result.ids == [1, 2]
+        assert result.output.states == [2]
+
+    @pytest.mark.parametrize("size", [1, 10_000])
+    def test_others_are_committed_once(self, tmp_path, size):
+        failure = {"policy": "LogAndContinue"}
+        result = Result(tmp_path, failure=failure, staging={"file_bytes": size}, max_errors=1)
+        result.loader = RefusingLoader()
+        result.loader.policy = "LogAndContinue"
+        result.load(*self.LINES, state(4))
+        assert result.ids == [1, 2, 4]
+        assert result.output.states == [4]
+        assert not list((tmp_path / "staging").rglob("*.jsonl"))
