@@ -20,6 +20,13 @@ from shared.types.type_hints import (
 FREE_FORM_COLUMN = "data"
 """The one column of a stream whose schema has no properties: each record as JSON text."""
 
+MOST_LEVELS = 32
+"""Levels of objects and arrays that become types; deeper ones are JSON text.
+
+Arrow reads 100 levels of Parquet, of which an array takes two; `deltalake` reads 128 of a schema as
+JSON, of which an object takes three.
+"""
+
 Node = Mapping[str, Any]
 Typed = tuple[T.DataType, bool]
 
@@ -83,6 +90,7 @@ class _SchemaReader:
     def __init__(self, document: Node, text: T.DataType) -> None:
         self.document = document
         self.text = text
+        self._depth = 0
 
     def resolve(self, node: Node, seen: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
         """Follow `$ref` and merge `allOf`; a circle or a foreign reference becomes `{}`."""
@@ -148,10 +156,13 @@ class _SchemaReader:
         return self.text, nullable
 
     def _single(self, name: str, node: Node, seen: tuple[str, ...]) -> T.DataType:
-        if name == "object":
-            return self._object(node, seen)
-        if name == "array":
-            return self._array(node, seen)
+        if name in ("object", "array"):
+            if self._depth == MOST_LEVELS:
+                return self.text
+            self._depth += 1
+            nested = (self._object if name == "object" else self._array)(node, seen)
+            self._depth -= 1
+            return nested
         refined = _refined(name, node)
         if refined is not None:
             return refined

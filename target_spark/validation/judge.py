@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from shared.json.json_values import NON_FINITE
 from target_spark.validation.pattern_time import SlowPatternError, check_time
 
 _SHOWN = 200
+_MOST_CALLS = 8_000
 
 
 class ExactNumber(float):
@@ -54,6 +56,8 @@ def schema_problem(schema: object) -> str | None:
     from jsonschema.validators import Draft202012Validator as Draft  # noqa: PLC0415
 
     validator = Draft(Draft.META_SCHEMA, format_checker=Draft.FORMAT_CHECKER)
+    # The library calls some 25 functions for each of the 200 levels that a message may have.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _MOST_CALLS))
     try:
         error = best_match(validator.iter_errors(schema))
     except RecursionError:

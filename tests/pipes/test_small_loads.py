@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable
 
 pytestmark = pytest.mark.pipe
 NOWHERE = {"remote": "sc://127.0.0.1:1"}
+ID = {"id": {"type": "integer"}}
 NO_MEMORY = {"master": "local[2]", "conf": {"spark.driver.memory": "1k"}}
 
 
@@ -75,9 +76,11 @@ def rows_of(form: str, folder: Path, *names: str) -> list[dict[str, Any]]:
     """Return the rows of a table by `id`, as a package reads them."""
     if form == "delta":
         table = DeltaTable(str(folder)).to_pyarrow_table()
+    elif form == "parquet":
+        table = pq.read_table(folder)
     else:
         table = StaticTable.from_metadata(str(folder)).scan().to_arrow()
-    rows: list[dict[str, Any]] = table.select(list(names)).sort_by("id").to_pylist()
+    rows: list[dict[str, Any]] = table.sort_by("id").select(list(names)).to_pylist()
     return rows
 
 
@@ -203,3 +206,25 @@ def test_streams_take_no_descriptors_each(programs: Programs, tmp_path: Path, fo
     done = programs.run(limited, data)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout) == {"a": 1}
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
+def test_nested_arrays(programs: Programs, tmp_path: Path, form: str) -> None:
+    """As deep as a message may be: Parquet itself has fewer levels."""
+    levels, node, value = 190, {"type": "integer"}, 7
+    for _ in range(levels):
+        node, value = {"type": "array", "items": node}, [value]
+    lines = [
+        {"type": "SCHEMA", "stream": "s", "schema": {"properties": {**ID, "v": node}}},
+        {"type": "RECORD", "stream": "s", "record": {"id": 1, "v": value}},
+        {"type": "STATE", "value": {"a": 1}},
+    ]
+    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    target = {"path": str(tmp_path / "out"), "format": form, "spark": NO_MEMORY}
+    done = programs.run(programs.target_command(target), data)
+    assert done.returncode == 0, done.stderr.decode()
+    ((text,),) = [row.values() for row in rows_of(form, tmp_path / "out" / "s", "v")]
+    while isinstance(text, list):
+        (text,) = text
+        levels -= 1
+    assert text == "[" * levels + "7" + "]" * levels

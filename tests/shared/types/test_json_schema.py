@@ -269,3 +269,18 @@ def test_arrow_storage_of_ordinary_types_needs_no_footer() -> None:
     assert schema == pa.schema(
         [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.decimal128(9, 2))]
     )
+
+
+@pytest.mark.parametrize("levels", [1, 31, 32, 33, 190])
+@pytest.mark.parametrize("kind", ["array", "object"])
+def test_deep_levels_are_json_text(kind: str, levels: int) -> None:
+    node: dict[str, Any] = {"type": "integer"}
+    for _ in range(levels):
+        inner = {"items": node} if kind == "array" else {"properties": {"a": node}}
+        node = {"type": kind, **inner}
+    column = json_schema_to_spark({"properties": {"v": node}})["v"].dataType
+    depth = 0
+    while isinstance(column, T.ArrayType | T.StructType):
+        column = column.elementType if isinstance(column, T.ArrayType) else column["a"].dataType
+        depth += 1
+    assert (depth, column) == ((levels, T.LongType()) if levels <= 32 else (32, T.StringType()))
