@@ -113,8 +113,8 @@ class _Planner:
         raise self._error(
             f"column '{column.name}' is {_shown(old)} in the table and "
             f"{_shown(column.dataType)} in the stream",
-            "set `type_conflicts` to `suffix` (a new column) or `cast` (text), or load the stream "
-            "into another table",
+            f"{self.can.hint}set `type_conflicts` to `suffix` (a new column) or `cast` (text), or "
+            "load the stream into another table",
         )
 
     @property
@@ -204,11 +204,21 @@ class _Planner:
         return self._error(
             f"the {self.fixed[column.name]} '{column.name}' is {_shown(old)} in the table "
             f"and {_shown(column.dataType)} in the stream",
-            "its type cannot change: load the stream into another table, or cast it in the tap",
+            f"{self.can.hint or 'its type cannot change: '}load the stream into another table, or "
+            "cast it in the tap",
         )
 
     def _error(self, text: str, hint: str) -> SettingsError:
         return SettingsError(text, where=Where(stream=self.request.stream), hint=hint)
+
+    def _missing_error(self, name: str) -> SettingsError:
+        return SettingsError(
+            f"the stream has no column '{name}', which the table requires: it is NOT NULL without "
+            "a default, and target-spark has not created the table",
+            where=Where(stream=self.request.stream),
+            hint=f"{self.can.hint}give it a default in the table, add it to the stream by "
+            "`stream_maps`, or load the stream into another table",
+        )
 
     def change(self) -> TableChange:
         places = self.places()
@@ -244,11 +254,23 @@ class _Planner:
         ]
 
     def _nullable(self, given: Mapping[str, _Placed]) -> tuple[str, ...]:
-        names = []
-        for name, column in self.columns.items():
-            nulls = given[name].field.nullable if name in given else not _has_default(column)
-            if nulls and not column.nullable:
-                names.append(name)
+        strict = [column for column in self.columns.values() if not column.nullable]
+        missing = [c.name for c in strict if c.name not in given and not _has_default(c)]
+        if self.can.is_theirs:
+            if missing:
+                raise self._missing_error(missing[0])
+            return ()
+        keys = self.request.keys if self.can.refuses_nulls else ()
+        names = [
+            column.name
+            for column in strict
+            if column.name in missing
+            or (
+                column.name in given
+                and given[column.name].field.nullable
+                and given[column.name].field.name not in keys
+            )
+        ]
         if names and not self.can.drop_not_null:
             raise SettingsError(
                 f"column '{names[0]}' of the table is NOT NULL, and the stream may lack a value",
@@ -283,7 +305,8 @@ def plan_change(
         SettingsError: Types conflict and `conflicts` says `fail`; a key, or a column the table
             is partitioned by, changes its type; the stream lacks a partition column, or all
             columns; a NOT NULL column would become null.
-        SettingsError: The contract of the request forbids the change.
+        SettingsError: The contract of the request forbids the change, or the stream lacks a column
+            that a table of others requires.
     """
     if not request.struct.names:
         raise SettingsError(

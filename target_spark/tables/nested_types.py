@@ -27,12 +27,19 @@ class Capabilities:
         drop_not_null: Columns can be made nullable.
         nested: Fields can be added to structs inside columns.
         takes: Further pairs (type in the table, type of the stream) that only need a cast.
+        refuses_nulls: The table refuses single rows with a null in a NOT NULL column: keys, which
+            are never null, stay NOT NULL.
+        is_theirs: Others have created the table: its columns keep their types and NOT NULL.
+        hint: The setting that allows more, at the begin of a hint; empty for none.
     """
 
     widen: Callable[[T.DataType, T.DataType], bool] = _never
     drop_not_null: bool = True
     nested: bool = True
     takes: Callable[[T.DataType, T.DataType], bool] = _never
+    refuses_nulls: bool = False
+    is_theirs: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,5 @@ class TableChange:
     @property
     def renamed(self) -> Mapping[str, str]:
         """Return the part of the mapping to store: entries that differ from the default."""
-        if OURS not in self.mapping:
-            return self.mapping
-        return {source: name for source, name in self.mapping.items() if source != name}
+        changed = {source: name for source, name in self.mapping.items() if source != name}
+        return self.mapping if changed and OURS not in self.mapping else changed

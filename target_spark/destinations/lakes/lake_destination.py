@@ -27,6 +27,7 @@ from shared.telemetry.dataset_names import DatasetName, catalog_table_name, plac
 from shared.types.arrow_types import as_nullable
 from target_spark.core.backfill import outside_range, without_column
 from target_spark.core.balance import Committed
+from target_spark.core.schema_contract import rules_error
 from target_spark.core.verification import VANISHED
 from target_spark.destinations.destination import (
     Destination,
@@ -573,10 +574,23 @@ class LakeDestination(Destination):
     def _plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         form = self._form
         struct, names = (None, {}) if now is None else (now.struct, now.names)
-        change = plan_change(struct, request, form.rules, self._conflicts, form.can, names)
+        can = form.can if now is None else form.capabilities(now, request)
+        change = plan_change(struct, request, form.rules, self._conflicts, can, names)
         if now is None:
             return change
+        if can.is_theirs:
+            self._check_theirs(now, change, request)
         return replace(change, partitions=form.partition_steps(now, request, change.mapping))
+
+    def _check_theirs(self, now: LakeTable, change: TableChange, request: TableRequest) -> None:
+        """Raise SettingsError if a change needs more of a table of others than columns."""
+        shown = self._form.place(request.name).shown
+        for path, _ in change.rewrite[:1]:
+            text = f"{shown}, a table of others, would be rewritten for another type of '{path}'"
+            raise rules_error(request.stream, text, "set `type_conflicts` to `suffix`")
+        for feature in self._form.upgrades(now, change):
+            text = f"{shown}, a table of others, would get {feature}, which not all readers support"
+            raise rules_error(request.stream, text, "load the stream into another table")
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Rewrite the whole table for columns whose types cannot be widened in place."""
@@ -612,6 +626,8 @@ class LakeDestination(Destination):
             if done is not None:
                 return done
         now = self._now(table)
+        if now is not None and form.capabilities(now, last.request).is_theirs:
+            return self._replace_rows(table, None)
         names = {} if now is None else now.names
         frame, change, request = overwritten(table.spark, flushes, plan, names)
         form.replace(table.spark, frame, table.place, change, request, mark)

@@ -6,8 +6,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from target_spark.core.schema_contract import EVOLVE
+from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,6 +150,16 @@ class LakeFormat(ABC):
         """
         raise NeedsSparkError
 
+    def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
+        """Return what of a table may change: nothing of others' rules, unless a setting says so."""
+        if OURS in now.names or request.contract.rules == EVOLVE:
+            return self.can
+        return replace(self.can, is_theirs=True, hint="set `schema_contract.rules` to `evolve`, ")
+
+    def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:  # noqa: ARG002
+        """Return the features that a table would need for a change, and does not have."""
+        return ()
+
     def partition_steps(
         self,
         now: LakeTable,  # noqa: ARG002
@@ -219,7 +232,7 @@ class LakeFormat(ABC):
         mark: Mark,
         version: str | None = None,
     ) -> None:
-        """Replace a table by rows and the columns of `change.create`.
+        """Replace a table by rows and the columns of `change.create`; without, all rows alone.
 
         The table may be missing. If it exists, it is one commit: readers see all or nothing of it.
 

@@ -31,6 +31,9 @@ FORBIDDEN = " ,;{}()\n\t="
 NAMES_PROPERTY = "target_spark.column_names"
 """Table property with the stream's names of renamed columns."""
 
+TYPE_WIDENING = "delta.enableTypeWidening"
+"""Table property that lets columns be widened; old readers cannot read such a table."""
+
 _UNITS = {
     "week": 604800.0, "day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0,
     "millisecond": 1e-3, "microsecond": 1e-6,
@@ -100,7 +103,7 @@ def needed_properties(change: TableChange) -> dict[str, str]:
     found: dict[str, str] = {}
     text = " ".join(sql_type(dtype) for dtype in types)
     if change.widen:
-        found["delta.enableTypeWidening"] = "true"
+        found[TYPE_WIDENING] = "true"
     if "timestamp_ntz" in text:
         found["delta.feature.timestampNtz"] = "supported"
     if "variant" in text:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -392,6 +392,12 @@ def file_stats(url: str) -> dict[str, Any]:
         if bounds is not None and number < _INDEXED:
             stats["minValues"][column.name], stats["maxValues"][column.name] = bounds
     return stats
+
+
+def has_nulls(url: str, names: Iterable[str]) -> bool:
+    """Return whether a Parquet file may have a null in one of some columns."""
+    counts = file_stats(url)["nullCount"]
+    return any(counts.get(name) != 0 for name in names)
 
 
 def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:

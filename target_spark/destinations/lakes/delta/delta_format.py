@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -27,6 +28,7 @@ from target_spark.destinations.lakes.delta.delta_commits import Transaction
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
+    TYPE_WIDENING,
     additions,
     alterations,
     delta_storable,
@@ -40,6 +42,7 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
 )
 from target_spark.destinations.lakes.delta.delta_files import (
     can_register,
+    has_nulls,
     is_append_only,
     register,
     table_size,
@@ -193,6 +196,17 @@ class DeltaFormat(LakeFormat):
             raise NeedsSparkError
         return delta_files.look_up(place.folder)
 
+    def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
+        """See `LakeFormat`. The first widened column makes a feature necessary to read a table."""
+        can = super().capabilities(now, request)
+        widens = now.properties.get(TYPE_WIDENING, "").lower() == "true"
+        return can if widens or not can.is_theirs else replace(can, widen=Capabilities.widen)
+
+    def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
+        """See `LakeFormat`."""
+        needed = needed_properties(change).items()
+        return [name for name, text in needed if now.properties.get(name, "").lower() != text]
+
     def lowest(self, place: Place, column: str) -> int | None:
         """See `LakeFormat`."""
         if place.folder is None:
@@ -283,6 +297,9 @@ class DeltaFormat(LakeFormat):
     def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
         """See `LakeFormat`."""
         folder, parts = self._changeable(rows.place, rows.now), rows.flush.parts
+        strict = {field.name for field in rows.now.struct if not field.nullable}
+        if any(has_nulls(part.url, strict) for part in parts if strict):
+            raise NeedsSparkError  # which says so
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
         given = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
@@ -356,7 +373,7 @@ class DeltaFormat(LakeFormat):
             if added is not None:
                 self._alter(spark, place, added)
             with self._marked(spark, mark):
-                if added is not None or fits(now, change, request):
+                if added is not None or change.create is None or fits(now, change, request):
                     frame.writeTo(place.table).overwrite(F.lit(True))
                 else:
                     _replace_all(spark, frame, place, change, request)

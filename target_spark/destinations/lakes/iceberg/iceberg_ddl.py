@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NAMES_PROPERTY = "target_spark.column_names"
 """Table property with the stream's names of renamed columns."""
 
-_VERSION = "format-version"
+VERSION = "format-version"
 _FILE_SIZE = "write.target-file-size-bytes"
 _IDENTIFIERS = "identifier-fields"
 _ORDER = "sort-order"
@@ -112,8 +112,8 @@ def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str
     """Return the properties that a changed table needs."""
     found = names_property(change)
     added = [column.dtype for column in change.add]
-    if needs_version_3(added) and int(now.get(_VERSION, "2")) < 3:  # noqa: PLR2004
-        found[_VERSION] = "3"
+    if needs_version_3(added) and int(now.get(VERSION, "2")) < 3:  # noqa: PLR2004
+        found[VERSION] = "3"
     return found
 
 
@@ -155,7 +155,7 @@ def own_properties(change: TableChange, request: TableRequest) -> dict[str, str]
     if request.layout.target_file_bytes is not None:
         found[_FILE_SIZE] = str(request.layout.target_file_bytes)
     if needs_version_3([column.dtype for column in change.create or ()]):
-        found[_VERSION] = "3"
+        found[VERSION] = "3"
     return {**found, **request.layout.properties}
 
 
@@ -164,8 +164,8 @@ def replaced_properties(
 ) -> dict[str, str]:
     """Return the properties of a table whose columns and rows are all replaced."""
     found = own_properties(change, request)
-    if int(now.get(_VERSION, "2")) >= int(found.get(_VERSION, "0")):
-        found.pop(_VERSION, None)
+    if int(now.get(VERSION, "2")) >= int(found.get(VERSION, "0")):
+        found.pop(VERSION, None)
     comment = table_comment(request.schema)
     if comment:
         found["comment"] = comment

@@ -30,6 +30,7 @@ from target_spark.destinations.lakes.iceberg import (
 )
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     NAMES_PROPERTY,
+    VERSION,
     Described,
     alterations,
     creation,
@@ -166,6 +167,11 @@ class IcebergFormat(LakeFormat):
     def looked_up(self, place: Place) -> LakeTable | None:
         """See `LakeFormat`."""
         return iceberg_metadata.look_up(self._folder(place))
+
+    def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
+        """See `LakeFormat`."""
+        needed = new_properties(change, now.properties)
+        return [f"{VERSION} {needed[VERSION]}"] if VERSION in needed else []
 
     def lowest(self, place: Place, column: str) -> int | None:
         """See `LakeFormat`."""
@@ -402,7 +408,7 @@ class IcebergFormat(LakeFormat):
             now = self._described(spark, place)
             if now is None:
                 raise LostCommit
-            if self.branch is not None:
+            if self.branch is not None or change.create is None:
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
             declares = transaction is not None and can_replace(transaction, now, change)

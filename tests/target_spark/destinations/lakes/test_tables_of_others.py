@@ -1,0 +1,168 @@
+"""Tables that other programs have made: protocol, features, rules and nullability stay theirs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lake_loads import Load, struct
+
+from shared.errors import SingerSparkError
+from target_spark.core.schema_contract import SchemaContract
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+Make = Callable[..., Load]
+
+METHODS = ("append-only", "upsert", "overwrite")
+RICH = (
+    "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', "
+    "'delta.columnMapping.mode' = 'name', 'theirs' = 'x')"
+)
+DELTA = {
+    "plain": "CREATE TABLE {t} (id BIGINT NOT NULL, v STRING NOT NULL, n INT) USING delta",
+    "rich": "CREATE TABLE {t} (id BIGINT NOT NULL, v STRING NOT NULL, n INT) USING delta " + RICH,
+}
+ICEBERG = {
+    "version 1": "CREATE TABLE {t} (id BIGINT NOT NULL, v STRING NOT NULL, n INT) USING iceberg "
+    "TBLPROPERTIES ('format-version' = '1', 'theirs' = 'x')",
+    "version 2": "CREATE TABLE {t} (id BIGINT NOT NULL, v STRING NOT NULL, n INT) USING iceberg",
+}
+AFTER = {
+    "delta": ["ADD CONSTRAINT positive CHECK (id > 0)"],
+    "iceberg": ["SET IDENTIFIER FIELDS id", "WRITE ORDERED BY v"],
+}
+CHANGING = {"current-snapshot-id", "snapshot-count"}
+
+
+def snapshot(load: Load) -> Any:
+    """Return the rules of a table: properties with protocol and constraints, and its columns."""
+    properties = {k: v for k, v in load.properties().items() if k not in CHANGING}
+    return properties, load.required(), load.columns(), load.partitions()
+
+
+def theirs(make: Make, statement: str, after: list[str], **more: Any) -> Load:
+    load = make("id long, v string, n int", **more)
+    load.sql(statement)
+    for action in after:
+        load.sql(f"ALTER TABLE {{t}} {action}")
+    load.sql("INSERT INTO {t} (id, v, n) VALUES (1, 'x', 1)")
+    return load
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("form", "kind"), [*(("delta", kind) for kind in DELTA), *(("iceberg", k) for k in ICEBERG)]
+)
+def test_loads_change_nothing_but_rows(any_load: Make, form: str, kind: str, method: str) -> None:
+    statement = (DELTA if form == "delta" else ICEBERG)[kind]
+    keys = () if method == "append-only" else ("id",)
+    load = theirs(
+        lambda ddl, **more: any_load(form, ddl, **more),
+        statement, AFTER[form], method=method, keys=keys,
+    )  # fmt: skip
+    before = snapshot(load)
+    load.load([{"id": 2, "v": "y", "n": None}])
+    load.end()
+    assert load.rows("id", "v") == [*([] if method == "overwrite" else [(1, "x")]), (2, "y")]
+    assert snapshot(load) == before
+    load.begin()
+    with pytest.raises(SingerSparkError):
+        load.load([{"id": 3, "v": None, "n": 1}])
+        load.end()
+    assert snapshot(load) == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_integer_does_not_switch_on_type_widening(delta_load: Make, method: str) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    keys = ("id",) if method == "upsert" else ()
+    load = delta_load("id long", method=method, keys=keys)
+    folder = f"{load.config.path}/orders"
+    deltalake.write_deltalake(folder, pa.table({"id": pa.array([1], pa.int32())}))
+    before = deltalake.DeltaTable(folder)
+    with pytest.raises(SingerSparkError) as raised:
+        load.load([{"id": 2}])
+        load.end()
+    assert "schema_contract.rules" in str(raised.value)
+    after = deltalake.DeltaTable(folder)
+    assert (after.version(), after.protocol()) == (before.version(), before.protocol())
+    same = load.other(struct=struct("id int"))
+    same.load([{"id": 2}])
+    same.end()
+    after = deltalake.DeltaTable(folder)
+    assert after.protocol() == before.protocol()
+    assert after.metadata().configuration == before.metadata().configuration
+    assert after.schema() == before.schema()
+
+
+@pytest.mark.parametrize(
+    ("form", "added", "value"),
+    [
+        ("delta", "at timestamp_ntz", dt.datetime(2024, 1, 1)),
+        ("delta", "j variant", '{"a": 1}'),
+        ("iceberg", "j variant", '{"a": 1}'),
+    ],
+)
+def test_columns_of_newer_features_need_the_setting(
+    any_load: Make, form: str, added: str, value: Any
+) -> None:
+    load = any_load(form, f"id long, {added}")
+    load.sql(f"CREATE TABLE {{t}} (id BIGINT) USING {form}")
+    before = snapshot(load)
+    row = {"id": 2, added.split(maxsplit=1)[0]: value}
+    with pytest.raises(SingerSparkError) as raised:
+        load.load([row])
+    assert "schema_contract.rules" in str(raised.value)
+    assert snapshot(load) == before
+    allowed = load.other(contract=SchemaContract(rules="evolve"))
+    allowed.load([row])
+    assert load.rows("id") == [(2,)]
+
+
+def test_the_setting_widens_and_drops_not_null(lake: str, lake_load: Make) -> None:
+    load = lake_load("id long, v string", contract=SchemaContract(rules="evolve"))
+    load.sql(f"CREATE TABLE {{t}} (id INT, v STRING NOT NULL) USING {lake}")
+    load.load([{"id": 1 << 40, "v": None}])
+    assert load.rows() == [(1 << 40, None)]
+    assert load.required() == []
+
+
+def test_a_column_that_the_table_requires(lake: str, lake_load: Make) -> None:
+    load = lake_load("id long")
+    load.sql(f"CREATE TABLE {{t}} (id BIGINT, v STRING NOT NULL) USING {lake}")
+    with pytest.raises(SingerSparkError, match="no column 'v', which the table requires"):
+        load.load([{"id": 1}])
+    assert load.required() == ["v"]
+
+
+def test_a_rewrite_for_other_types_is_refused(lake: str, lake_load: Make) -> None:
+    load = lake_load("id long, v string", type_conflicts="cast")
+    load.sql(f"CREATE TABLE {{t}} (id BIGINT, v INT) USING {lake}")
+    before = snapshot(load)
+    with pytest.raises(SingerSparkError) as raised:
+        load.load([{"id": 1, "v": "x"}])
+    assert "schema_contract.rules" in str(raised.value)
+    assert snapshot(load) == before
+
+
+def test_columns_are_added_and_theirs_stay(lake: str, lake_load: Make) -> None:
+    for method in METHODS:
+        load = lake_load("id long, more string", method=method, table=method, keys=("id",))
+        load.sql(f"CREATE TABLE {{t}} (id BIGINT NOT NULL, v STRING) USING {lake}")
+        load.load([{"id": 1, "more": "x"}])
+        load.end()
+        assert load.rows() == [(1, None, "x")]
+        assert load.required() == ["id"]
+
+
+def test_tables_of_ours_go_on_as_before(lake: str, lake_load: Make) -> None:
+    load = lake_load("id int")
+    load.load([{"id": 1}])
+    later = replace(load, destination=None, struct=struct("id long"))
+    later.load([{"id": 1 << 40}])
+    assert later.columns() == [("id", "bigint")]
+    later.destination._close()
