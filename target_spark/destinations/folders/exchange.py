@@ -8,6 +8,9 @@ import os
 from collections.abc import Callable
 from functools import cache
 
+ASIDE = "old-"
+"""How the name of a folder begins that was moved aside, and whose place is empty."""
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
@@ -17,8 +20,8 @@ def exchange(first: str, second: str, spare: str) -> None:
     """Exchange two existing folders; afterwards `spare` holds what `second` held.
 
     On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
-    step. Elsewhere `second` is moved to `spare` and `first` to `second`: in between, readers do not
-    find the folder; `spare` without `second` shows that a run was killed there.
+    step. Elsewhere `second` is moved aside and `first` to `second`: in between, readers do not find
+    the folder; one named `ASIDE…`, without `second`, shows that a run was killed there.
 
     Raises:
         OSError: One of the folders cannot be renamed.
@@ -38,13 +41,19 @@ def exchange(first: str, second: str, spare: str) -> None:
 
 
 def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
-    """Exchange by two renames: `second` becomes `spare`, then `first` becomes `second`."""
-    os.rename(second, spare)  # noqa: PTH104
+    """Exchange by two renames: `second` is moved aside, then `first` becomes `second`.
+
+    Only then is what was moved aside given its name `spare`: nobody restores that.
+    """
+    folder, _, name = spare.rpartition("/")
+    aside = f"{folder}/{ASIDE}{name.rpartition('-')[2]}"
+    os.rename(second, aside)  # noqa: PTH104
     try:
         os.rename(first, second)  # noqa: PTH104
     except OSError:
-        os.rename(spare, second)  # noqa: PTH104
+        os.rename(aside, second)  # noqa: PTH104
         raise
+    os.rename(aside, spare)  # noqa: PTH104
 
 
 @cache

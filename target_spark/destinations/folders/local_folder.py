@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shared.storage.files import NO_OPTIONS, make_durable
 from shared.storage.name_locks import NameLock, lock_name
-from target_spark.destinations.folders.exchange import exchange
+from target_spark.destinations.folders.exchange import ASIDE, exchange
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
@@ -144,7 +144,7 @@ class LocalFolder:
     def _put(self, complete: Path) -> None:
         """Replace the table by a complete folder, in one step."""
         self._serial += 1
-        spare = self._run / f"old-{self._serial}"
+        spare = self._run / f"replaced-{self._serial}"
         if self._path.exists():
             exchange(str(complete), self.table, str(spare))
             self._retired.append((spare, time.monotonic()))
@@ -161,10 +161,12 @@ class LocalFolder:
 
     def _recover(self) -> None:
         """Remove the folders of dead runs; first restore a table lost between two renames."""
-        for run in self._path.parent.glob(f"{_literal(self._beside.name)}.run-*"):
-            if not _dead(run):
+        begin = f"{self._beside.name}.run-"
+        for run in self._path.parent.glob(f"{_literal(begin)}*"):
+            # With a dot it is of another table, whose name begins with the name of this one.
+            if "." in run.name.removeprefix(begin) or not _dead(run):
                 continue
-            spares = sorted(run.glob("old-*"), key=lambda spare: int(spare.name[4:]))
+            spares = sorted(run.glob(f"{ASIDE}*"), key=lambda one: int(one.name[len(ASIDE) :]))
             if spares and not self._path.exists():
                 spares[-1].rename(self._path)
             shutil.rmtree(run, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -318,6 +319,37 @@ def test_a_run_cut_between_two_renames_is_put_right(tmp_path: Path) -> None:
     opened = LocalFolder(str(tmp_path / "t"), "run").open()
     assert opened.files() == ("part-newest",)
     opened.close()
+
+
+@pytest.mark.parametrize("steps", ["one", "two"])
+def test_a_removed_table_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str
+) -> None:
+    if steps == "two":
+        monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
+    killed = LocalFolder(str(tmp_path / "t"), "killed").open()
+    for number in range(3):
+        put(killed, number)
+        put(killed, number + 10)
+    shutil.rmtree(tmp_path / "t")
+    assert killed._alive is not None
+    killed._alive.release()  # as the end of the process does
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    assert opened.files() == ()
+    assert not (tmp_path / ".t.run-killed").exists()
+    opened.close()
+
+
+def test_leftovers_of_a_table_whose_name_begins_alike_stay_theirs(tmp_path: Path) -> None:
+    theirs = tmp_path / ".t.run-old.run-dead" / "old-1"
+    theirs.mkdir(parents=True)
+    (theirs / "part-theirs").touch()
+    opened = LocalFolder(str(tmp_path / "t"), "run").open()
+    assert opened.files() == ()
+    other = LocalFolder(str(tmp_path / "t.run-old"), "run").open()
+    assert other.files() == ("part-theirs",)
+    opened.close()
+    other.close()
 
 
 WRITER = """
