@@ -71,16 +71,23 @@ class ExactReader:
                     found.rejects.append((number, str(refused)))
         return found
 
+    def values(self, record: Mapping[str, Value]) -> list[Value]:
+        """Convert a decoded record to the values of its columns.
+
+        Raises:
+            Refused: A value does not fit its column.
+        """
+        try:
+            return self._convert(record)
+        except RecursionError:
+            raise Refused("values are nested too deeply") from None
+
     def _line(self, line: bytes, found: ExactRows) -> None:
         message = decode(line)
         record = message.get("record") if self.envelope else message
         if not isinstance(record, dict):
             raise Refused("RECORD message without a 'record' object")
-        try:
-            values = self._convert(record)
-        except RecursionError:
-            raise Refused("values are nested too deeply") from None
-        for column, value in zip(found.columns, values, strict=True):
+        for column, value in zip(found.columns, self.values(record), strict=True):
             column.append(value)
         if self.envelope:
             found.extracted.append(_or_none(V.instant, message.get("time_extracted")))

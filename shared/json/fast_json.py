@@ -93,7 +93,7 @@ class FastReader:
         Raises:
             BlockRefused: The exact reader must decide.
         """
-        lines = _framed_lines(data)
+        lines = framed_lines(data)
         if not data.isascii():
             _check_utf8(data)
         found = self._parse_closed(data)
@@ -190,8 +190,12 @@ def rows_without_columns(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
-def _framed_lines(data: bytes) -> int:
-    """Count the lines, each of which must begin and end with a brace."""
+def framed_lines(data: bytes) -> int:
+    """Count the lines, each of which must begin and end with a brace.
+
+    Raises:
+        BlockRefused: One does not.
+    """
     last, lines, find = len(data) - 1, 0, data.find
     if not data.startswith(b"{"):
         raise BlockRefused

@@ -222,16 +222,19 @@ class FileSource(ABC):
         escaped = [paths.spark_url(url) for url in urls]
         return self._finished_rows(spark, escaped, self.planned_struct(spark, plan), plan)
 
-    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
+    def frame_of_parts(
+        self, spark: SparkSession, plan: StreamPlan, parts: Sequence[FilePart], rules: LineRules
+    ) -> DataFrame:
         """See `GrowingFiles`."""
-        self._check_columns(self._spark, plan)
-        return self.rows_of_lines(lines, self.planned_struct(self._spark, plan), urls)
+        self._check_columns(spark, plan)
+        return self.rows_of_parts(spark, parts, rules, self.planned_struct(spark, plan))
 
-    def line_change(
-        self, spark: SparkSession, plan: StreamPlan
-    ) -> Callable[[pa.Array], pa.Array] | None:
-        """See `GrowingFiles`."""
-        return self.change_for(self.planned_struct(spark, plan))
+    def rows_of_parts(
+        self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
+    ) -> DataFrame:
+        """Return the rows of parts of files that begin and end with lines."""
+        lines = lines_frame(spark, parts, rules, self.change_for(struct))
+        return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
     def change_for(self, struct: StructType) -> Callable[[pa.Array], pa.Array] | None:  # noqa: ARG002
         """Return what changes lines before `rows_of_lines` gets them; None if nothing does."""
@@ -268,8 +271,7 @@ class FileSource(ABC):
             for url in begun:
                 self.check_file(url)
             parts = [(url, 0, ends[url]) for url in begun]
-            lines = lines_frame(spark, parts, rules, self.change_for(struct))
-            found.append(self.rows_of_lines(lines, struct, begun))
+            found.append(self.rows_of_parts(spark, parts, rules, struct))
         empty = spark.createDataFrame([], struct)
         names = [col(field.name) for field in struct.fields]
         return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)

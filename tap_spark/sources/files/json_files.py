@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,24 @@ from tap_spark.sources.files.file_source import (
     corrupt_options,
     parse_ddl,
 )
-from tap_spark.sources.files.line_reader import BOM, FilePart, LineRules
+from tap_spark.sources.files.json_kinds import alike_names, merged_all, type_of
+from tap_spark.sources.files.json_rows import (
+    KINDS_SCHEMA,
+    NO_OBJECT,
+    JsonRows,
+    JsonTask,
+    is_supported,
+    kinds_of,
+)
+from tap_spark.sources.files.line_reader import BOM, FilePart, LineRange, LineRules
 from tap_spark.sources.files.line_reader import UTF8 as UTF_8
-from tap_spark.sources.files.resumable_files import NewData
+from tap_spark.sources.files.paths import is_compressed
+from tap_spark.sources.files.resumable_files import (
+    RANGE_BYTES,
+    NewData,
+    line_tasks,
+    pack,
+)
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_json import (
     UnsureError,
@@ -53,10 +69,6 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 LONGEST_CHECKED = 64 * 1024**2
 HINT = "it is not JSON, or has a value of another type than the catalog"
-NO_OBJECT = (
-    "it is not a JSON object; of one document in several lines name the array of its records by "
-    "`records_path`"
-)
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
@@ -75,6 +87,8 @@ class JsonSource(FileSource):
         """See `Source.schema`."""
         if self.stream.schema:
             return parse_ddl(self, spark)
+        if self._is_exact:
+            return self._inferred(spark)
         struct = self._reader(spark).json(self.paths).schema
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
@@ -88,6 +102,63 @@ class JsonSource(FileSource):
     def _is_plain(self) -> bool:
         """Return whether the driver knows how Spark would read: lines, by default options."""
         return {name.lower() for name in self.stream.options} <= {"multiline"} and not self.document
+
+    @cached_property
+    def _is_exact(self) -> bool:
+        """Return whether `json_rows` reads the files, not Spark's parser with its options."""
+        names = {name.lower() for name in self.stream.options}
+        return (
+            names <= {"multiline", "encoding", "charset"}
+            and self.encoding in UTF8
+            and not any(file.partitioned for file in paths.list_files(tuple(self.paths)))
+        )
+
+    def _inferred(self, spark: SparkSession) -> StructType:
+        """Return the types that keep every value of the files."""
+        ends = self.waiting([file.url for file in paths.list_files(tuple(self.paths)) if file.size])
+        parts = self._parts(self.paths, ends)
+        found = self._tasks(spark, parts, kinds_of, KINDS_SCHEMA).collect()
+        struct = type_of(merged_all(pickle.loads(row.kinds) for row in found))  # noqa: S301
+        if not isinstance(struct, StructType):
+            raise self.error("no JSON objects with properties were found", "", self.shown_path())
+        alike = None if is_case_sensitive(spark) else alike_names(struct)
+        if alike is not None:
+            raise self.error(
+                f"the names '{alike[0]}' and '{alike[1]}' differ by case only",
+                "set spark.conf 'spark.sql.caseSensitive' to true",
+                self.shown_path(),
+            )
+        return struct
+
+    def _parts(self, urls: Sequence[str], ends: Mapping[str, int]) -> list[FilePart]:
+        """Return the parts of files that are not empty, up to the ends that are not their own."""
+        files = paths.list_files(tuple(urls))
+        parts = ((file.url, 0, ends.get(file.url, file.size)) for file in files)
+        return [part for part in parts if part[2]]
+
+    def _tasks(
+        self,
+        spark: SparkSession,
+        parts: Sequence[FilePart],
+        read: Callable[[bytes], Iterator[pa.RecordBatch]],
+        schema: StructType | str,
+    ) -> DataFrame:
+        """Return what `read` makes of the lines of files, or of the records of documents."""
+        if not parts:
+            return spark.createDataFrame([], schema)
+        if self.document or any(is_compressed(url) for url, _, _ in parts):
+            whole = [LineRange(url, 0, at, end, end, aligned=True) for url, at, end in parts]
+            tasks = pack(whole, RANGE_BYTES)
+        else:
+            tasks = line_tasks(parts, LineRules(), {})
+        ids = spark.range(0, len(tasks), 1, len(tasks))
+        return ids.mapInArrow(JsonTask(tasks, read, self.document, tuple(self._path())), schema)
+
+    def _exact_rows(
+        self, spark: SparkSession, parts: Sequence[FilePart], struct: StructType
+    ) -> DataFrame:
+        rows = JsonRows(struct, case_sensitive=is_case_sensitive(spark))
+        return self._tasks(spark, parts, rows, struct)
 
     def driver_bytes(self, form: RowForm) -> int:  # noqa: ARG002
         """See `FileSource.driver_bytes`."""
@@ -146,6 +217,8 @@ class JsonSource(FileSource):
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
+        if self._is_exact and is_supported(struct):
+            return self._exact_rows(spark, self._parts(urls, {}), struct)
         fields = list(self._document_type(struct).fields)
         checked = not self.option("mode")
         if checked:
@@ -158,6 +231,29 @@ class JsonSource(FileSource):
         return json_documents.checked_documents(
             frame, [file.url for file in paths.list_files(tuple(urls))]
         )
+
+    def finished_rows(
+        self,
+        spark: SparkSession,
+        urls: list[str],
+        struct: StructType,
+        report: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> DataFrame:
+        """See `FileSource.finished_rows`."""
+        if not (self._is_exact and is_supported(struct)):
+            return super().finished_rows(spark, urls, struct, report)
+        ends = self.waiting([file.url for file in paths.list_files(tuple(urls)) if file.size])
+        if ends:
+            report(list(ends))
+        return self._exact_rows(spark, self._parts(urls, ends), struct)
+
+    def rows_of_parts(
+        self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
+    ) -> DataFrame:
+        """See `FileSource.rows_of_parts`."""
+        if self._is_exact and is_supported(struct):
+            return self._exact_rows(spark, parts, struct)
+        return super().rows_of_parts(spark, parts, rules, struct)
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -292,6 +388,11 @@ class JsonSource(FileSource):
                 hint=NO_OBJECT,
                 file=plain_path(file),
             )
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Return whether columns may differ by case only."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def is_document(head: bytes) -> bool:

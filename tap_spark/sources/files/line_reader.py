@@ -281,6 +281,17 @@ def split_lines(data: bytes, line_end: bytes = b"") -> pa.Array:
     return pc.split_pattern(pa.array([data], pa.binary()), line_end or b"\n").flatten()
 
 
+def line_blocks(line_range: LineRange) -> Iterator[bytes]:
+    """Read the lines of a range as blocks of whole lines, each line end a LF.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with open_random(line_range.url) as file:
+        for _, block in _line_blocks(file, line_range):
+            yield block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+
+
 def _line_blocks(file: pa.NativeFile, line_range: LineRange) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines, and where each begins in the file."""
     at = (

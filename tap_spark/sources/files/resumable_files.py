@@ -28,6 +28,7 @@ from tap_spark.sources.files.file_positions import (
 )
 from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
+    FilePart,
     LineRange,
     LineRules,
     cut_ranges,
@@ -57,14 +58,10 @@ class ResumableFiles(Protocol):
         """Read whole files."""
         ...
 
-    def frame_of_lines(self, plan: StreamPlan, lines: DataFrame, urls: list[str]) -> DataFrame:
-        """Read a frame of lines (`value` binary, `file` index into `urls`)."""
-        ...
-
-    def line_change(
-        self, spark: SparkSession, plan: StreamPlan
-    ) -> Callable[[pa.Array], pa.Array] | None:
-        """Return what changes lines, on executors, before `frame_of_lines`; None for nothing."""
+    def frame_of_parts(
+        self, spark: SparkSession, plan: StreamPlan, parts: Sequence[FilePart], rules: LineRules
+    ) -> DataFrame:
+        """Read parts of files that begin and end with lines."""
         ...
 
     def check_file(self, url: str) -> None:
@@ -177,14 +174,12 @@ def line_slices(
     inspector = StorageFileInspector()
     positions = dict(new.positions)
     for wave in waves(new.file_ranges, WAVE_BYTES, inspector.cut):
-        urls = [file_range.file.url for file_range, _, _ in wave]
         for file_range, start, end in wave:
             positions[file_range.file.url] = _position(
                 file_range, positions.get(file_range.file.url), start, end, inspector
             )
         parts = [(file_range.file.url, start, end) for file_range, start, end in wave]
-        lines = lines_frame(spark, parts, rules, source.line_change(spark, plan))
-        frame = source.frame_of_lines(plan, lines, urls).select(*map(col, plan.columns))
+        frame = source.frame_of_parts(spark, plan, parts, rules).select(*map(col, plan.columns))
         yield Slice(frame, bookmark=_bookmark(plan, positions))
 
 
@@ -371,14 +366,21 @@ def lines_frame(
         change: Changes the lines on executors.
         kinds: How to read files that are not plain.
     """
+    tasks = line_tasks(parts, rules, kinds)
+    ids = spark.range(0, len(tasks), 1, max(1, len(tasks)))
+    return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
+
+
+def line_tasks(
+    parts: Sequence[FilePart], rules: LineRules, kinds: Mapping[str, FileKind]
+) -> list[list[LineRange]]:
+    """Return the ranges of parts of files, by the task that reads them."""
     ranges = [
         line_range
         for number, part in enumerate(parts)
         for line_range in part_ranges(number, part, rules, kinds.get(part[0], FileKind()))
     ]
-    tasks = pack(ranges, RANGE_BYTES)
-    ids = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-    return ids.mapInArrow(reader(tasks, change), LINES_SCHEMA)
+    return pack(ranges, RANGE_BYTES)
 
 
 def part_ranges(

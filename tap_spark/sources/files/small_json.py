@@ -21,6 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.storage.files import open_random
 from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.files.json_kinds import SAFE, number_kind
 from tap_spark.sources.files.line_reader import BOM, FilePart
 from tap_spark.sources.files.text_records import with_exponent
 from tap_spark.sources.files.typed_columns import is_text
@@ -154,7 +155,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+def _double(text: str) -> float:
+    """Read a number that a double keeps as it is written."""
+    number = float(text)
+    if repr(number) != text and not number_kind(text).in_double:
+        raise UnsureError
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_double)
 
 
 def _widened(kind: Kind, value: Any, depth: int = 0) -> Kind:
@@ -182,12 +191,16 @@ def _widened(kind: Kind, value: Any, depth: int = 0) -> Kind:
 
 def _widened_scalar(kind: Kind, value: Any) -> T.DataType:
     dtype = _SCALARS[type(value)]
-    if dtype == _LONG_TYPE and value not in _LONG:
-        raise UnsureError
+    if dtype == _LONG_TYPE and abs(value) > SAFE:
+        if value not in _LONG:
+            raise UnsureError
+        dtype = _WIDE_TYPE
     if kind is None or kind == dtype:
         return dtype
-    if isinstance(kind, T.DataType) and {kind, dtype} == {_LONG_TYPE, _DOUBLE_TYPE}:
-        return _DOUBLE_TYPE
+    if isinstance(kind, T.DataType):
+        both = {kind, dtype}
+        if both in ({_LONG_TYPE, _DOUBLE_TYPE}, {_LONG_TYPE, _WIDE_TYPE}):
+            return (both - {_LONG_TYPE}).pop()
     raise UnsureError
 
 
@@ -199,6 +212,8 @@ def _type_of(kind: Kind) -> T.DataType:
         # Spark sorts names by their UTF-16 code units.
         names = sorted(kind, key=lambda name: name.encode("utf-16-be"))
         return T.StructType([T.StructField(name, _type_of(kind[name]), True) for name in names])
+    if kind == _WIDE_TYPE:
+        return _LONG_TYPE
     return T.StringType() if kind is None else kind
 
 
@@ -284,7 +299,7 @@ def _unchanged(kind: type[object], among: range | None = None) -> Convert:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float or (type(value) is int and value in _LONG):
+    if type(value) is float or (type(value) is int and abs(value) <= SAFE):
         return float(value)
     raise UnsureError
 
@@ -302,6 +317,8 @@ def _written_double(number: float) -> Any:
 
 
 _LONG_TYPE, _DOUBLE_TYPE = T.LongType(), T.DoubleType()
+_WIDE_TYPE = T.DecimalType(19, 0)
+"""Stands for a long that a double may round."""
 _SCALARS: Mapping[type[object], T.DataType] = {
     str: T.StringType(),
     bool: T.BooleanType(),

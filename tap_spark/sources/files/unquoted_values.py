@@ -56,7 +56,7 @@ class UnquotedValues:
         found = pc.match_substring_regex(lines, self._pattern())
         if not found.true_count:
             return lines
-        texts = [self._quoted(line) for line in lines.filter(found).to_pylist()]
+        texts = [self.quoted(line) for line in lines.filter(found).to_pylist()]
         return pc.replace_with_mask(lines, found, pa.array(texts, lines.type))
 
     def _pattern(self) -> str:
@@ -70,7 +70,8 @@ class UnquotedValues:
         element = rf"[:,\[]\s*{_CHANGED}" if several else ""
         return "|".join(filter(None, (named, element, escaped)))
 
-    def _quoted(self, line: bytes) -> bytes:
+    def quoted(self, line: bytes) -> bytes:
+        """Return a line with quoted values; one that is not JSON stays unchanged."""
         try:
             text = line.decode()
             start = _skip(text, 0)

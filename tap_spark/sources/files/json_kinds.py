@@ -1,0 +1,247 @@
+"""The narrowest types of JSON columns that keep every value exactly. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache, reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.json.json_values import Number
+from tap_spark.sources.frame_helpers import MAX_DECIMAL
+
+_LONG = range(-(2**63), 2**63)
+SAFE = 2**53
+"""Up to here a double keeps every integer."""
+_ENDLESS = 10**6
+"""More digits than any decimal has."""
+_WHOLE = re.compile(r"-?[0-9]+\Z")
+_PLAIN = 15
+"""Digits that a double always keeps."""
+
+
+@dataclass(frozen=True)
+class NumberKind:
+    """What is true of all numbers of a column.
+
+    Attributes:
+        digits: Digits before the point.
+        scale: Digits after it.
+        is_long: Whether each is an integer of 64 bits, written without point and exponent.
+        in_double: Whether a double keeps each.
+    """
+
+    digits: int
+    scale: int
+    is_long: bool
+    in_double: bool
+
+    def merged(self, other: NumberKind) -> NumberKind:
+        """Return what is true of the numbers of both."""
+        return NumberKind(
+            max(self.digits, other.digits),
+            max(self.scale, other.scale),
+            self.is_long and other.is_long,
+            self.in_double and other.in_double,
+        )
+
+    def data_type(self) -> T.DataType:
+        """Return the type: text if no number type keeps all of them."""
+        if self.is_long:
+            return T.LongType()
+        if self.in_double:
+            return T.DoubleType()
+        fits = self.digits + self.scale <= MAX_DECIMAL
+        return T.DecimalType(MAX_DECIMAL, self.scale) if fits else T.StringType()
+
+
+Kind: TypeAlias = "T.DataType | NumberKind | dict[str, Kind] | list[Kind] | None"
+"""What is known of a type: fields of objects by name, the kind of elements, None for nulls."""
+
+_NOT_FINITE = NumberKind(_ENDLESS, 0, is_long=False, in_double=True)
+
+
+@lru_cache(maxsize=4096)
+def number_kind(text: str) -> NumberKind:
+    """Return the kind of a number as JSON writes it."""
+    if _WHOLE.match(text):
+        digits = len(text.lstrip("-"))
+        if digits > MAX_DECIMAL:
+            return NumberKind(_ENDLESS, 0, is_long=False, in_double=False)
+        value = int(text)
+        return NumberKind(digits, 0, value in _LONG, abs(value) <= SAFE)
+    try:
+        number = Decimal(text)
+        double = float(text)
+        kept = math.isfinite(double) and Decimal(repr(double)) == number
+        _, places, power = number.normalize().as_tuple() if number else (0, (0,), 0)
+    except ArithmeticError:
+        return NumberKind(_ENDLESS, 0, is_long=False, in_double=False)
+    exponent = int(power)
+    return NumberKind(max(len(places) + exponent, 0), max(-exponent, 0), False, kept)
+
+
+def kind_of(value: Any) -> Kind:
+    """Return the kind of a decoded value, whose numbers are still text."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {name: kind_of(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [reduce(merged, map(kind_of, value), None)]
+    if isinstance(value, bool):
+        return T.BooleanType()
+    if isinstance(value, float):
+        return _NOT_FINITE
+    return number_kind(str(value)) if type(value) is Number else T.StringType()
+
+
+def merged(first: Kind, second: Kind) -> Kind:
+    """Return the kind of the values of both; text if they have no other one in common."""
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = {**first, **second}
+        return {name: merged(first.get(name), second.get(name)) for name in names}
+    if isinstance(first, list) and isinstance(second, list):
+        return [merged(first[0], second[0])]
+    if isinstance(first, NumberKind) and isinstance(second, NumberKind):
+        return first.merged(second)
+    return first if first == second else T.StringType()
+
+
+def merged_all(kinds: Iterable[Kind]) -> Kind:
+    """Return the kind of the values of all."""
+    return reduce(merged, kinds, None)
+
+
+def type_of(kind: Kind) -> T.DataType:
+    """Return the type of a kind; nulls and objects without fields are text."""
+    if isinstance(kind, dict) and kind:
+        # Spark sorts names by their UTF-16 code units.
+        names = sorted(kind, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+        return T.StructType([T.StructField(name, type_of(kind[name]), True) for name in names])
+    if isinstance(kind, list):
+        return T.ArrayType(type_of(kind[0]), True)
+    if isinstance(kind, NumberKind):
+        return kind.data_type()
+    return kind if isinstance(kind, T.DataType) else T.StringType()
+
+
+class UnsureKindError(Exception):
+    """Arrow may have inferred the type from a value that it changed."""
+
+
+def kind_of_column(column: pa.ChunkedArray | pa.Array) -> Kind:  # noqa: PLR0911
+    """Return the kind of a column that Arrow's reader of JSON has inferred.
+
+    Raises:
+        UnsureKindError: It may differ from that of the text.
+    """
+    is_ = pa.types
+    found = column.type
+    if is_.is_struct(found):
+        parts = column.flatten()
+        return {found.field(n).name: kind_of_column(part) for n, part in enumerate(parts)}
+    if is_.is_list(found):
+        return [kind_of_column(pc.list_flatten(column))]
+    if column.null_count == len(column):
+        return None
+    if is_.is_integer(found):
+        low, high = (int(pc.min_max(column)[name].as_py()) for name in ("min", "max"))
+        return number_kind(str(low)).merged(number_kind(str(high)))
+    if is_.is_floating(found):
+        return _kind_of_doubles(column)
+    if is_.is_boolean(found):
+        return T.BooleanType()
+    if not (is_.is_string(found) or is_.is_timestamp(found) or is_.is_date(found)):
+        raise UnsureKindError
+    return T.StringType()
+
+
+def _kind_of_doubles(column: pa.ChunkedArray | pa.Array) -> NumberKind:
+    """Return the kind of numbers that their doubles keep."""
+    sizes = pc.abs(column)
+    if not pc.all(pc.is_finite(sizes)).as_py():
+        raise UnsureKindError
+    texts = pc.cast(sizes, pa.string())
+    odd = pc.match_substring(texts, "e")
+    plain = texts.filter(pc.invert(odd))
+    kinds = [number_kind(text) for text in texts.filter(odd).unique().to_pylist() if text]
+    kind = reduce(NumberKind.merged, kinds, NumberKind(0, 0, is_long=False, in_double=True))
+    point = pc.find_substring(plain, ".")
+    length = pc.binary_length(plain)
+    digits = pc.max(pc.if_else(pc.less(point, 0), length, point)).as_py() or 0
+    after = pc.subtract(pc.subtract(length, point), 1)
+    scale = pc.max(pc.if_else(pc.less(point, 0), 0, after)).as_py() or 0
+    return kind.merged(NumberKind(digits, scale, is_long=False, in_double=True))
+
+
+class LongNumbers:
+    """Finds numbers that a double (or float) column may not keep, in lines of JSON.
+
+    Args:
+        dtype: The type of the records.
+    """
+
+    def __init__(self, dtype: T.DataType) -> None:
+        names: set[str] = set()
+        several = _add_names(dtype, "", names)
+        self.is_needed = several or bool(names)
+        self._generic = re.compile(rb"[:,\[]\s*" + _long_number(_PLAIN))
+        self._named = self._generic
+        if names and not several:
+            words = b"|".join(re.escape(name.encode()) for name in sorted(names))
+            self._named = re.compile(rb'"(?:' + words + rb')"\s*:\s*' + _long_number(_PLAIN))
+
+    def are_kept(self, data: bytes) -> bool:
+        """Return whether doubles surely keep the numbers of their columns."""
+        pattern = self._generic if b"\\" in data else self._named
+        return not self.is_needed or all(map(_is_kept, pattern.findall(data)))
+
+
+def _long_number(plain: int) -> bytes:
+    """Return a pattern of numbers of more than `plain` digits, or with a large exponent."""
+    long = rb"-?[0-9][0-9.]{%d,}(?:[eE][+-]?[0-9]+)?" % plain
+    return rb"(" + long + rb"|-?[0-9][0-9.]*[eE][+-]?[0-9]{3,})"
+
+
+def _is_kept(text: bytes) -> bool:
+    written = text.decode()
+    return repr(float(text)) == written or number_kind(written).in_double
+
+
+def _add_names(dtype: T.DataType, name: str, names: set[str]) -> bool:
+    """Add the names of fields of doubles; return whether there are doubles without a name."""
+    if isinstance(dtype, T.DoubleType):
+        names.add(name)
+        return not name
+    if isinstance(dtype, T.StructType):
+        # Each field is looked at: its names are added.
+        several = [_add_names(field.dataType, field.name, names) for field in dtype.fields]
+        return any(several)
+    if isinstance(dtype, T.ArrayType):
+        return _add_names(dtype.elementType, "", names)
+    return isinstance(dtype, T.MapType) and _add_names(dtype.valueType, "", names)
+
+
+def alike_names(dtype: T.DataType) -> tuple[str, str] | None:
+    """Return two names of one object, at any depth, that differ by case only."""
+    if isinstance(dtype, T.StructType):
+        seen: dict[str, str] = {}
+        for field in dtype.fields:
+            other = seen.get(field.name.lower())
+            if other is not None:
+                return other, field.name
+            seen[field.name.lower()] = field.name
+        return next(filter(None, (alike_names(field.dataType) for field in dtype.fields)), None)
+    if isinstance(dtype, T.ArrayType):
+        return alike_names(dtype.elementType)
+    return alike_names(dtype.valueType) if isinstance(dtype, T.MapType) else None

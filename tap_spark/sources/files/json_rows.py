@@ -1,0 +1,538 @@
+"""JSON lines and documents as rows, exactly: on executors, by Arrow's reader or record by record.
+
+Arrow's reader is strict, and refuses what it would change. Blocks that it refuses, and those whose
+numbers or names it may not keep, are read line by line; the first line that cannot be kept as it is
+written ends the job with its file, its line and the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.arrow_start import arrow_in_task
+from shared.json.exact_json import ExactReader
+from shared.json.fast_json import BlockRefused, FastReader
+from shared.json.json_values import NON_FINITE, Number, Refused, shown
+from shared.storage.files import open_input
+from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.files import json_kinds
+from tap_spark.sources.files.json_kinds import Kind, LongNumbers, UnsureKindError
+from tap_spark.sources.files.line_reader import BOM, LineRange, line_blocks
+from tap_spark.sources.files.paths import is_compressed
+from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
+from tap_spark.sources.source_failures import row_failure
+
+BLOCK_BYTES = 1024 * 1024
+READ_BYTES = 4 * 1024 * 1024
+KINDS_SCHEMA = "kinds binary"
+SEVERAL = "the file holds several JSON values, of which only one would be read"
+SEVERAL_HINT = "write one object per line without 'multiLine', or put the values into one array"
+NO_OBJECT = (
+    "it is not a JSON object; of one document in several lines name the array of its records by "
+    "`records_path`"
+)
+HINT = (
+    "correct the file; if the type of its values has changed, run --discover again or set 'schema'"
+)
+_SUPPORTED = (
+    *(T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType),
+    *(T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.BinaryType),
+)
+_FINER = re.compile(rb":[0-9]{2}\.[0-9]{7}")
+_FINE_TEXT = re.compile(r":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
+_NAME = rb'"(%s)"\s*:'
+
+
+class BadLineError(Exception):
+    """A line cannot be read as it is written.
+
+    Args:
+        line: The line.
+        reason: Why.
+    """
+
+    def __init__(self, line: bytes, reason: str) -> None:
+        super().__init__(reason)
+        self.line, self.reason = line, reason
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Refused(f"an object has the name {shown(twice)} twice")
+    return record
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=Number,
+    parse_int=Number,
+    parse_constant=NON_FINITE.__getitem__,
+    object_pairs_hook=_distinct,
+)
+
+
+def decoded(line: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a line, several if it holds an array; numbers are still text.
+
+    Raises:
+        Refused: It is not strict JSON, or not an object or an array of objects.
+    """
+    try:
+        value = _DECODER.decode(line.decode())
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8: byte {error.start + 1} of the line") from None
+    except RecursionError:
+        raise Refused("values are nested too deeply") from None
+    except Refused:
+        raise
+    except (ValueError, KeyError) as error:
+        raise Refused(f"not JSON: {error}") from None
+    records = value if isinstance(value, list) else [value]
+    for record in records:
+        if not isinstance(record, dict):
+            raise Refused(f"not a JSON object: {shown(record)}")
+        _check_text(record)
+    return records
+
+
+def _check_text(value: Any) -> None:
+    """Refuse text that is not Unicode, in names too."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_text(name)
+            _check_text(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_text(inner)
+    elif type(value) is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            surrogate = f"{value[error.start]!a}"
+            raise Refused(f"lone surrogate {surrogate} is not Unicode text") from None
+
+
+def is_supported(dtype: T.DataType) -> bool:
+    """Return whether `JsonRows` reads columns of a type."""
+    if isinstance(dtype, T.StructType):
+        return bool(dtype.fields) and all(is_supported(field.dataType) for field in dtype.fields)
+    if isinstance(dtype, T.ArrayType):
+        return is_supported(dtype.elementType)
+    return type(dtype) in _SUPPORTED and (
+        not isinstance(dtype, T.StringType) or dtype == T.StringType()
+    )
+
+
+@dataclass(frozen=True)
+class JsonRows:
+    """Reads blocks of lines as rows of columns.
+
+    Attributes:
+        struct: The columns.
+        case_sensitive: Whether names that differ by case only are different columns.
+    """
+
+    struct: T.StructType
+    case_sensitive: bool = False
+
+    def __call__(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of whole lines.
+
+        Raises:
+            BadLineError: A line cannot be kept as it is written.
+        """
+        try:
+            table = self._by_arrow(data)
+        except BlockRefused:
+            table = self._by_record(data)
+        yield from table.to_batches()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"struct": self.struct, "case_sensitive": self.case_sensitive}
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return struct_to_arrow(self.struct)
+
+    @cached_property
+    def _fast(self) -> FastReader:
+        return FastReader(
+            self.struct, self._schema, free_form=False, envelope=False, strict=True, closed=True
+        )
+
+    @cached_property
+    def _exact(self) -> ExactReader:
+        return ExactReader(self.struct, free_form=False, envelope=False, strict=True)
+
+    @cached_property
+    def _numbers(self) -> LongNumbers:
+        return LongNumbers(self.struct)
+
+    @cached_property
+    def _quoting(self) -> UnquotedValues | None:
+        text_fields = text_fields_of(self.struct)
+        return None if text_fields is None else UnquotedValues(text_fields)
+
+    @cached_property
+    def _names(self) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
+        """Return a pattern of names in any case, and the names as they are."""
+        names = frozenset(name.encode() for name in _all_names(self.struct))
+        words = b"|".join(map(re.escape, sorted(names)))
+        return re.compile(_NAME % words, re.IGNORECASE), names
+
+    def _by_arrow(self, data: bytes) -> pa.Table:
+        if not self._numbers.are_kept(data) or _FINER.search(data):
+            raise BlockRefused
+        block = self._fast.read(data)
+        if block.unexpected and not self.case_sensitive:
+            pattern, names = self._names
+            # Only the exact reader compares names with escapes, and those of other alphabets.
+            is_plain = all(map(bytes.isascii, names)) and b"\\u" not in data
+            if not is_plain or not {*pattern.findall(data)} <= names:
+                for line in filter(bytes.strip, data.split(b"\n")):
+                    self._checked(line)
+        return block.table
+
+    def _by_record(self, data: bytes) -> pa.Table:
+        columns: list[list[Any]] = [[] for _ in self.struct.fields]
+        for line in data.split(b"\n"):
+            if line.strip(b" \t\r"):
+                for record in self._checked(line):
+                    self._add(record, line, columns)
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+    def _checked(self, line: bytes) -> list[dict[str, Any]]:
+        try:
+            if self._quoting is None:
+                records = decoded(line)
+            else:
+                decoded(line)
+                records = decoded(self._quoting.quoted(line))
+            for record in records:
+                _check(record, self.struct, self.case_sensitive)
+        except Refused as refused:
+            raise BadLineError(line, str(refused)) from None
+        except RecursionError:
+            raise BadLineError(line, "values are nested too deeply") from None
+        return records
+
+    def _add(self, record: dict[str, Any], line: bytes, columns: list[list[Any]]) -> None:
+        try:
+            values = self._exact.values(record)
+        except Refused as refused:
+            raise BadLineError(line, str(refused)) from None
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+
+
+def _all_names(dtype: T.DataType) -> Iterator[str]:
+    if isinstance(dtype, T.StructType):
+        for field in dtype.fields:
+            yield field.name
+            yield from _all_names(field.dataType)
+    elif isinstance(dtype, T.ArrayType):
+        yield from _all_names(dtype.elementType)
+
+
+def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
+    """Refuse what a type would round, and names that differ from a column's by case only."""
+    if isinstance(dtype, T.StructType) and isinstance(value, dict):
+        lower = {} if case_sensitive else {name.lower(): name for name in dtype.names}
+        for name in value.keys() - {*dtype.names}:
+            if name.lower() in lower:
+                column = lower[name.lower()]
+                raise Refused(
+                    f"property {shown(name)} differs from the column {shown(column)} by case only"
+                )
+        for field in dtype.fields:
+            try:
+                _check(value.get(field.name), field.dataType, case_sensitive)
+            except Refused as refused:
+                raise refused.under(field.name) from None
+    elif isinstance(dtype, T.ArrayType) and isinstance(value, list):
+        for number, inner in enumerate(value):
+            try:
+                _check(inner, dtype.elementType, case_sensitive)
+            except Refused as refused:
+                raise refused.under(f"[{number}]") from None
+    elif isinstance(dtype, T.DoubleType) and type(value) is Number:
+        if not json_kinds.number_kind(str(value)).in_double:
+            raise Refused(f"type double cannot keep {shown(value)} as written")
+    elif isinstance(dtype, T.TimestampType) and isinstance(value, str) and _FINE_TEXT.search(value):
+        raise Refused(f"type timestamp cannot keep {shown(value)}: it is finer than microseconds")
+
+
+def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the kinds of the columns of whole lines, as one pickled value."""
+    try:
+        kind = _kind_by_arrow(data)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, BlockRefused, UnsureKindError):
+        kind = json_kinds.merged_all(_kinds_by_record(data))
+    yield pa.RecordBatch.from_pydict({"kinds": pa.array([pickle.dumps(kind)], pa.binary())})
+
+
+def _kind_by_arrow(data: bytes) -> Kind:
+    import pyarrow.json as pj  # noqa: PLC0415
+
+    from shared.json.fast_json import framed_lines  # noqa: PLC0415
+
+    lines = framed_lines(data)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise UnsureKindError from None
+    options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    table = pj.read_json(pa.BufferReader(data), options)
+    if table.num_rows != lines:
+        raise UnsureKindError
+    kind: Kind = {
+        name: json_kinds.kind_of_column(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    if not LongNumbers(json_kinds.type_of(kind)).are_kept(data):
+        raise UnsureKindError
+    return kind
+
+
+def _kinds_by_record(data: bytes) -> Iterator[Kind]:
+    for line in data.split(b"\n"):
+        if line.strip(b" \t\r"):
+            try:
+                kinds = [json_kinds.kind_of(record) for record in decoded(line)]
+            except Refused as refused:
+                raise BadLineError(line, str(refused)) from None
+            yield from kinds
+
+
+@dataclass(frozen=True)
+class JsonTask:
+    """Reads ranges of files, for `mapInArrow`: ids of tasks in, what `read` yields out.
+
+    Attributes:
+        tasks: The ranges of each task; a compressed file or a document is one range.
+        read: What to do with a block of lines.
+        document: Whether each file is one JSON value.
+        path: Names that lead to the array of records in a document.
+    """
+
+    tasks: Sequence[Sequence[LineRange]]
+    read: Callable[[bytes], Iterator[pa.RecordBatch]]
+    document: bool = False
+    path: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the tasks of some ids."""
+        arrow_in_task()
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for part in self.tasks[task]:
+                    yield from self._part(part)
+
+    def _part(self, part: LineRange) -> Iterator[pa.RecordBatch]:
+        try:
+            for block in self._blocks(part):
+                yield from self.read(block)
+        except BadLineError as bad:
+            problem = f"a row cannot be read: {bad.reason}{self._place(part, bad.line)}"
+            value = bad.line[:1000].decode("utf-8", "replace")
+            hint = NO_OBJECT if bad.reason.startswith("not ") and not self.document else HINT
+            text = row_failure(problem=problem, value=value, file=part.url, hint=hint)
+            raise RuntimeError(text) from None
+        except Refused as refused:
+            hint = SEVERAL_HINT if str(refused) == SEVERAL else HINT
+            text = row_failure(problem=str(refused), file=part.url, hint=hint)
+            raise RuntimeError(text) from None
+        except OSError as error:
+            problem = f"the file cannot be read: {error}"
+            raise RuntimeError(row_failure(problem=problem, file=part.url)) from error
+
+    def _blocks(self, part: LineRange) -> Iterator[bytes]:
+        if self.document:
+            return _document_blocks(part.url, self.path)
+        return whole_lines(part.url) if is_compressed(part.url) else line_blocks(part)
+
+    def _place(self, part: LineRange, line: bytes) -> str:
+        if self.document:
+            return ""
+        for number, other in enumerate(_lines_of(part.url), 1):
+            if other == line:
+                return f" (line {number})"
+        return ""
+
+
+def _lines_of(url: str) -> Iterator[bytes]:
+    for block in whole_lines(url):
+        lines = block.split(b"\n")
+        yield from lines[:-1] if block.endswith(b"\n") else lines
+
+
+def whole_lines(url: str) -> Iterator[bytes]:
+    """Yield a file, compressed or not, in blocks of whole lines that end with LF."""
+    carried = b""
+    with open_input(url) as file:
+        is_first = True
+        while block := bytes(file.read(READ_BYTES)):
+            block = block.removeprefix(BOM) if is_first else block
+            is_first = False
+            text = carried + block
+            ends = text.rfind(b"\n") + 1
+            carried = text[ends:]
+            if ends:
+                yield _with_line_feeds(text[:ends])
+    if carried:
+        yield _with_line_feeds(carried)
+
+
+def _with_line_feeds(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def _document_blocks(url: str, path: Sequence[str]) -> Iterator[bytes]:
+    """Yield the records of a document as lines, some at once."""
+    with open_input(url) as file:
+        data = bytes(file.read())
+    try:
+        text = data.removeprefix(BOM).decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8: byte {error.start + 1} of the file") from None
+    del data
+    lines: list[str] = []
+    size = 0
+    for record in document_records(text, path):
+        # Line ends are never inside strings.
+        lines.append(record.replace("\r", " ").replace("\n", " "))
+        size += len(record)
+        if size > BLOCK_BYTES:
+            yield ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+            lines, size = [], 0
+    if lines:
+        yield ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+
+
+def document_records(text: str, path: Sequence[str]) -> Iterator[str]:
+    """Yield the text of each record of a document.
+
+    Args:
+        text: The document; blank for none.
+        path: Names that lead to the array of records; none if the document is the array.
+
+    Raises:
+        Refused: It is not one strict JSON value, or does not have the path.
+    """
+    start = _skip(text, 0)
+    if start == len(text):
+        return
+    try:
+        end = yield from _records(text, start, path, ".".join(path))
+    except Refused:
+        raise
+    except IndexError:
+        raise Refused("not JSON: the file ends within a value") from None
+    except RecursionError:
+        raise Refused("values are nested too deeply") from None
+    except ValueError as error:
+        raise Refused(f"not JSON: {error}") from None
+    rest = text[_skip(text, end) :][:1]
+    if rest:
+        raise Refused(SEVERAL if rest in "[{" else f"not JSON: {shown(rest)} after the document")
+
+
+def _records(text: str, at: int, path: Sequence[str], whole: str) -> Generator[str, None, int]:
+    """Yield the records of the value that starts here; return its end."""
+    if path and text[at] == "{":
+        end = yield from _records_of_object(text, at, path, whole)
+        return end
+    if path:
+        raise Refused(f"records_path '{whole}' is not in the documents")
+    if text[at] == "[":
+        end = yield from _elements(text, at)
+        return end
+    if whole:
+        raise Refused(f"records_path '{whole}' is not an array of objects")
+    end = _value_end(text, at)
+    yield text[at:end]
+    return end
+
+
+def _elements(text: str, at: int) -> Generator[str, None, int]:
+    at = _skip(text, at + 1)
+    if text[at] == "]":
+        return at + 1
+    while True:
+        end = _value_end(text, at)
+        if text[at] != "{":
+            raise Refused(f"not a JSON object: {shown(text[at:end][:60])}")
+        yield text[at:end]
+        at = _skip(text, end)
+        if text[at] == "]":
+            return at + 1
+        _expect(text, at, ",")
+        at = _skip(text, at + 1)
+
+
+def _records_of_object(
+    text: str, at: int, path: Sequence[str], whole: str
+) -> Generator[str, None, int]:
+    names: list[str] = []
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        _expect(text, at, '"')
+        name, at = scanstring(text, at + 1)
+        at = _skip(text, at)
+        _expect(text, at, ":")
+        at = _skip(text, at + 1)
+        if name == path[0] and name in names:
+            raise Refused(f"an object has the name {shown(name)} twice")
+        names.append(name)
+        if name == path[0]:
+            at = yield from _records(text, at, path[1:], whole)
+        else:
+            at = _value_end(text, at)
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+            _expect(text, at, '"')
+        else:
+            _expect(text, at, "}")
+    if path[0] not in names:
+        here = ", ".join(names[:20]) or "no properties there"
+        raise Refused(f"records_path '{whole}' is not in the documents, which have {here}")
+    return at + 1
+
+
+def _value_end(text: str, at: int) -> int:
+    try:
+        return int(_DECODER.raw_decode(text, at)[1])
+    except KeyError as error:
+        raise Refused(f"not JSON: {error}") from None
+
+
+def _skip(text: str, at: int) -> int:
+    """Return where the next character that is not a space is."""
+    while text[at : at + 1] in _SPACES:
+        at += 1
+    return at
+
+
+_SPACES = frozenset(" \t\r\n")
+
+
+def _expect(text: str, at: int, char: str) -> None:
+    if text[at] != char:
+        raise ValueError(f"{char!r} expected at character {at + 1}")
