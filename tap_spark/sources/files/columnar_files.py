@@ -5,11 +5,19 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from shared.errors import SourceError
 from shared.formats.row_groups import told_by_footer
 from shared.storage.s3a import SCHEMES
 from shared.storage.urls import local_path
+from tap_spark.sources.files.arrow_parquet import (
+    NoCommonTypeError,
+    ParquetRows,
+    arrow_struct,
+    is_packed_by_brotli,
+)
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
 
@@ -28,6 +36,7 @@ class ParquetSource(FileSource):
     """Parquet files; their schemas are merged unless the option `mergeSchema` is false."""
 
     kind = "parquet"
+    _arrow: tuple[StructType | None] | None = None
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
@@ -37,6 +46,12 @@ class ParquetSource(FileSource):
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
+        if self._by_arrow(spark) is not None:
+            files = [file.url for file in list_files(tuple(urls))]
+            if not files:
+                return spark.createDataFrame([], struct)
+            ids = spark.range(0, len(files), 1, len(files))
+            return ids.mapInArrow(ParquetRows(files, struct), struct)
         reader = spark.read.format(self.kind).options(**self.options())
         return reader.schema(struct).load(urls)
 
@@ -56,7 +71,41 @@ class ParquetSource(FileSource):
             told = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
         return None if None in told else sum(rows for rows in told if rows is not None)
 
+    def _by_arrow(self, spark: SparkSession) -> StructType | None:
+        """Return the columns of files that Spark refuses; None if it reads them."""
+        if self.kind != "parquet" or self.stream.options:
+            return None
+        if self._arrow is None:
+            self._arrow = (self._refused(spark),)
+        return self._arrow[0]
+
+    def _refused(self, spark: SparkSession) -> StructType | None:
+        files = list_files(tuple(self.paths))
+        if not files or any(file.partitioned for file in files):
+            return None
+        refused: Exception | None = None
+        try:
+            if not is_packed_by_brotli(files[0].url):
+                self._merged(spark)
+                return None
+        except SourceError:
+            raise
+        except Exception as error:
+            refused = error
+        try:
+            return arrow_struct([file.url for file in files])
+        except NoCommonTypeError as error:
+            hint = "let its writer cast the column, or read the files as streams of their own"
+            raise self.error(str(error), hint, self.shown_path()) from refused
+        except (OSError, pa.ArrowException):
+            # It is damaged, or no Parquet file: Spark says so.
+            return None
+
     def _all(self, spark: SparkSession) -> StructType:
+        struct = self._by_arrow(spark)
+        return self._merged(spark) if struct is None else struct
+
+    def _merged(self, spark: SparkSession) -> StructType:
         options = self.options(mergeSchema="true")
         struct = spark.read.format(self.kind).options(**options).load(self.paths).schema
         if not struct.fields:

@@ -1,0 +1,236 @@
+"""Parquet files of other writers that Spark refuses, read by Arrow on executors."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from shared.arrow_start import arrow_in_task
+from shared.storage.files import open_random
+from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.source_failures import row_failure
+
+ROWS = 10_000
+_MAX_DIGITS = 38
+_REMEDY = "let its writer cast the column, or leave the column out"
+_WIDER: dict[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+class NoCommonTypeError(Exception):
+    """A column has no type that Spark has, or that its files have in common."""
+
+
+def arrow_struct(urls: Sequence[str]) -> StructType:
+    """Return the columns of all files, with types that keep every value.
+
+    Raises:
+        NoCommonTypeError: A column has none; names the column and the files.
+        OSError: A file cannot be read.
+    """
+    kinds: dict[str, pa.DataType] = {}
+    seen: dict[str, str] = {}
+    for url in urls:
+        with open_random(url) as file:
+            schema = pq.read_schema(file)
+        for field in schema:
+            kind = _storage(field.type)
+            kind = kind if kind is None else _merged(kinds.get(field.name, pa.null()), kind)
+            if kind is None:
+                raise NoCommonTypeError(_disagreement(field, url, kinds, seen))
+            kinds[field.name] = kind
+            seen.setdefault(field.name, url)
+    texts = ((name, _without_nulls(kind)) for name, kind in kinds.items())
+    return StructType(
+        [StructField(n, from_arrow_type(k, prefer_timestamp_ntz=True), True) for n, k in texts]
+    )
+
+
+def _disagreement(
+    field: pa.Field, url: str, kinds: Mapping[str, pa.DataType], seen: Mapping[str, str]
+) -> str:
+    text = f"column '{field.name}' is {field.type} in '{url}'"
+    if field.name not in seen:
+        return f"{text}, a type that Spark does not have"
+    return f"{text}, and {kinds[field.name]} in '{seen[field.name]}'"
+
+
+def is_packed_by_brotli(url: str) -> bool:
+    """Return whether a file has columns in a codec that Spark does not bring."""
+    with open_random(url) as file:
+        footer = pq.ParquetFile(file).metadata
+    if not footer.num_row_groups:
+        return False
+    group = footer.row_group(0)
+    return any(group.column(n).compression == "BROTLI" for n in range(footer.num_columns))
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Reads files, for `mapInArrow`: indexes of files in, their rows out.
+
+    Attributes:
+        urls: The files.
+        struct: The columns.
+    """
+
+    urls: Sequence[str]
+    struct: StructType
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the files of some indexes."""
+        arrow_in_task()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._rows(self.urls[number])
+
+    def _rows(self, url: str) -> Iterator[pa.RecordBatch]:
+        wanted = struct_to_arrow(self.struct)
+        try:
+            with open_random(url) as file:
+                parquet = pq.ParquetFile(file)
+                names = [name for name in wanted.names if name in parquet.schema_arrow.names]
+                for batch in parquet.iter_batches(ROWS, columns=names):
+                    columns = [_column(batch, field, url) for field in wanted]
+                    yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+        except (OSError, pa.ArrowException) as error:
+            problem = f"the file cannot be read: {error}"
+            raise RuntimeError(row_failure(problem=problem, file=url)) from error
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, url: str) -> pa.Array:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    try:
+        return _converted(batch.column(field.name), field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        problem = f"column '{field.name}' holds a value that type {field.type} cannot keep: {error}"
+        raise RuntimeError(row_failure(problem=problem, file=url, hint=_REMEDY)) from None
+
+
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values in another type, without the loss of one."""
+    found, is_ = array.type, pa.types
+    if found.equals(kind):
+        return array
+    if is_.is_struct(found):
+        parts = [
+            _converted(array.field(f.name), f.type)
+            if found.get_field_index(f.name) >= 0
+            else pa.nulls(len(array), f.type)
+            for f in kind
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    if is_.is_list(found):
+        values = _converted(array.values, kind.value_type)
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
+    if _is_uuid(found):
+        texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
+        return pa.array(texts, kind)
+    return pc.cast(array, kind)
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+
+
+def _storage(kind: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
+    """Return the type of Spark's that keeps all values of a type; None if there is none."""
+    is_ = pa.types
+    if kind in _WIDER or kind in _DIGITS or is_.is_null(kind):
+        return _WIDER.get(kind, kind)
+    if is_.is_struct(kind):
+        fields = [(f.name, _storage(f.type)) for f in kind]
+        return None if any(part is None for _, part in fields) else pa.struct(fields)
+    if is_.is_list(kind):
+        value = _storage(kind.value_type)
+        return None if value is None else pa.list_(pa.field("element", value))
+    if is_.is_dictionary(kind):
+        return _storage(kind.value_type)
+    if is_.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if is_.is_time(kind) or _is_uuid(kind):
+        return pa.string()
+    if is_.is_fixed_size_binary(kind):
+        return pa.binary()
+    if is_.is_decimal(kind):
+        fits = kind.precision <= _MAX_DIGITS
+        return pa.decimal128(kind.precision, kind.scale) if fits else None
+    return kind if _is_plain(kind) else None
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    kinds: tuple[Callable[[pa.DataType], bool], ...] = (
+        *(pa.types.is_boolean, pa.types.is_float32, pa.types.is_float64),
+        *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
+    )
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that keeps the values of both; None if there is none."""
+    is_ = pa.types
+    if one.equals(other) or is_.is_null(other):
+        return one
+    if is_.is_null(one):
+        return other
+    if is_.is_struct(one) and is_.is_struct(other):
+        parts = {f.name: f.type for f in one}
+        for field in other:
+            parts[field.name] = _merged(parts.get(field.name, pa.null()), field.type)
+        whole = all(part is not None for part in parts.values())
+        return pa.struct(list(parts.items())) if whole else None
+    if is_.is_list(one) and is_.is_list(other):
+        value = _merged(one.value_type, other.value_type)
+        return None if value is None else pa.list_(pa.field("element", value))
+    return _merged_numbers(one, other)
+
+
+def _merged_numbers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    floats = [kind for kind in (one, other) if pa.types.is_floating(kind)]
+    if len(floats) == 2:  # noqa: PLR2004
+        return pa.float64()
+    shapes = [_shape(kind) for kind in (one, other) if not pa.types.is_floating(kind)]
+    if None in shapes:
+        return None
+    known = [shape for shape in shapes if shape is not None]
+    if floats:
+        # A double keeps all integers of 32 bits.
+        return pa.float64() if known[0][0] <= _DIGITS[pa.int32()] and not known[0][1] else None
+    if one in _DIGITS and other in _DIGITS:
+        return max(one, other, key=_DIGITS.__getitem__)
+    digits, scale = (max(parts) for parts in zip(*known, strict=True))
+    return pa.decimal128(digits + scale, scale) if digits + scale <= _MAX_DIGITS else None
+
+
+def _shape(kind: pa.DataType) -> tuple[int, int] | None:
+    """Return the digits before and after the point; None for what is no exact number."""
+    if kind in _DIGITS:
+        return _DIGITS[kind], 0
+    return (kind.precision - kind.scale, kind.scale) if pa.types.is_decimal(kind) else None
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType:
+    """Return text for columns of nulls alone."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(f.name, _without_nulls(f.type)) for f in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _without_nulls(kind.value_type)))
+    return pa.string() if pa.types.is_null(kind) else kind

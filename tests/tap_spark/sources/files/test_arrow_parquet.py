@@ -1,0 +1,107 @@
+"""Parquet files that Spark refuses: columns and values of other writers, exactly."""
+
+from __future__ import annotations
+
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tap_spark.sources.files.arrow_parquet import (
+    NoCommonTypeError,
+    ParquetRows,
+    arrow_struct,
+    is_packed_by_brotli,
+)
+
+NUMBER = UUID("12345678-1234-5678-1234-567812345678")
+COLUMNS: dict[str, tuple[pa.Array, str, Any]] = {
+    "nanos": (pa.array([1_000], pa.timestamp("ns")), "timestamp_ntz", "1970-01-01 00:00:00.000001"),
+    "instant": (pa.array([1_000], pa.timestamp("ns", "UTC")), "timestamp", None),
+    "millis": (pa.array([1], pa.time32("ms")), "string", "00:00:00.001"),
+    "time": (pa.array([1], pa.time64("ns")), "string", "00:00:00.000000001"),
+    "half": (pa.array(np.array([1.5], np.float16)), "float", 1.5),
+    "unsigned": (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)", Decimal(2**64 - 1)),
+    "fixed": (pa.array([b"ab"], pa.binary(2)), "binary", b"ab"),
+    "null": (pa.nulls(1), "string", None),
+    "words": (pa.array(["a"]).dictionary_encode(), "string", "a"),
+    "list": (pa.array([[1]], pa.list_(pa.time32("s"))), "array<string>", ["00:00:01.000"]),
+    "struct": (
+        pa.array([{"h": np.float16(2)}], pa.struct([("h", pa.float16())])),
+        "struct<h:float>",
+        {"h": 2},
+    ),
+}
+
+
+def rows(urls: list[str], struct: Any) -> list[dict[str, Any]]:
+    read = pickle.loads(pickle.dumps(ParquetRows(urls, struct)))
+    ids = pa.RecordBatch.from_pydict({"id": list(range(len(urls)))})
+    return [row for batch in read([ids]) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("codec", ["brotli", "snappy", "lz4"])
+def test_types_of_other_writers(tmp_path: Path, codec: str) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({n: c for n, (c, _, _) in COLUMNS.items()}), path, compression=codec)
+    assert is_packed_by_brotli(path) is (codec == "brotli")
+    struct = arrow_struct([path])
+    found = {field.name: field.dataType.simpleString() for field in struct}
+    assert found == {name: kind for name, (_, kind, _) in COLUMNS.items()}
+    (row,) = rows([path], struct)
+    for name, (_, kind, value) in COLUMNS.items():
+        if not kind.startswith("timestamp"):
+            assert row[name] == value, name
+    assert str(row["nanos"]) == COLUMNS["nanos"][2]
+
+
+@pytest.mark.skipif(not hasattr(pa, "uuid"), reason="this PyArrow has no UUIDs")
+def test_uuids(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"u": pa.array([NUMBER.bytes, None], pa.uuid())}), path)
+    assert rows([path], arrow_struct([path])) == [{"u": str(NUMBER)}, {"u": None}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (pa.array([1], pa.int32()), pa.array([2**40]), "bigint"),
+        (pa.array([1]), pa.array([Decimal("1.5")]), "decimal(20,1)"),
+        (pa.array([1], pa.int32()), pa.array([1.5]), "double"),
+        (pa.nulls(1), pa.array(["x"]), "string"),
+        (pa.array([{"a": 1}]), pa.array([{"b": 2}]), "struct<a:bigint,b:bigint>"),
+    ],
+)
+def test_files_that_differ(tmp_path: Path, one: pa.Array, other: pa.Array, kind: str) -> None:
+    urls = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    pq.write_table(pa.table({"x": one, "y": [1]}), urls[0])
+    pq.write_table(pa.table({"z": [2], "x": other}), urls[1])
+    struct = arrow_struct(urls)
+    assert struct["x"].dataType.simpleString() == kind
+    first, second = rows(urls, struct)
+    assert (first["y"], first["z"], second["y"], second["z"]) == (1, None, None, 2)
+    assert second["x"] in (*other.to_pylist(), {"a": None, "b": 2})
+
+
+@pytest.mark.parametrize("other", [pa.array(["x"]), pa.array([1.5]), pa.array([True])])
+def test_types_that_have_none_in_common(tmp_path: Path, other: pa.Array) -> None:
+    urls = [str(tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    pq.write_table(pa.table({"x": [2**60]}), urls[0])
+    pq.write_table(pa.table({"x": other}), urls[1])
+    with pytest.raises(
+        NoCommonTypeError, match=r"column 'x' is .*b.parquet', and int64 in .*a.parq"
+    ):
+        arrow_struct(urls)
+
+
+def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns"))}), path)
+    with pytest.raises(RuntimeError, match=r"column 'at' holds a value .*a.parquet"):
+        rows([path], arrow_struct([path]))
