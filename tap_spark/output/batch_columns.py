@@ -13,6 +13,7 @@ from shared.formats.file_formats import FORMATS
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.record_text import json_text, quoted, record_json, scalar_text
 from tap_spark.output.line_chunks import FILTERED
+from tap_spark.sources.text_keys import rank_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ def record_of(slice_: Slice) -> T.StructType:
 
 
 def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
-    """Return the replication key unchanged, and as a record of its own.
+    """Return a column in the replication key's order, and the key as a record of its own.
 
     Args:
         slice_: The rows.
@@ -53,7 +54,8 @@ def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
     else:
         text = json_text(column, schema[slice_.key_column].dataType)
         own = F.concat(F.lit("{" + json.dumps(key) + ":"), text, F.lit("}"))
-    return column.alias("key"), own.alias("own")
+    ranked = rank_column(column) if slice_.text_key_by_value else column
+    return ranked.alias("key"), own.alias("own")
 
 
 def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:

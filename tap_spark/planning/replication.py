@@ -19,6 +19,7 @@ from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS
 from tap_spark.state.bookmarks import (
     RUNS_SINCE_KEYS,
     TEMPORAL,
+    TEXT_BY_VALUE,
     Json,
     can_be_bookmark,
     check_state,
@@ -130,7 +131,7 @@ def _plan(
     schema = typed.schema
     catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
     catalogs.check_keys(name, columns, keys, key, None)
-    key_type = _key_type(name, key, entry, root)
+    key_type = _key_type(stream, key, entry, root)
     bookmark = (state.get("bookmarks") or {}).get(name) or {}
     return StreamPlan(
         stream=entry.get("stream") or name,
@@ -241,7 +242,7 @@ def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _key_type(
-    stream: str, key: str | None, entry: Mapping[str, Any], root: Mapping[str, Any]
+    stream: StreamConfig, key: str | None, entry: Mapping[str, Any], root: Mapping[str, Any]
 ) -> str | None:
     if key is None:
         return None
@@ -249,12 +250,14 @@ def _key_type(
     found = known[0] if known else _type_of_property(entry["schema"]["properties"][key])
     simple = ("string", "char", "varchar", "decimal", "float", "double")
     ordered = ("byte", "short", "integer", "long", *TEMPORAL)
+    if found == "string" and stream.format != "jdbc":
+        return TEXT_BY_VALUE
     if isinstance(found, str) and (found in ordered or found.startswith(simple)):
         return found
     others = ", ".join(f"'{name}'" for name in root.get("valid-replication-keys") or ())
     raise SourceError(
         f"replication key '{key}' is not a number, date, timestamp or string",
-        where=Where(stream=stream),
+        where=Where(stream=stream.name),
         hint=f"use {f'one of the keys {others}' if others else 'another key'}, or FULL_TABLE",
     )
 

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from shared.types.record_text import json_text, plain_text
 from tap_spark.sources.source_failures import BEGIN, END
+from tap_spark.sources.text_keys import is_at_or_above, is_below, rank_column
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 
 CORRUPT, FILE = "_tap_spark_unreadable", "_tap_spark_file"
@@ -122,10 +123,17 @@ def file_of(urls: Sequence[str]) -> Column:
 def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) -> Slice:
     """Return one slice of everything the plan asks for: columns, bounds and order."""
     frame = within_bounds(frame, plan)
+    by_value = plan.resume is Resume.REPLICATION_KEY and _is_text(frame, plan)
     if plan.resume is Resume.REPLICATION_KEY and plan.config.sort_by_replication_key:
-        frame = frame.orderBy(col(str(plan.replication_key)).asc_nulls_first())
+        key = col(str(plan.replication_key))
+        frame = frame.orderBy((rank_column(key) if by_value else key).asc_nulls_first())
         ordered = True
-    return Slice(frame.select(*map(col, plan.columns)), ordered=ordered)
+    columns = map(col, plan.columns)
+    return Slice(frame.select(*columns), ordered=ordered, text_key_by_value=by_value)
+
+
+def _is_text(frame: DataFrame, plan: StreamPlan) -> bool:
+    return frame.schema[str(plan.replication_key)].dataType == StringType()
 
 
 def with_text(plan: StreamPlan, part: Slice) -> Slice:
@@ -159,6 +167,12 @@ def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
         return frame
     key = col(str(plan.replication_key))
     dtype = frame.schema[str(plan.replication_key)].dataType
+    if _is_text(frame, plan):
+        if plan.start_value is not None:
+            frame = frame.filter(is_at_or_above(key, str(plan.start_value)) | key.isNull())
+        if plan.end_value is not None:
+            frame = frame.filter(is_below(key, str(plan.end_value)) | key.isNull())
+        return frame if plan.null_keys else frame.filter(key.isNotNull())
     if plan.start_value is not None:
         start = F.lit(str(plan.start_value)).try_cast(dtype)
         frame = frame.filter((key >= start) | key.isNull() | start.isNull())

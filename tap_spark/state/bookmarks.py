@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
-from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment
+from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
 State = dict[str, Any]
@@ -19,6 +19,8 @@ Json = Any
 Ordered = Any
 """A value that Python orders as Spark orders the column."""
 INTEGERS = ("byte", "short", "integer", "long")
+TEXT_BY_VALUE = "string by value"
+"""The type of keys of text that Spark compares: those of databases have the database's order."""
 TEMPORAL = ("date", "timestamp", "timestamp_ntz")
 RUNS_SINCE_KEYS = "runs_since_keys"
 NOTE = "The rows are not sorted: this value takes effect when the stream has ended."
@@ -109,6 +111,8 @@ def parse_key(value: Json, key_type: str) -> Ordered:
     """
     if isinstance(value, bool) or value is None:
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
+    if key_type == TEXT_BY_VALUE:
+        return text_rank(str(value)).encode()
     if key_type.startswith(("string", "char", "varchar")):
         return str(value).encode()
     if key_type in TEMPORAL:
@@ -124,7 +128,7 @@ def normal_key(value: Json, key_type: str) -> Json:
     """
     parsed = parse_key(value, key_type)
     if isinstance(parsed, bytes):
-        return parsed.decode()
+        return str(value)
     if key_type in TEMPORAL:
         return moment_text(parsed, key_type)
     if key_type in INTEGERS:

@@ -74,6 +74,42 @@ def is_infinite(number: int, kind: str) -> bool:
     return (number if kind == "date" else number // DAY) in (MINUS_INFINITY, INFINITY)
 
 
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?"
+    r"(Z|z|[+-](?:0[0-9]|1[0-7]):?[0-5][0-9])?)?"
+)
+_NUMBER = re.compile(r"(-?)(0|[1-9][0-9]{0,19})(?:\.([0-9]{1,18}))?")
+TEXT_CLASS, NUMBER_CLASS, MOMENT_CLASS = "0", "1", "2"
+"""How ranks of texts begin: a text is a date or time, a number, or neither."""
+MOMENT_SHIFT = 10**12
+"""Makes all seconds since 1970 positive."""
+PLACES = 18
+NUMBER_SHIFT = 10**20
+
+
+def text_rank(text: str) -> str:
+    """Return a text that sorts as the value of a text does: a date or time, a number, or the text.
+
+    `tap_spark.sources.text_keys` computes the same for columns. Times without offset are UTC.
+    """
+    moment = _MOMENT.fullmatch(text)
+    if moment is not None:
+        day, clock, fraction, zone = moment.groups()
+        try:
+            micros = parse_moment(f"{day}T{clock or '00:00'}{zone or ''}".upper(), "timestamp")
+        except ValueError:
+            return TEXT_CLASS + text
+        seconds = micros // 1_000_000 + MOMENT_SHIFT
+        return f"{MOMENT_CLASS}{seconds:013}{(fraction or '').ljust(9, '0')}"
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return TEXT_CLASS + text
+    sign, whole, places = number.groups()
+    size = int(whole + (places or "").ljust(PLACES, "0"))
+    return f"{NUMBER_CLASS}{NUMBER_SHIFT * 10**PLACES + (-size if sign else size):039}"
+
+
 def _micros(
     year: str,
     month: str,

@@ -109,6 +109,7 @@ class Slice:
         filtered_column: A column outside the record: true in rows that a map filters; they are not
             written, but their key counts. Only with a `key_column`; None if all are written.
         told_rows: Rows of the frame, as the metadata of the source tell; None if they do not.
+        text_key_by_value: Whether the replication key is text, in the order of its values.
     """
 
     frame: DataFrame
@@ -117,6 +118,7 @@ class Slice:
     key_column: str | None = None
     filtered_column: str | None = None
     told_rows: int | None = None
+    text_key_by_value: bool = False
 
     @property
     def helper_columns(self) -> frozenset[str]:

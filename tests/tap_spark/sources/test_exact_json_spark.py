@@ -1,0 +1,160 @@
+"""JSON files read by Spark: each value as it is written, or an error that names file and line."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tap_runs import failure, rows, stream, types
+
+from tap_spark.config import TapConfig
+from tap_spark.planning.discovery import catalog_for
+from tap_spark.planning.replication import plan_streams
+from tap_spark.sources.text_keys import rank_column
+from tap_spark.state.bookmarks import greater, normal_key
+from tap_spark.state.date_numbers import text_rank
+
+pytestmark = pytest.mark.spark
+METHODS = pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+
+
+@METHODS
+def test_a_line_of_two_objects_is_named(spark, write, method):
+    path = write("a.json", '{"a":0}\n\n{"a":1}{"a":2}\n{"a":9}\n')
+    for given in (None, "a BIGINT, b STRING"):
+        config = stream("json", path, schema=given, replication_method=method)
+        text = failure(lambda config=config: rows(spark, config))
+        assert path in text
+        assert "(line 3)" in text
+
+
+@METHODS
+def test_unusual_lines_are_read(spark, write, method):
+    text = '\ufeff{"a":1}\r\n\r\n   \n [{"a":2}, {"a":3}]\n{ "a" : 4 }\r{"a":5}\n{"a":null}\n{}\n'
+    config = stream(
+        "json",
+        write("a.json", text),
+        replication_method=method,
+        options={"multiLine": "false"},
+    )
+    assert [row["a"] for row in rows(spark, config)] == [1, 2, 3, 4, 5, None, None]
+
+
+@METHODS
+@pytest.mark.parametrize("lines", [['{"id":1}', '{"ID":2}'], ['{"s":{"id":1}}', '{"s":{"Id":2}}']])
+def test_names_that_differ_by_case(spark, write, method, lines):
+    path = write("a.json", "\n".join(lines) + "\n")
+    config = stream("json", path, replication_method=method)
+    text = failure(lambda: rows(spark, config))
+    assert path in text
+    assert "differ by case only" in text
+    given = "s STRUCT<id: BIGINT>" if '"s"' in lines[0] else "id BIGINT"
+    text = failure(
+        lambda: rows(spark, stream("json", path, schema=given, replication_method=method))
+    )
+    assert f"{path}'" in text
+    assert "by case only" in text
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        found = rows(spark, config)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert without_nulls(found) == [json.loads(line) for line in lines]
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+@METHODS
+def test_numbers_are_exact(spark, write, method):
+    lines = [
+        '{"a":12345678901234567.89,"b":9007199254740993,"c":1e400,"d":{"x":[0.1]}}',
+        '{"a":1,"b":1.5,"c":1.50,"d":{"x":[12345678901234567.89]}}',
+    ]
+    path = write("a.json", "\n".join(lines) + "\n")
+    config = stream("json", path, replication_method=method)
+    kinds = types(spark, config)
+    assert [kinds[name] for name in "abc"] == ["decimal(38,2)", "decimal(38,1)", "string"]
+    first, second = rows(spark, config)
+    assert (first["a"], first["b"]) == (Decimal("12345678901234567.89"), 9007199254740993)
+    assert (second["a"], second["b"]) == (1, Decimal("1.5"))
+    assert [first["c"], second["c"]] == ["1e400", "1.50"]
+    assert second["d"]["x"] == [Decimal("12345678901234567.89")]
+
+
+@METHODS
+def test_given_types(spark, write, method):
+    path = write(
+        "a.json",
+        '{"d":12345678901234567.89,"t":1.10,"o":{"n": 1.10},"e":1E5,"i":1e3,"f":-0.0}\n',
+    )
+    schema = "d DECIMAL(38,2), t STRING, o STRING, e DOUBLE, i INT, f DOUBLE"
+    (row,) = rows(spark, stream("json", path, schema=schema, replication_method=method))
+    assert list(map(str, row.values())) == [
+        *("12345678901234567.89", "1.10", '{"n": 1.10}', "100000.0", "1000", "-0.0")
+    ]
+    config = stream("json", path, schema="d DOUBLE", replication_method=method)
+    text = failure(lambda: rows(spark, config))
+    assert path in text
+    assert "property 'd': type double cannot keep 12345678901234567.89 as written (line 1)" in text
+
+
+def test_parquet_of_other_writers(spark, tmp_path):
+    nanos = pa.array([1_000], pa.timestamp("ns", "UTC"))
+    first = {"i": pa.array([1], pa.int32()), "at": nanos, "t": pa.array([1], pa.time64("ns"))}
+    pq.write_table(pa.table(first), tmp_path / "1.parquet", compression="brotli")
+    pq.write_table(pa.table({"i": [2**40], "n": pa.nulls(1)}), tmp_path / "2.parquet")
+    for method in ("FULL_TABLE", "INCREMENTAL"):
+        config = stream("parquet", str(tmp_path), replication_method=method)
+        found = sorted(rows(spark, config), key=lambda row: row["i"])
+        assert [row["i"] for row in found] == [1, 2**40]
+        assert [row["t"] for row in found] == ["00:00:00.000000001", None]
+    pq.write_table(pa.table({"i": ["x"]}), tmp_path / "3.parquet")
+    text = failure(lambda: rows(spark, config))
+    assert f"column 'i' is string in '{tmp_path}/3.parquet', and int64 in" in text
+
+
+ORDERED = [
+    *("", "-", "2024-02-30", "2024-01-01T10:00:00+1", "9a", "n/a", "é"),
+    *("-10.5", "-9", "0", "0.000000000000000001", "9", "10", "10.25", "99999999999999999999.9"),
+    *("1969-12-31T23:59:59Z", "1970-01-01", "2024-01-01T01:00:00+01:30", "2024-01-01"),
+    *("2024-01-01T10:00:00Z", "2024-01-01T10:00:00.5", "2024-01-01 10:00:00.500000001Z"),
+    *("2024-01-01T05:00:01.25-0500", "9999-12-31T00:00:00z"),
+]
+
+
+def test_texts_have_the_order_of_their_values(spark):
+    frame = spark.createDataFrame([(text,) for text in ORDERED], "k string")
+    ranks = [row.rank for row in frame.select(rank_column(frame.k).alias("rank")).collect()]
+    assert ranks == [text_rank(text) for text in ORDERED]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "last"),
+    [
+        (["2024-01-01T09:00:00Z", "2024-01-01T10:00:00Z"], "2024-01-01T10:00:00.500Z", 2),
+        (["2024-01-01T10:00:00Z"], "2024-01-01T08:30:00-02:00", 2),
+        (["9", "10"], "11", 2),
+        (["9", "10"], "n/a", 2),
+        (["a", "b"], "ba", 2),
+        (["9", "10"], "2", 1),
+    ],
+)
+def test_a_key_of_text_is_compared_by_value(spark, write, first, second, last):
+    write_lines = "".join(json.dumps({"k": key}) + "\n" for key in [*first, second])
+    path = write("a.json", write_lines)
+    config = stream("json", path, replication_key="k")
+    state = {"bookmarks": {"s": {"replication_key_value": first[-1]}}}
+    found = [row["k"] for row in rows(spark, config, state=state)]
+    assert found == [*first[-1:], second][:last]
+    kept = TapConfig(streams=(config,))
+    (plan,) = plan_streams(kept, catalog_for(spark, kept), None, 1)
+    assert greater(first[0], first[-1], plan.key_type) == first[-1]
+    assert normal_key(second, plan.key_type) == second
