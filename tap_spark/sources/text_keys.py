@@ -59,6 +59,9 @@ def is_at_or_above(key: Column, start: str) -> Column:
 
 
 def is_below(key: Column, end: str) -> Column:
-    """Return whether a text is below another, or of another kind."""
+    """Return whether a text is below another, or of another kind than a date, time or number."""
     rank, bound = rank_column(key), text_rank(end)
+    if bound.startswith(TEXT_CLASS):
+        # Sources can compare it themselves.
+        return key < F.lit(end)
     return (rank < F.lit(bound)) | (F.substring(rank, 1, 1) != F.lit(bound[0]))
