@@ -129,8 +129,8 @@ def _catalog(
 
 
 def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
-    found = [entry["metadata"][0]["metadata"].get(SOURCE) or {} for entry in entries]
-    tables = " and ".join(f"{item.get('table')} of '{item.get('connection')}'" for item in found)
+    sources = [entry["metadata"][0]["metadata"].get(SOURCE) or {} for entry in entries]
+    tables = " and ".join(f"{item.get('table')} of '{item.get('connection')}'" for item in sources)
     return SourceError(
         f"two tables of the connections would have this stream name: {tables}",
         where=Where(stream=name),

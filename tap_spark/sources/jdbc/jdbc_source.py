@@ -144,10 +144,10 @@ class JdbcSource:
         run_query = JdbcQueryRunner(spark, self.connection, self.where, self._options())
         if not any(name.lower() == "customschema" for name in self.options.reader):
             try:
-                found = self.dialect.query_columns(run_query, self._query())
+                columns = self.dialect.query_columns(run_query, self._query())
             except Exception as error:
                 raise self._same_names(error) or error from None
-            return tuple(replace(column, nullable=True) for column in found)
+            return tuple(replace(column, nullable=True) for column in columns)
         # The user's own types: Spark's reader then reads each column as it is.
         struct = run_query.struct(f"SELECT * FROM {self._query()}")  # noqa: S608 - checked
         kinds = [(field.name, field.dataType.simpleString()) for field in struct.fields]

@@ -107,8 +107,8 @@ def _greatest(read: JdbcRead) -> Mapping[str, Any]:
     frame = with_retries(lambda: query.in_one_part(read.spark), read.connection, read.where)
     rows = with_retries(frame.collect, read.connection, read.where)
     bookmark = {"replication_key": read.plan.replication_key}
-    found = [row[0] for row in rows if row[0] is not None]
-    return {**bookmark, "replication_key_value": found[0]} if found else bookmark
+    values = [row[0] for row in rows if row[0] is not None]
+    return {**bookmark, "replication_key_value": values[0]} if values else bookmark
 
 
 def _slices(read: JdbcRead) -> Iterator[Slice]:

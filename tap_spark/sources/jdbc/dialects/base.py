@@ -76,12 +76,12 @@ class SqlDialect:
         """Describe a column as Spark's reader does, but a time, which it reads as a moment of 1970,
         as text.
         """
-        kind, expression, given = field.dataType.simpleString(), self.quote(field.name), ""
+        kind, expression, read_as = field.dataType.simpleString(), self.quote(field.name), ""
         if field.metadata.get("logical_time_type"):
-            kind = given = "string"
+            kind = read_as = "string"
             expression = self.as_text.replace("{}", expression)
         return ColumnInfo(
-            field.name, kind, kind, field.nullable, expression, given, key_order(kind)
+            field.name, kind, kind, field.nullable, expression, read_as, key_order(kind)
         )
 
     def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:

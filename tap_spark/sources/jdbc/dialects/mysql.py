@@ -123,12 +123,12 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
 
     def described(self, field: StructField) -> ColumnInfo:
         """Describe a column of a query; dates and timestamps are read as those of tables."""
-        found = super().described(field)
-        if field.metadata.get("logical_time_type") or found.spark_type not in _OF_QUERIES:
-            return found
-        _, expression, given = TYPES[_OF_QUERIES[found.spark_type]]
+        column = super().described(field)
+        if field.metadata.get("logical_time_type") or column.spark_type not in _OF_QUERIES:
+            return column
+        _, expression, read_as = TYPES[_OF_QUERIES[column.spark_type]]
         expression = expression.replace("{}", self.quote(field.name))
-        return replace(found, expression=expression, read_as=given)
+        return replace(column, expression=expression, read_as=read_as)
 
     def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
         """Write a comparison of a column of a table with a bookmark's JSON value as SQL.

@@ -144,10 +144,10 @@ class PostgreSqlDialect(SqlDialect):
             else f"coalesce(pg_catalog.octet_length(({c.expression})::text), 0)"
             for c in columns
         )
-        known = table.row_count if table and table.kind in ("table", "materialized view") else None
-        if known and known > rows * SPARSE:
+        count = table.row_count if table and table.kind in ("table", "materialized view") else None
+        if count and count > rows * SPARSE:
             # Whole blocks at random, and of their rows some.
-            percent = 100 * rows * SPARSE / known
+            percent = 100 * rows * SPARSE / count
             some = f"WHERE random() * {SPARSE} < 1"
             source = f"{source} TABLESAMPLE SYSTEM ({percent:.6f}) {some}"
         seen = f"SELECT {width} AS w FROM {source} LIMIT {2 * rows}"  # noqa: S608

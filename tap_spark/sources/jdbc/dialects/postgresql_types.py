@@ -122,14 +122,14 @@ def _numeric(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
         # Spark's reader also means a numeric of any precision: then each value must fit.
         digits, scale = map(int, kind[len("decimal(") : -1].split(","))
         fits = f"abs({quoted}) < 1E{digits - scale} AND {quoted} = round({quoted}, {scale})"
-        told = f" does not fit {kind}: cast column {name} of the query to text"
+        problem = f" does not fit {kind}: cast column {name} of the query to text"
     elif row["nullable"]:
         # Decimals have no NaN: it becomes null, or fails the read if the column is not nullable.
         return kind, f"NULLIF({quoted}::{words}, 'NaN')"
     else:
         fits = f"{quoted} <> 'NaN'"
-        told = f" cannot be null in column {name}: cast it to text in a query"
-    other = f"WHEN {quoted} IS NOT NULL THEN ({quoted} || '{told}')::numeric"
+        problem = f" cannot be null in column {name}: cast it to text in a query"
+    other = f"WHEN {quoted} IS NOT NULL THEN ({quoted} || '{problem}')::numeric"
     return kind, f"(CASE WHEN {fits} THEN {quoted} {other} END)::{words}"
 
 

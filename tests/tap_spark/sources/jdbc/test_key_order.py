@@ -209,11 +209,11 @@ def test_sqlite(lake_spark: Any, tmp_path: Path) -> None:
 
 
 def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
-    made = pytest.importorskip("duckdb")
+    duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "a.duckdb"
 
     def execute(sql: str) -> None:
-        with made.connect() as base:
+        with duckdb.connect() as base:
             base.execute(f"attach '{path}' as x (storage_version 'v1.0.0'); use x; {sql}")
 
     connection = {"name": "duck", "url": f"jdbc:duckdb:{path}"}
@@ -221,7 +221,7 @@ def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "told"),
+    ("kind", "settings", "message"),
     [
         ("boolean", {}, "or FULL_TABLE"),
         ("bytea", {}, "or FULL_TABLE"),
@@ -231,11 +231,11 @@ def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
     ],
 )
 def test_keys_without_an_order_are_refused(
-    lake_spark: Any, postgres: Database, kind: str, settings: Mapping[str, Any], told: str
+    lake_spark: Any, postgres: Database, kind: str, settings: Mapping[str, Any], message: str
 ) -> None:
     postgres.run(f"drop table if exists odd; create table odd (i int, k {kind})")
     connection = {"name": "pg", "url": postgres.url, "user": "postgres", "password": SECRET}
     place = {"table": "odd", "connection": "pg", "replication_key": "k"}
     stream = {"name": "odd", "format": "jdbc", **place, **settings}
-    with pytest.raises((SourceError, SettingsError), match=told):
+    with pytest.raises((SourceError, SettingsError), match=message):
         run_tap(lake_spark, {"streams": [stream], "connections": [connection]})
