@@ -37,7 +37,7 @@ from tap_spark.sources.files.quoted_lines import Quotes
 from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, NewData
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.text_records import records_of
-from tap_spark.sources.files.text_source import TextFileSource, partition_value
+from tap_spark.sources.files.text_source import OTHER_COLUMNS, TextFileSource, partition_value
 from tap_spark.sources.files.typed_columns import typed_column
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
@@ -374,7 +374,7 @@ class CsvSource(TextFileSource):
                     raise self.error(
                         f"the header {', '.join(header)} differs from that of the other files, "
                         f"such as '{paths.display(layout.file)}': {', '.join(layout.header)}",
-                        hint="read files with other columns as a stream of their own",
+                        hint=OTHER_COLUMNS,
                         file=url,
                     )
 
@@ -408,6 +408,7 @@ class CsvSource(TextFileSource):
         text = col("value").cast("string")
         kept = lines.filter(F.trim(text) != "").filter(~text.startswith(comment or "\x00"))
         for row in kept.head(1):
+            self.spark_header = bytes(row["value"]) if self.header else b""
             return names[row["file"]], self._values(bytes(row["value"]))
         return None
 

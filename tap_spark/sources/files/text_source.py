@@ -33,6 +33,7 @@ from tap_spark.sources.files.line_reader import (
 from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, lines_frame, part_ranges
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.reader_options import FILES, encoding_name
+from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,11 +46,18 @@ SELECTING = (
 BY_NAME = (".deflate", ".snappy", ".lz4")
 """Compressed files whose content only Spark knows."""
 HEAD_LINES = 64 * 1024
+OTHER_COLUMNS = "read files with other columns as a stream of their own"
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TextFileSource(FileSource):
-    """Files of text."""
+    """Files of text.
+
+    Attributes:
+        spark_header: The header of files that only Spark can open.
+    """
+
+    spark_header: bytes = b""
 
     @abstractmethod
     def text_rules(self) -> LineRules:
@@ -122,12 +130,7 @@ class TextFileSource(FileSource):
         return self._kind(url) == FileKind()
 
     def _kind(self, url: str) -> FileKind:
-        try:
-            return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), self.encoding)
-        except NotTextError as error:
-            raise self.error(str(error), error.hint, url) from error
-        except OSError as error:
-            raise self.error(f"cannot be read: {error.strerror or error}", file=url) from error
+        return kind_of_file(self, url)
 
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
@@ -163,7 +166,7 @@ class TextFileSource(FileSource):
         names = {option.name.lower() for option in FILES} | {"linesep"}
         options = {k: v for k, v in self.options().items() if k.lower() in names}
         frame = spark.read.options(**options).text(list(urls))
-        files = list(frame.inputFiles())
+        files = [paths.from_spark(url) for url in frame.inputFiles()]
         rules = replace(self.text_rules(), header=header)
         if not rules.in_parts and not rules.line_end:
             raise self.error(
@@ -172,11 +175,15 @@ class TextFileSource(FileSource):
                 "install the fsspec package of their storage, with credentials in the environment",
                 self.shown_path(),
             )
-        where = (F.col("_metadata.file_path"), F.col("_metadata.file_block_start").cast("long"))
-        found = frame.select(F.col("value").cast("binary"), *where)
+        # mapInArrow takes names for expressions, dots and all.
+        found = frame.select(
+            F.col("value").cast("binary").alias("value"),
+            F.col("_metadata.file_path").alias("path"),
+            F.col("_metadata.file_block_start").cast("long").alias("start"),
+        )
         numbers = {file: number for number, file in enumerate(files)}
-        lines = found.mapInArrow(_numbered(numbers, rules), LINES_SCHEMA)
-        return lines, [paths.from_spark(file) for file in files]
+        lines = found.mapInArrow(_numbered(numbers, rules, self.spark_header), LINES_SCHEMA)
+        return lines, files
 
     def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
         """Return the columns that Spark reads from `name=value` folders."""
@@ -188,11 +195,32 @@ class TextFileSource(FileSource):
         return tuple(spark.read.options(**options).text(self.paths).schema.fields[1:])
 
 
+def kind_of_file(source: FileSource, url: str) -> FileKind:
+    """Look at the first bytes of a file.
+
+    Raises:
+        SourceError: It is no text, or in an encoding that must be set.
+    """
+    try:
+        return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), source.encoding)
+    except NotTextError as error:
+        raise source.error(str(error), error.hint, url) from error
+    except OSError as error:
+        raise source.error(f"cannot be read: {error.strerror or error}", file=url) from error
+
+
 def partition_value(field: StructField, urls: Sequence[str]) -> Column:
     """Return the value of a column of `name=value` folders, by the index in the column `file`."""
     values = [_of_folder(url, field.name) for url in urls]
     text = F.get(F.split(F.lit("\n".join(values)), "\n"), col("file"))
     return F.when(text != NO_PARTITION, text).cast(field.dataType).alias(field.name)
+
+
+def _check_header(found: bytes, expected: bytes, file: str) -> None:
+    if found != expected:
+        header, other = (text.decode(errors="replace") for text in (found, expected))
+        problem = f"the header {header} differs from that of the other files: {other}"
+        raise RuntimeError(row_failure(problem=problem, file=file, hint=OTHER_COLUMNS))
 
 
 def _of_folder(url: str, name: str) -> str:
@@ -204,11 +232,11 @@ def _of_folder(url: str, name: str) -> str:
 
 
 def _numbered(
-    numbers: Mapping[str, int], rules: LineRules
+    numbers: Mapping[str, int], rules: LineRules, expected: bytes
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """Return a function for `mapInArrow`: lines of Spark with their files in, without headers out.
 
-    Spark reads each part of a file in its order.
+    Spark reads each part of a file in its order. A header must be the expected one, if any.
     """
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -227,8 +255,12 @@ def _numbered(
                 header = rules.header and not place[1] if place != last else header
                 last = place
                 lines = decoded(rest.column(0).slice(0, count), place[0], rules)
-                kept, header = without_header(lines, rules.comment, header=header)
-                number = pa.scalar(numbers[place[0]], pa.int32())
+                kept, still = without_header(lines, rules.comment, header=header)
+                if header and not still and expected:
+                    found = lines[len(lines) - len(kept) - 1].as_py()
+                    _check_header(found, expected, place[0])
+                header = still
+                number = pa.scalar(numbers[paths.from_spark(place[0])], pa.int32())
                 yield pa.RecordBatch.from_arrays(
                     [kept, pa.repeat(number, len(kept))], ["value", "file"]
                 )

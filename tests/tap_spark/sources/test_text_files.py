@@ -203,3 +203,36 @@ def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a:b.parquet")
     text = failure(lambda: rows(spark, stream("parquet", str(tmp_path))))
     assert "':' in their names: a:b.parquet" in text
+
+
+def test_xml_has_the_encoding_that_it_declares(spark, write, method):
+    text = '<?xml version="1.0" encoding="ISO-8859-1"?><t><r><a>é</a></r></t>'
+    options = {"rowTag": "r"}
+    config = stream(
+        "xml", write("a.xml", text.encode("latin-1")), options=options, replication_method=method
+    )
+    assert rows(spark, config) == [{"a": "é"}]
+    path = write("b.xml", "<t><r><a>é</a></r></t>".encode("latin-1"))
+    config = stream("xml", path, options=options, schema="a STRING", replication_method=method)
+    assert path in failure(lambda: rows(spark, config))
+
+
+def test_files_that_only_spark_can_unpack_follow_the_same_rules(spark, write):
+    import zlib
+
+    def path(*texts):
+        for number, text in enumerate(texts):
+            found = write(f"z/{number}.csv.deflate", zlib.compress(text))
+        return found.rpartition("/")[0]
+
+    config = stream("csv", path(b"# x\na,b\n1,2\n", b"\na,b\r\n3,4\n"), options={"comment": "#"})
+    assert sorted(row["a"] for row in rows(spark, config)) == [1, 3]
+    for second, problem in (
+        (b"b,a\n4,3\n", "the header b,a differs"),
+        (b"a,b\n\xe9,4\n", "is not text"),
+        (b'a,b\n"3,4\n', "a quoted value has no end"),
+    ):
+        bad = stream("csv", path(b"a,b\n1,2\n", second))
+        text = failure(lambda bad=bad: rows(spark, bad))
+        assert problem in text
+        assert "z/1.csv.deflate" in text
