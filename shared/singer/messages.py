@@ -13,6 +13,10 @@ from typing import Any
 
 import orjson
 
+STREAM_BOOKMARKED = "stream_bookmarked"
+"""Key of a SCHEMA message by which a tap says that STATE will have a bookmark of the stream, as
+`bookmark_properties` says of one that is taken from columns."""
+
 STREAM_FAILED = "stream_failed"
 """Key of a repeated SCHEMA message by which a tap reports that the stream failed and that the run
 goes on. Targets that do not know it see a SCHEMA without a change."""
@@ -54,6 +58,7 @@ def schema_line(
     bookmark_properties: Sequence[str] = (),
     *,
     has_failed: bool = False,
+    has_bookmark: bool = False,
 ) -> bytes:
     """Write a SCHEMA message.
 
@@ -63,6 +68,7 @@ def schema_line(
         key_properties: Primary key; may be empty.
         bookmark_properties: Columns its bookmark is taken from; omitted if empty.
         has_failed: Report that the stream failed.
+        has_bookmark: Say that STATE will have a bookmark of it, though not of columns.
 
     Returns:
         The line, with its newline.
@@ -75,6 +81,8 @@ def schema_line(
     }
     if bookmark_properties:
         message["bookmark_properties"] = list(bookmark_properties)
+    if has_bookmark:
+        message[STREAM_BOOKMARKED] = True
     if has_failed:
         message[STREAM_FAILED] = True
     return _line(message)

@@ -93,6 +93,7 @@ from tap_spark.state.stream_plans import (
     MOST_THREADS,
     DriverBlocks,
     DriverRows,
+    Method,
     Resume,
     RowForm,
     Slice,
@@ -726,7 +727,12 @@ def _write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> No
     key = plan.replication_key
     bookmark = (key,) if key is not None and key in (plan.schema.get("properties") or ()) else ()
     line = schema_line(
-        plan.stream, plan.schema, plan.key_properties, bookmark, has_failed=has_failed
+        plan.stream,
+        plan.schema,
+        plan.key_properties,
+        bookmark,
+        has_failed=has_failed,
+        has_bookmark=not bookmark and plan.method is not Method.FULL_TABLE,
     )
     run.output.write(line)
 

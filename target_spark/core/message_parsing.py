@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 import orjson
 
 from shared.formats.file_formats import Encoding
-from shared.singer.messages import STREAM_FAILED
+from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED
 from target_spark.core import events as ev
 
 MOST_LEVELS = 200
@@ -80,8 +80,9 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     if _is_deep(schema):
         raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
     has_failed = message.get(STREAM_FAILED) is True
-    keys, marks = _strings(message, "key_properties"), message.get("bookmark_properties")
-    return ev.SchemaSeen(stream, schema, keys, number, has_failed, has_bookmark=bool(marks))
+    keys = _strings(message, "key_properties")
+    is_marked = bool(message.get("bookmark_properties") or message.get(STREAM_BOOKMARKED))
+    return ev.SchemaSeen(stream, schema, keys, number, has_failed, is_marked)
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:

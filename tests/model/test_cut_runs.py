@@ -60,9 +60,9 @@ class Target:
             loader.close = release  # type: ignore[method-assign]
         return loader
 
-    def cut(self, *messages: dict[str, Any], alive: bool = False) -> None:
+    def cut(self, *messages: dict[str, Any], alive: bool = False, **settings: Any) -> None:
         """Run the target on an input that ends as the tap dies: what came before is committed."""
-        self.run(*messages, alive=alive)
+        self.run(*messages, alive=alive, **settings)
 
     def numbers(self) -> Counter[int]:
         return Counter(row["n"] for row in self.store.rows(self.place, "s") or [])
@@ -152,3 +152,10 @@ def emptied(target: Target, spark: Any) -> None:
         other.conf.set(f"{name}.type", "hadoop")
         other.conf.set(f"{name}.warehouse", str(store._folder / f"iceberg-{target.place}"))
         other.sql("DELETE FROM others.s")
+
+
+@pytest.mark.soak
+def test_a_note_of_hundreds_of_commits_is_searched_to_its_end(target: Target) -> None:
+    target.cut(*rows(*range(230)), batch_size_rows=1)
+    target.run(*rows(*range(230)), state(230))
+    assert target.numbers() == Counter(range(230))

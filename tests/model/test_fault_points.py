@@ -5,6 +5,7 @@ After a rerun from the last STATE every row is there, and once where the docs sa
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -22,6 +23,8 @@ from pipe_programs import Programs
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
 COUNT, STEP = 18, 6
+# A database is one for all tests.
+_PLACES = itertools.count()
 FEW = 3
 """Points in a quick run; `make soak` takes all."""
 NAMES = ("delta", "iceberg", "postgresql", "parquet")
@@ -81,16 +84,14 @@ def messages(folder: Path, first: int, has_key: bool) -> list[bytes]:
 class Target:
     """Runs of the target into one place."""
 
-    def __init__(
-        self, programs: Programs, store: Any, number: int, method: str, **settings: Any
-    ) -> None:
-        self.store, self.number, self.method = store, number, method
+    def __init__(self, programs: Programs, store: Any, method: str, **settings: Any) -> None:
+        self.store, self.number, self.method = store, next(_PLACES), method
         self.folder = programs.folder
         own = {"load_method": method, "batch_size_rows": 4, "add_record_metadata": False}
-        config = {**store.settings(number), **own, **settings}
+        config = {**store.settings(self.number), **own, **settings}
         command = programs.target_command(config)
         self._arguments = command[command.index("--config") :]
-        self._log = programs.folder / f"effects-{number}"
+        self._log = programs.folder / f"effects-{self.number}"
 
     def run(self, data: Sequence[bytes], at: int = 0) -> tuple[int, list[int]]:
         """Run it; kill it before an effect. Return its exit code and the STATEs."""
@@ -115,6 +116,9 @@ class Target:
         states = [json.loads(line) for line in done.stdout.splitlines() if line.endswith(b"}")]
         return done.returncode, [state["bookmarks"]["s"] for state in states]
 
+    def numbers(self) -> Counter[int]:
+        return Counter(row["n"] for row in self.store.rows(self.number, "s") or [])
+
     def effects(self) -> int:
         """Return how many effects the last run had."""
         count = len(self._log.read_bytes().splitlines())
@@ -127,7 +131,7 @@ class Target:
         first = 0 if self.method == "overwrite" else covered
         code, states = self.run(messages(self.folder, first, has_key))
         assert (code, states[-1:]) == (0, [] if first == COUNT else [COUNT])
-        found = Counter(row["n"] for row in self.store.rows(self.number, "s") or [])
+        found = self.numbers()
         if self.store.name == "parquet" and self.method == "append-only":
             assert set(found) == set(range(COUNT))
             assert all(times == 1 for n, times in found.items() if n < covered)
@@ -140,12 +144,12 @@ def _killed_at_each(
     programs: Programs, store: Any, method: str, most: int | None, **settings: Any
 ) -> None:
     data = messages(programs.folder, 0, method == "upsert")
-    whole = Target(programs, store, 0, method, **settings)
+    whole = Target(programs, store, method, **settings)
     assert whole.run(data)[0] == 0
     count = whole.effects()
     step = 1 if most is None else max(1, count // most)
     for at in range(step, count + 1, step):
-        target = Target(programs, store, at, method, **settings)
+        target = Target(programs, store, method, **settings)
         _, states = target.run(data, at)
         target.check(states[-1] if states else 0)
 
@@ -175,7 +179,7 @@ ENDS = [("between", 4), ("within", 4), ("between", 12), ("within", 12)]
 def test_a_tap_killed_anywhere(programs: Programs, place: Any, where: str, count: int) -> None:
     data = messages(programs.folder, 0, False)
     cut = [*data[:count], *([data[count][:20]] if where == "within" else [])]
-    target = Target(programs, place, count, "append-only")
+    target = Target(programs, place, "append-only")
     code, states = target.run(cut)
     assert code == (4 if where == "within" else 0)
     target.check(states[-1] if states else 0)
@@ -186,8 +190,8 @@ def test_rows_after_the_last_state_are_loaded_once_if_they_are_discarded(
 ) -> None:
     store = ParquetStore(tmp_path)
     settings = {"rows_without_state": "discard", "batch_size_rows": 100}
-    target = Target(programs, store, 0, "append-only", **settings)
+    target = Target(programs, store, "append-only", **settings)
     assert target.run(messages(programs.folder, 0, False)[:-3]) == (0, [12])
-    assert Counter(row["n"] for row in store.rows(0, "s") or []) == Counter(range(12))
+    assert target.numbers() == Counter(range(12))
     target.check(12)
-    assert Counter(row["n"] for row in store.rows(0, "s") or []) == Counter(range(COUNT))
+    assert target.numbers() == Counter(range(COUNT))
