@@ -1,4 +1,7 @@
-"""The real Meltano: the sample project, and a project with the definitions for Meltano Hub."""
+"""The real Meltano: the sample project, and a project with the definitions for Meltano Hub.
+
+Their programs are those of the wheel, with the extras that `pip_url` of the loader names.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from own_environments import installed_program
+from own_environments import WheelEnvironments, installed_program
 
 pytestmark = pytest.mark.pipe
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_configs" / "meltano"
-ENVIRON = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+LOADER = ROOT / "docs" / "hub" / "loaders" / "target-spark" / "singer-spark.yml"
 
 
 @pytest.fixture(scope="session")
@@ -28,19 +31,28 @@ def meltano() -> Path:
     return installed_program("meltano==4.4.1", "meltano")
 
 
+@pytest.fixture(scope="session")
+def environ(environments: WheelEnvironments) -> dict[str, str]:
+    """The variables of an environment as `pip_url` makes it."""
+    [extras] = re.findall(r'^pip_url: "singer-spark\[(.*)\]"$', LOADER.read_text(), re.MULTILINE)
+    programs = environments.of(*extras.split(",")).programs
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
 @dataclass(frozen=True)
 class Project:
     """A Meltano project in a folder."""
 
     meltano: Path
     folder: Path
+    environ: Mapping[str, str]
 
     def run(self, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command of Meltano that must succeed."""
         done = subprocess.run(
             [str(self.meltano), *args],
             cwd=self.folder,
-            env={**ENVIRON, **environ, "MELTANO_SEND_ANONYMOUS_USAGE_STATS": "false"},
+            env={**self.environ, **environ, "MELTANO_SEND_ANONYMOUS_USAGE_STATS": "false"},
             capture_output=True,
             text=True,
             timeout=400,
@@ -51,14 +63,14 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(meltano, tmp_path_factory) -> Project:
+def project(meltano, environ, tmp_path_factory) -> Project:
     """A project with both plugins, added as from the Hub; their programs come from the PATH."""
     folder = tmp_path_factory.mktemp("meltano") / "project"
     folder.mkdir()
     (folder / "meltano.yml").write_text("default_environment: dev\nenvironments:\n- name: dev\n")
     (folder / "data").mkdir()
     (folder / "data" / "orders.csv").write_text("id,city,secret\n1,Rome,x\n2,Oslo,y\n")
-    project = Project(meltano, folder)
+    project = Project(meltano, folder, environ)
     for definition in sorted((ROOT / "docs" / "hub").rglob("*.yml")):
         text = re.sub(r"^pip_url: .*\n", "", definition.read_text(), flags=re.MULTILINE)
         copy = folder / definition.parent.name
@@ -103,7 +115,7 @@ def rows(project: Path) -> list[int]:
     return sorted(pq.read_table(project / "output" / "orders")["id"].to_pylist())
 
 
-def test_the_second_run_reads_only_what_is_new(meltano, tmp_path):
+def test_the_second_run_reads_only_what_is_new(meltano, environ, tmp_path):
     project = tmp_path / "project"
     shutil.copytree(SAMPLE, project, ignore=shutil.ignore_patterns(".meltano", "output"))
 
@@ -111,7 +123,7 @@ def test_the_second_run_reads_only_what_is_new(meltano, tmp_path):
         done = subprocess.run(
             [str(meltano), "run", "tap-spark", "target-spark"],
             cwd=project,
-            env=ENVIRON,
+            env=environ,
             capture_output=True,
             text=True,
             timeout=400,
