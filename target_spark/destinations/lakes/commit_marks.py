@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Collection, Iterable
+import zlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from target_spark.replays import Note
 
 ORIGIN = "target-spark"
+_SHORT_BYTES = 1024
+_MOST_PACKED_BYTES = 4096
 ACTIVATION = "activation"
 """Stands for the token if older versions of rows were removed or marked."""
 
@@ -59,6 +64,20 @@ class Mark:
 
     def to_text(self) -> str:
         """Return the text to store."""
+        return self._text(state=self.state)
+
+    def to_short_text(self) -> str:
+        """Return the text for the log of Iceberg, which repeats that of each snapshot in each file.
+
+        A long STATE is packed; one that stays long is left out.
+        """
+        plain = (self.state or "").encode()
+        if len(plain) <= _SHORT_BYTES:
+            return self.to_text()
+        packed = base64.b64encode(zlib.compress(plain, 9)).decode()
+        return self._text(packed=packed if len(packed) <= _MOST_PACKED_BYTES else None)
+
+    def _text(self, **state: str | None) -> str:
         content = {
             "origin": ORIGIN,
             "run": self.run,
@@ -66,8 +85,8 @@ class Mark:
             "token": self.token,
             "source": self.source,
             "rows": self.rows,
-            "state": self.state,
             "whole": self.whole,
+            **state,
         }
         text = json.dumps({name: value for name, value in content.items() if value})
         return text.replace("$", "\\u0024")  # Spark would replace ${...} in its configuration.
@@ -86,10 +105,17 @@ def read_mark(text: str | None) -> Mark | None:
         stream=str(content.get("stream", "")),
         token=content.get("token"),
         source=content.get("source"),
-        state=content.get("state"),
+        state=_state(content),
         rows=content.get("rows"),
         whole=bool(content.get("whole")),
     )
+
+
+def _state(content: Mapping[str, Any]) -> str | None:
+    packed = content.get("packed")
+    if not packed:
+        return content.get("state")
+    return zlib.decompress(base64.b64decode(packed)).decode()
 
 
 def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:

@@ -334,7 +334,7 @@ class IcebergFormat(LakeFormat):
             return None
         with suppress(NeedsSparkError):
             folder = self._folder(rows.place)
-            marked = {MARK_PROPERTY: rows.mark.to_text()}
+            marked = {MARK_PROPERTY: rows.mark.to_short_text()}
             with one_writer(folder):
                 return iceberg_rows.append(folder, parts, rows.now, marked, replaces=replaces)
         return None
@@ -352,7 +352,7 @@ class IcebergFormat(LakeFormat):
         folder = self._folder(rows.place)
         if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        marked = {MARK_PROPERTY: rows.mark.to_text()}
+        marked = {MARK_PROPERTY: rows.mark.to_short_text()}
         with one_writer(folder):
             return iceberg_rows.merge(folder, rows.flush.parts, rows.now, plan, keys, marked)
 
@@ -367,7 +367,7 @@ class IcebergFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`."""
         folder = self._folder(place)
-        marked = {MARK_PROPERTY: mark.to_text()}
+        marked = {MARK_PROPERTY: mark.to_short_text()}
         with one_writer(folder):
             iceberg_rows.activate(folder, now, columns, below, at, marked)
 
@@ -467,7 +467,7 @@ class IcebergFormat(LakeFormat):
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
     ) -> int | None:
         """See `LakeFormat`. Rows that a MERGE has copied into new files do not count."""
-        marked = f"summary[{text_literal(MARK_PROPERTY)}] = {text_literal(mark.to_text())}"
+        marked = f"summary[{text_literal(MARK_PROPERTY)}] = {text_literal(mark.to_short_text())}"
         rows = spark.sql(
             f"SELECT summary FROM {place.table}.snapshots WHERE {marked} "  # noqa: S608
             "ORDER BY committed_at DESC LIMIT 1"
@@ -596,7 +596,7 @@ class IcebergFormat(LakeFormat):
 
     @contextmanager
     def _committing(self, spark: SparkSession, place: Place, mark: Mark) -> Iterator[None]:
-        conf = {_MARK_CONF: mark.to_text()}
+        conf = {_MARK_CONF: mark.to_short_text()}
         with one_writer(place.folder), configured(spark, conf), hive_refusals():
             yield
 
