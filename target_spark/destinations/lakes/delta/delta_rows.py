@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.delta.delta_commits import (
     Transaction,
@@ -18,6 +18,7 @@ from target_spark.destinations.lakes.delta.delta_commits import (
     left_to_spark,
 )
 from target_spark.destinations.lakes.delta.delta_files import is_append_only
+from target_spark.destinations.lakes.delta.trial_table import TrialTable
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import (
@@ -71,9 +72,9 @@ def merge(
         The rows that were inserted, updated or deleted; None if the table has this transaction.
 
     Raises:
-        NeedsSparkError: It is too large, or the package cannot merge it; nothing was committed.
+        NeedsSparkError: It is too large, or the package cannot merge it or would lose or double
+            rows; nothing was committed.
         deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
-        DestinationError: The package has lost or doubled rows; the table was restored.
     """
     from deltalake import DeltaTable  # noqa: PLC0415
 
@@ -82,8 +83,19 @@ def merge(
     opened = DeltaTable(local_path(folder) or folder)
     if has_transaction(opened, transaction):
         return None
-    version, before = opened.version(), _records(opened)
-    merger = opened.merge(
+    with TrialTable(opened, Path(local_path(folder) or folder)) as trial:
+        told = _merged(trial.table, rows, now, plan, commit_arguments(metadata, transaction))
+        if not is_balanced(_records(opened), _records(trial.table), told):
+            raise NeedsSparkError
+        trial.publish()
+    return sum(int(told[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
+
+
+def _merged(
+    table: DeltaTable, rows: pa.Table, now: LakeTable, plan: MergePlan, commit: dict[str, Any]
+) -> dict[str, Any]:
+    """Merge rows into a table; return the metrics of the MERGE."""
+    merger = table.merge(
         rows,
         " AND ".join(f"({_pair(key.column, _EQUAL if key.nulls else '=')})" for key in plan.keys),
         source_alias=_SOURCE,
@@ -92,18 +104,11 @@ def merge(
         streamed_exec=not all(map(has_exact_bounds, _types(rows, plan))),
         max_spill_size=MEMORY,
         writer_properties=_writing(now),
-        **commit_arguments(metadata, transaction),
+        **commit,
     )
     with left_to_spark():
-        told = _with_clauses(merger, plan, rows.column_names).execute()
-    if not is_balanced(before, _records(opened), told):
-        opened.restore(version)
-        raise DestinationError(
-            f"the package 'deltalake' has not kept the other rows of '{folder}' in a MERGE; "
-            f"version {version} was restored",
-            hint="set `load_without_spark` to false, and report it",
-        )
-    return sum(int(told[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
+        metrics: dict[str, Any] = _with_clauses(merger, plan, rows.column_names).execute()
+    return metrics
 
 
 def activate(

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from target_spark.core.load_plans import Layout, Part
 from target_spark.core.schema_contract import SchemaContract
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_rows import is_balanced
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan
 from target_spark.destinations.lakes.small_flush import newest
 
@@ -157,16 +159,18 @@ def test_columns_are_added_without_spark(delta_load: Make) -> None:
 
 @pytest.mark.spark
 @pytest.mark.server
-def test_a_merge_that_loses_rows_is_taken_back(
+def test_a_merge_that_loses_rows_is_left_to_spark(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """No reader sees it: it is checked before it is committed."""
     load = delta_load("id long, v string", **KEYED)
     load.load([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
     counts = iter([2, 1])
     monkeypatch.setattr(delta_rows, "_records", lambda _: next(counts))
-    with pytest.raises(DestinationError, match="version 1 was restored"):
-        load.load([{"id": 1, "v": "b"}])
-    assert load.rows() == [(1, "a"), (2, "a")]
+    load.load([{"id": 1, "v": "b"}])
+    assert load.rows() == [(1, "b"), (2, "a")]
+    assert engines(load)[0] == "Apache-Spark"
+    assert [entry["operation"] for entry in load.history()][:2] == ["MERGE", "WRITE"]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +199,57 @@ def test_files_without_bounds_are_merged(tmp_path: Path, stats: dict[str, Any]) 
     assert [(row["id"], row["v"]) for row in found] == [
         ("m", "a"), ("p", "a"), ("q", "b"), ("z", "b"),
     ]  # fmt: skip
+
+
+def merge_row(folder: Path, part: Path, key: str, version: int) -> int | None:
+    parquet.write_table(pa.table({"id": [key], "v": ["b"]}), part)
+    now = delta_files.look_up(str(folder))
+    assert now is not None
+    plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
+    parts = [Part(str(part), 1, part.stat().st_size)]
+    return delta_rows.merge(str(folder), parts, now, plan, 1, "mark", ("app", version))
+
+
+def test_a_merge_is_checked_before_anybody_can_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["a", "a"]}))
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_rows, "is_balanced", lambda *_: False)
+        with pytest.raises(NeedsSparkError):
+            merge_row(folder, part, "a", 1)
+    assert sorted(path for path in tmp_path.rglob("*") if path != part) == before
+    with monkeypatch.context() as patch:
+        records = delta_rows._records
+
+        def overtaken(table: DeltaTable) -> int | None:
+            count = records(table)
+            write_deltalake(folder, pa.table({"id": ["c"], "v": ["a"]}), mode="append")
+            return count
+
+        patch.setattr(delta_rows, "_records", overtaken)
+        patch.setattr(delta_rows, "is_balanced", lambda *_: True)
+        with pytest.raises(CommitFailedError):
+            merge_row(folder, part, "a", 1)
+    assert "b" not in DeltaTable(folder).to_pyarrow_table()["v"].to_pylist()
+    assert len(list(folder.glob("*.parquet"))) == len(DeltaTable(folder).file_uris())
+
+
+def test_checkpoints_follow_merges_that_were_checked(tmp_path: Path) -> None:
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    table = pa.table({"id": ["a"], "v": ["a"]})
+    write_deltalake(folder, table, configuration={"delta.checkpointInterval": "5"})
+    for version in range(1, 13):
+        assert merge_row(folder, part, f"k{version % 4}", version) == 1
+    assert merge_row(folder, part, "k1", 12) is None
+    log = folder / "_delta_log"
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] in (9, 10)
+    opened = DeltaTable(folder)
+    assert opened.version() == 12
+    assert sorted(opened.to_pyarrow_table()["id"].to_pylist()) == ["a", "k0", "k1", "k2", "k3"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(
