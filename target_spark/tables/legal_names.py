@@ -24,6 +24,7 @@ class NameRules:
         forbidden: Characters that the format cannot hold.
         reserved: Names that it cannot hold, in lower case.
         ignore_case: The format treats names that differ only in case as equal.
+        highest: The highest code point of a character.
     """
 
     style: str = "keep"
@@ -31,6 +32,7 @@ class NameRules:
     forbidden: str = ""
     reserved: frozenset[str] = frozenset()
     ignore_case: bool = False
+    highest: int = 0x10FFFF
 
     def fold(self, name: str) -> str:
         """Return a key that is equal for names that the format treats as equal."""
@@ -148,7 +150,8 @@ def _styled(name: str, rules: NameRules) -> str:
     change = _STYLES[rules.style]
     legal = change(name)
     forbidden = set(rules.forbidden)
-    legal = "".join("_" if char in forbidden else char for char in legal)
+    highest = chr(rules.highest)
+    legal = "".join("_" if char in forbidden or char > highest else char for char in legal)
     if rules.style != "keep" and legal[:1].isdigit():
         legal = f"_{legal}"
     return legal or "_"

@@ -154,6 +154,7 @@ class JdbcDestination(Destination):
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
         self._noted: set[str] = set()
+        self._warned: set[str] = set()
         self.keeps_notes = self._database.keeps_notes
         atexit.register(self.close)
 
@@ -179,8 +180,8 @@ class JdbcDestination(Destination):
         """See `Destination`."""
         check_request(request)
         with self._work(request) as work:
-            if request.method != "overwrite":
-                work.plan(request)
+            if request.method != "overwrite" or work.is_theirs():
+                self._warn_computed(request, work.plan(request))
             if request.view is not None:
                 same = {name: name for name in request.struct.names}
                 self._database.sql.view(work.place, request, same, self._rules)
@@ -193,6 +194,21 @@ class JdbcDestination(Destination):
             return TableWrite(rejects.pending, encoding, request.struct, rejects.options, sink)
         pending = str(self._target.place if rejects is None else rejects.path)
         return TableWrite(pending, encoding, request.struct, sink=sink)
+
+    def _warn_computed(self, request: TableRequest, plan: TablePlan) -> None:
+        """Say once that the database computes columns of the stream by itself."""
+        names = [name for name in request.struct.names if name not in plan.mapping]
+        names = [name for name in names if name in plan.computed]
+        with self._lock:
+            is_new = names and request.stream not in self._warned
+            self._warned.add(request.stream)
+        if is_new:
+            listed = ", ".join(f"'{name}'" for name in names)
+            _log.warning(
+                "stream '%s': values of %s are ignored: the database generates these columns",
+                request.stream,
+                listed,
+            )
 
     def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`."""

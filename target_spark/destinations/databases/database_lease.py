@@ -162,12 +162,22 @@ class DatabaseLeases:
         return self.database.sql.with_arguments(TablePlace(held.schema, LEASES))
 
     def _write(self, cursor: Cursor, held: _LeaseLock) -> None:
-        self._delete(cursor, held)
-        insert = f"INSERT INTO {self._table(held)} (name, holder) VALUES (%s, %s)"  # noqa: S608
-        cursor.execute(insert, (held.name, json.dumps(self._holder.to_json())))
+        table, holder = self._table(held), json.dumps(self._holder.to_json())
+        # By three statements that any SQL knows; users may lack the right to delete.
+        cursor.execute(f"SELECT 1 FROM {table} WHERE name = %s", (held.name,))  # noqa: S608
+        if cursor.fetchone() is None:
+            insert = f"INSERT INTO {table} (holder, name) VALUES (%s, %s)"  # noqa: S608
+            cursor.execute(insert, (holder, held.name))
+        else:
+            update = f"UPDATE {table} SET holder = %s WHERE name = %s"  # noqa: S608
+            cursor.execute(update, (holder, held.name))
 
     def _delete(self, cursor: Cursor, held: _LeaseLock) -> None:
-        cursor.execute(f"DELETE FROM {self._table(held)} WHERE name = %s", (held.name,))  # noqa: S608
+        sql = self.database.sql
+        cursor.execute(sql.may_delete, (sql.table(TablePlace(held.schema, LEASES)),))
+        if cursor.fetchone()[0]:
+            delete = f"DELETE FROM {self._table(held)} WHERE name = %s"  # noqa: S608
+            cursor.execute(delete, (held.name,))
 
     def _read(self, cursor: Cursor, held: _LeaseLock) -> Holder:
         query = f"SELECT holder FROM {self._table(held)} WHERE name = %s"  # noqa: S608

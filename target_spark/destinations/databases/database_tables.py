@@ -57,12 +57,14 @@ class FoundColumn:
         sql_type: Type as reported by the database.
         nullable: Whether it can be null.
         has_default: Whether rows may omit it although it cannot be null.
+        generated: Whether the database computes it: rows cannot set it.
     """
 
     name: str
     sql_type: str
     nullable: bool
     has_default: bool = False
+    generated: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,17 @@ class FoundTable:
     """An existing table.
 
     Attributes:
-        columns: Columns in order, without generated ones.
+        columns: Columns in order.
         keys: The unique column sets, with null equal to null.
+        own_keys: Names of the indexes among them that target-spark has created for keys.
+        has_triggers: Whether triggers or rules of it may fill columns, leave out rows, or route
+            them elsewhere.
     """
 
     columns: tuple[FoundColumn, ...]
     keys: frozenset[frozenset[str]] = frozenset()
+    own_keys: tuple[str, ...] = ()
+    has_triggers: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ class StagedRows:
             newer; empty if the later arrival is.
         numbers: The rows of the parts, which are numbered from 1: after the first number, up to
             the second one; None for all.
+        is_unique: Whether an index keeps the table's rows unique by `keys`.
     """
 
     parts: tuple[str, ...]
@@ -105,3 +113,4 @@ class StagedRows:
     deleted: str | None = None
     order_by: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, int] | None = None
+    is_unique: bool = True

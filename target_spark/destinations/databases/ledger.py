@@ -74,15 +74,13 @@ class Ledger:
         Returns:
             Whether there was one.
         """
-        delete = f"DELETE FROM {self._ledger} WHERE table_name = %s AND token = %s"
-        cursor.execute(delete, (self._table, self._note_token(stream)))
-        was_there = cursor.rowcount > 0
+        token = self._note_token(stream)
+        was_there = self._remove(cursor, "token = %s", token) > 0
         if note.entries:
             insert = (
                 f"INSERT INTO {self._ledger} (table_name, stream, run, token, note) "
                 "VALUES (%s, %s, %s, %s, %s)"
             )
-            token = self._note_token(stream)
             cursor.execute(insert, (self._table, stream, self.run, token, note.to_text()))
         return was_there
 
@@ -111,8 +109,7 @@ class Ledger:
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
         proofs = {token: proof for token, proof in newest if proof}
         found = note.held(self.database.sql.present(cursor, self.place, proofs))
-        remove = f"DELETE FROM {self._ledger} WHERE table_name = %s AND stream = %s AND note <> ''"
-        cursor.execute(remove, (self._table, stream))
+        self._remove(cursor, "stream = %s AND note <> ''", stream)
         self.keep(cursor, stream, found)
         return found
 
@@ -157,7 +154,7 @@ class Ledger:
         newest = f"SELECT max(id) {own} AND run = %s AND note = ''"
         cursor.execute(newest, (self._table, stream, self.run))
         kept = cursor.fetchone()[0] or 0
-        for run in (*dead, self.run):
+        for run in (*dead, self.run) if self._may_delete(cursor) else ():
             delete = f"DELETE {own} AND run = %s AND id <> %s"
             cursor.execute(delete, (self._table, stream, run, kept))
         cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
@@ -171,12 +168,27 @@ class Ledger:
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
         """Store new names of columns in the table."""
         known = self.names(cursor)
-        insert = f"INSERT INTO {self._names} (table_name, source, column_name) VALUES (%s, %s, %s)"
-        delete = f"DELETE FROM {self._names} WHERE table_name = %s AND source = %s"
+        insert = f"INSERT INTO {self._names} (column_name, table_name, source) VALUES (%s, %s, %s)"
+        update = f"UPDATE {self._names} SET column_name = %s WHERE table_name = %s AND source = %s"
         for source, name in mapping.items():
             if known.get(source) != name:
-                cursor.execute(delete, (self._table, source))
-                cursor.execute(insert, (self._table, source, name))
+                statement = update if source in known else insert
+                cursor.execute(statement, (name, self._table, source))
+
+    def _may_delete(self, cursor: Cursor) -> bool:
+        ledger = self.database.sql.table(TablePlace(self.place.schema, LEDGER))
+        cursor.execute(self.database.sql.may_delete, (ledger,))
+        return bool(cursor.fetchone()[0])
+
+    def _remove(self, cursor: Cursor, condition: str, argument: str) -> int:
+        """Remove entries of the table, or void them if the user may not delete; return how many."""
+        remove = f"DELETE FROM {self._ledger}"
+        if not self._may_delete(cursor):
+            void = "concat(token, ' ', id)"
+            remove = f"UPDATE {self._ledger} SET stream = '', note = '', token = {void}"
+        query = f"{remove} WHERE table_name = %s AND {condition}"
+        cursor.execute(query, (self._table, argument))
+        return cursor.rowcount
 
 
 def run_lock(run: str) -> str:

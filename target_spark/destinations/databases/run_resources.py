@@ -13,6 +13,7 @@ from target_spark.destinations.databases.database_tables import Connection, Curs
 from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.ledger import run_lock
 from target_spark.destinations.databases.sink import PREFIX
+from target_spark.destinations.databases.statements import LEDGER
 from target_spark.tables.legal_names import NameRules, legal_table_name
 
 _log = logging.getLogger(__name__)
@@ -87,12 +88,24 @@ class RunResources:
         cursor.execute(sql.has_schema, (schema,))
         if cursor.fetchone() is None:
             cursor.execute(sql.create_schema(schema))
-        for statement in sql.create_ledger(schema):
-            cursor.execute(statement)
+        self._prepare_ledger(cursor, schema)
         connection.commit()
         sql.unlock(cursor, _SETUP_LOCK)
         self._drop_stale(connection, schema)
         return schema
+
+    def _prepare_ledger(self, cursor: Cursor, schema: str) -> None:
+        """Create and change only what is missing: the user need not own the ledger."""
+        sql = self._database.sql
+        for name, statement in sql.create_ledger(schema).items():
+            if self._database.describe(cursor, TablePlace(schema, name)) is None:
+                cursor.execute(statement)
+        place = TablePlace(schema, LEDGER)
+        table = self._database.describe(cursor, place)
+        there = {column.name for column in table.columns} if table else set()
+        for name, kind in sql.ledger_columns.items():
+            if name not in there:
+                cursor.execute(f"ALTER TABLE {sql.table(place)} ADD COLUMN {name} {kind}")
 
     def _drop_stale(self, connection: Connection, schema: str) -> None:
         cursor = connection.cursor()

@@ -26,6 +26,8 @@ LEDGER = "_singer_ledger"
 NAMES = "_singer_columns"
 LEASES = "_singer_leases"
 NULL = "NULL"
+KEY_COMMENT = "target-spark: key properties"
+"""Comment of the indexes that target-spark creates for keys."""
 
 
 class LoadSql:
@@ -35,6 +37,8 @@ class LoadSql:
     same = "IS NOT DISTINCT FROM"
     """Operator that is true for two nulls."""
     unlogged = ""
+    overriding = ""
+    """Clause of INSERT by which rows set identity columns, as COPY does."""
     undoes_ddl = True
     """Whether tables can be created and altered in a transaction."""
     impatient = ""
@@ -46,6 +50,10 @@ class LoadSql:
     """Statement that makes the transaction check deferred constraints at once."""
     counts_upserts = True
     """Whether the server tells how many rows `upsert` has added or updated."""
+    ledger_columns: Mapping[str, str] = {}
+    """Columns that older ledgers lack, with their definitions."""
+    may_delete = "SELECT %s IS NOT NULL"
+    """Query whether the user may delete rows of a table, given as an argument."""
     has_schema = ""
     current_schema = ""
     stages = ""
@@ -131,6 +139,15 @@ class LoadSql:
         """Select a column of a numbered row of a staging table."""
         return f"SELECT {column} FROM {self.table(place)} WHERE {ROW} = {number}"
 
+    def count(self, place: TablePlace) -> str:
+        """Count the rows of a table."""
+        return f"SELECT count(*) FROM {self.table(place)}"
+
+    def count_newest(self, rows: StagedRows) -> str:
+        """Count the staged rows that `upsert` adds or updates."""
+        kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
+        return f"SELECT count(*) FROM {self._newest(rows)}{kept}"
+
     def is_empty(self, place: TablePlace) -> str:
         """Select one row of a table."""
         return f"SELECT 1 FROM {self.table(place)} LIMIT 1"
@@ -162,8 +179,17 @@ class LoadSql:
         """Drop a column."""
         return f"ALTER TABLE {self.table(place)} DROP COLUMN {self.name(name)}"
 
-    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
+    def takes(self, data_type: DataType, sql_type: str) -> bool:
+        """Return whether a column that others made stores such values exactly, or refuses them."""
+        del data_type, sql_type
+        return False
+
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
         """Make rows unique by their keys."""
+        raise NotImplementedError
+
+    def drop_key(self, place: TablePlace, index: str) -> list[str]:
+        """Drop an index that `unique` or `create` has created."""
         raise NotImplementedError
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
@@ -174,22 +200,55 @@ class LoadSql:
         """Append all rows of a part."""
         names, values = self.names(list(rows.values)), ", ".join(rows.values.values())
         stage = self.table(TablePlace(rows.schema, part))
-        some = _within(rows)
-        return f"INSERT INTO {self.table(place)} ({names}) SELECT {values} FROM {stage} s{some}"
+        into = f"{self.table(place)} ({names}){self.overriding}"
+        return f"INSERT INTO {into} SELECT {values} FROM {stage} s{_within(rows)}"
 
     def upsert(self, place: TablePlace, rows: StagedRows) -> str:
         """Upsert the newest row of each key."""
         values = ", ".join(rows.values.values())
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
         return (
-            f"INSERT INTO {self.table(place)} ({self.names(list(rows.values))}) "
+            f"INSERT INTO {self.table(place)} ({self.names(list(rows.values))}){self.overriding} "
             f"SELECT {values} FROM {self._newest(rows)}{kept} {self.on_conflict(place, rows)}"
         )
 
     def upserts(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """Delete the rows that are marked so, then upsert the others."""
         deletions = self.delete_marked(place, rows) if rows.deleted else []
-        return [*deletions, self.upsert(place, rows)]
+        return [
+            *deletions,
+            *([self.upsert(place, rows)] if rows.is_unique else self.merge(place, rows)),
+        ]
+
+    def merge(self, place: TablePlace, rows: StagedRows) -> list[str]:
+        """Upsert the newest row of each key into a table without a unique index for keys."""
+        number = {name: f"v{n}" for n, name in enumerate(rows.values)}
+        values = ", ".join(f"{value} AS {number[name]}" for name, value in rows.values.items())
+        kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
+        newest = f"(SELECT {values} FROM {self._newest(rows)}{kept}) d"
+        equal = " AND ".join(f"t.{self.name(key)} = d.{number[key]}" for key in rows.keys)
+        pairs = [(f"d.{number[name]}", f"t.{self.name(name)}") for name in rows.order_by]
+        newer = f" AND {not_older(pairs, self.same)}" if pairs else ""
+        sets = [(name, f"d.{number[name]}") for name in rows.values if name not in rows.keys]
+        table = self.table(place)
+        insert = (
+            f"INSERT INTO {table} ({self.names(list(rows.values))}){self.overriding} "
+            f"SELECT {', '.join(f'd.{n}' for n in number.values())} FROM {newest} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE {equal})"
+        )
+        update = [self.update_from(table, newest, sets, equal + newer)] if sets else []
+        return [*self.lock_rows(table), *update, insert]
+
+    def update_from(
+        self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
+    ) -> str:
+        """Update the rows `t` of a table from the rows `d`."""
+        raise NotImplementedError
+
+    def lock_rows(self, table: str) -> list[str]:
+        """Keep other sessions from changing a table until the transaction ends."""
+        del table
+        return []
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """Return the clause for a row whose key exists; never change a row with another key."""
@@ -283,13 +342,21 @@ class LoadSql:
             where=Where(stream=request.stream, setting="generate_view"),
         )
 
-    def create_ledger(self, schema: str) -> list[str]:
-        """Create the tables of the ledger and of column names, unless they exist."""
+    def create_ledger(self, schema: str) -> Mapping[str, str]:
+        """Return the statements that create the tables of the ledger, by their names."""
+        raise NotImplementedError
+
+    def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
+        """Return the tables whose rows change if all rows of a table are deleted."""
         raise NotImplementedError
 
     def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
         """Return the proof by which rows of the open transaction are found again, or nothing."""
         return ""
+
+    def written(self, cursor: Cursor, place: TablePlace) -> int:  # noqa: ARG002
+        """Return how many rows of a table the open transaction has written."""
+        return 0
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:  # noqa: ARG002
         """Return the tokens whose rows are all still in a table, unchanged.

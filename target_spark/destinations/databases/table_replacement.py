@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.database_tables import TablePlace
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.table_work import TableWork
@@ -19,14 +20,21 @@ if TYPE_CHECKING:
 def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     """Return work on an empty table with the columns that all requests need.
 
-    It is the table itself if DDL and the new rows are one transaction; otherwise a new one, for
-    `swap_in`.
+    It is the table itself if others have created it, or DDL and the new rows are one transaction;
+    otherwise a new one, for `swap_in`.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
             settings do not resolve that. All rows are unchanged.
     """
     sql, cursor = work.database.sql, work.cursor
+    _check_cascades(work)
+    if work.is_theirs():
+        for request in requests:
+            work.alter(request, work.plan(request))
+        work.connection.commit()
+        cursor.execute(sql.delete_all(work.place))
+        return work
     is_there = work.database.describe(cursor, work.place) is not None
     conflicts = dict.fromkeys(chain.from_iterable(map(work.conflicting, requests)))
     if is_there and not conflicts:
@@ -48,6 +56,20 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     for request in requests:
         made.key(request, made.plan(request))
     return made
+
+
+def _check_cascades(work: TableWork) -> None:
+    """Raise SettingsError if rows of other tables would go with those of the table."""
+    if work.database.describe(work.cursor, work.place) is None:
+        return
+    others = work.database.sql.cascades(work.cursor, work.place)
+    if others:
+        raise SettingsError(
+            f"'overwrite' would change rows of '{others[0]}' too: its foreign key to the table "
+            f"'{work.place.table}' has an action ON DELETE",
+            where=Where(setting="load_method"),
+            hint="load the stream with 'upsert', or drop that foreign key",
+        )
 
 
 def _spare(work: TableWork, is_keyed: bool) -> TableWork:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, SettingsError
+from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.maps.record_metadata import DELETED_AT
+from shared.types.merge_types import TEXTS
 from target_spark.core.backfill import outside_range
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Layout
@@ -23,11 +24,13 @@ from target_spark.destinations.databases.database_tables import (
     TablePlace,
 )
 from target_spark.destinations.databases.ledger import Ledger, table_lock
+from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Refusal
 from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.legal_names import NameRules, matched_names
+from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
     from target_spark.core.backfill import Backfill
@@ -45,10 +48,17 @@ class TablePlan:
     Attributes:
         found: The table; None if there is none.
         change: The change for the request.
+        is_theirs: Whether others have created it.
     """
 
     found: FoundTable | None
     change: TableChange
+    is_theirs: bool = False
+
+    @property
+    def computed(self) -> Sequence[str]:
+        """Return the columns of the table that the database computes."""
+        return [column.name for column in self.table.columns if column.generated]
 
     @property
     def table(self) -> FoundTable:
@@ -98,20 +108,36 @@ class TableWork:
     def preview(self, request: TableRequest) -> TableChange:
         """Return the change of the table like `plan`, but in a schema that may lack a ledger.
 
-        A table that is replaced as a whole is created.
+        A table of ours that is replaced as a whole is created.
         """
-        if request.method == "overwrite" and request.backfill is None:
-            return self._change(request, None, {}, self.conflicts)
         names = TablePlace(self.place.schema, NAMES)
         has_names = self.database.describe(self.cursor, names) is not None
-        return self._plan(request, self.ledger.names(self.cursor) if has_names else {}).change
+        known = self.ledger.names(self.cursor) if has_names else {}
+        is_whole = request.method == "overwrite" and request.backfill is None
+        if is_whole and not self._is_theirs(known):
+            return self._change(request, None, {}, self.conflicts)
+        return self._plan(request, known).change
+
+    def is_theirs(self) -> bool:
+        """Return whether others have created the table; false if there is none."""
+        known = self.ledger.names(self.cursor)
+        there = self.database.describe(self.cursor, self.place)
+        return there is not None and self._is_theirs(known)
+
+    def _is_theirs(self, known: Mapping[str, str]) -> bool:
+        return OURS not in known and not self.place.table.startswith(PREFIX)
 
     def _plan(self, request: TableRequest, known: Mapping[str, str]) -> TablePlan:
         found = self.database.describe(self.cursor, self.place)
-        return TablePlan(found, self._change(request, found, known, self.conflicts))
+        change = self._change(request, found, known, self.conflicts)
+        return TablePlan(found, change, found is not None and self._is_theirs(known))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
-        """Change the table as planned; return the plan for the changed table."""
+        """Change the table as planned, and drop its index of earlier keys.
+
+        Returns:
+            The plan for the changed table.
+        """
         # Only a changed type moves rows; to look for them reads the whole table.
         moves = plan.change.widen or plan.change.rewrite
         with self.ledger.kept_proofs(self.cursor) if moves else nullcontext():
@@ -152,13 +178,14 @@ class TableWork:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
     def key(self, request: TableRequest, plan: TablePlan) -> None:
-        """Make the rows unique by the keys, if they are not."""
+        """Make the rows unique by the keys, if they are not; a table of others gets no index."""
         keys = [plan.mapping[key] for key in keys_of(request)]
-        if not keys or frozenset(keys) in plan.table.keys:
+        if not keys or frozenset(keys) in plan.table.keys or plan.is_theirs:
             return
         nullable = {column.name for column in plan.table.columns if column.nullable}
         nulls = self.database.null_keys and bool(nullable & set(keys))
-        self.cursor.execute(self.database.sql.unique(self.place, keys, nulls))
+        for statement in self.database.sql.unique(self.place, keys, nulls):
+            self.cursor.execute(statement)
 
     def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> Committed:
         """Insert the rows of parts into the table, in the open transaction.
@@ -175,23 +202,61 @@ class TableWork:
         rows = self.staged_rows(request, plan, tuple(part.url for part in parts))
         self._check(rows)
         sql = self.database.sql
-        count = 0
+        is_watched = plan.table.has_triggers and request.method == "overwrite"
+        before = sql.written(self.cursor, self.place) if is_watched else 0
+        count = missing = 0
         if rows.keys:
+            changed = 0
             for statement in sql.upserts(self.place, rows):
                 self.cursor.execute(statement)
-                count += self.cursor.rowcount
-            told = count if sql.counts_upserts else None
+                # Locking tells -1.
+                changed = max(0, self.cursor.rowcount)
+                count += changed
             may_skip = rows.deleted is not None or bool(rows.order_by)
+            if plan.table.has_triggers and sql.counts_upserts and not rows.order_by:
+                self.cursor.execute(sql.count_newest(rows))
+                changed = changed if rows.is_unique else count
+                self._check_arrived(changed, self.cursor.fetchone()[0], before)
+            told = count if sql.counts_upserts and rows.is_unique else None
             return Committed(told, by_key=True, may_skip=may_skip)
         for part in parts:
             self.cursor.execute(sql.append(self.place, rows, part.url))
-            count += self.cursor.rowcount
-            if self.cursor.rowcount != part.rows:
-                raise DestinationError(
-                    f"a staging table has {self.cursor.rowcount} of {part.rows} rows",
-                    hint="the database was restarted during the run; run again",
-                )
+            taken = self.cursor.rowcount
+            if taken != part.rows:
+                self.cursor.execute(sql.count(TablePlace(rows.schema, part.url)))
+                staged = self.cursor.fetchone()[0]
+                if staged != part.rows:
+                    raise DestinationError(
+                        f"a staging table has {staged} of {part.rows} rows",
+                        hint="the database was restarted during the run; run again",
+                    )
+                missing += part.rows - taken
+            count += part.rows
+        if missing:
+            self._check_arrived(count - missing, count, before)
         return Committed(count)
+
+    def _check_arrived(self, changed: int, expected: int, before: int) -> None:
+        """Check that rows which triggers or rules have routed elsewhere are rows of the table.
+
+        Args:
+            changed: Rows that the statement has added or updated.
+            expected: Rows that it should have.
+            before: Rows of the table that the transaction had written before.
+
+        Raises:
+            RecordError: The table does not have all of them.
+        """
+        if changed >= expected:
+            return
+        arrived = self.database.sql.written(self.cursor, self.place) - before
+        if arrived < expected:
+            raise RecordError(
+                f"the table '{self.place.table}' has {max(changed, arrived)} of {expected} rows: "
+                "its triggers or rules drop rows, or route them to other tables",
+                hint="leave these records out by `stream_maps`, let the trigger take them, or load "
+                "the stream into another table; no row of the flush is stored",
+            )
 
     def empty_range(self, requests: Sequence[TableRequest], backfill: Backfill) -> None:
         """Change the table for all requests, and delete the range in the open transaction."""
@@ -296,8 +361,42 @@ class TableWork:
         self, request: TableRequest, found: FoundTable | None, known: Mapping[str, str], how: str
     ) -> TableChange:
         request = replace(request, struct=stored_struct(request.struct))
-        table = None if found is None else self._struct(found, request, known)
-        return plan_change(table, request, self.rules, how, self.database.can, known)
+        if found is None:
+            return plan_change(None, request, self.rules, how, self.database.can, known)
+        request = self._without_computed(found, request, known)
+        table, can = self._struct(found, request, known), self.database.can
+        if self._is_theirs(known):
+            # Numbers, and times, that a column of theirs cannot hold are for the server to refuse.
+            can = replace(can, widen=lambda _old, _new: False, is_theirs=True, takes=self._takes)
+        return plan_change(table, request, self.rules, how, can, known)
+
+    def _takes(self, old: T.DataType, new: T.DataType) -> bool:
+        sql = self.database.sql
+        is_number = sql.takes(new, sql.type_of(old))
+        return is_number or isinstance(old, TEXTS) or self.database.can.takes(old, new)
+
+    def _without_computed(
+        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+    ) -> TableRequest:
+        """Return the request without columns that the database computes.
+
+        Raises:
+            SettingsError: One of them is a key.
+        """
+        computed = {column.name for column in found.columns if column.generated}
+        if not computed:
+            return request
+        names = self._names(found, request, known)
+        fields = [field for field in request.struct if names[field.name] not in computed]
+        keys = [key for key in request.keys if names[key] in computed]
+        if keys:
+            raise SettingsError(
+                f"the key '{keys[0]}' is a generated column of the table '{self.place.table}', "
+                "which rows cannot set",
+                where=Where(stream=request.stream),
+                hint="name other `key_properties` in 'streams', or load it into another table",
+            )
+        return replace(request, struct=T.StructType(fields))
 
     def _struct(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
@@ -311,10 +410,14 @@ class TableWork:
         wanted = {names[field.name]: field.dataType for field in request.struct}
         struct = T.StructType()
         for column in found.columns:
+            if column.generated:
+                continue
             kind = wanted.get(column.name, T.StringType())
             if not sql.same_type(kind, column.sql_type):
                 kind = sql.spark_type(column.sql_type) or kind
-            metadata = {"default": True} if column.has_default else None
+            # A trigger may fill a column that rows omit.
+            is_optional = column.has_default or found.has_triggers
+            metadata = {"default": True} if is_optional else None
             struct.add(T.StructField(column.name, kind, column.nullable, metadata))
         return struct
 
@@ -343,6 +446,10 @@ class TableWork:
             yield from sql.change_type(self.place, path[0], new)
         for name, new in change.rewrite:
             yield from sql.change_type(self.place, name, new)
+        wanted = frozenset(plan.mapping[key] for key in keys_of(request))
+        if wanted and wanted not in plan.table.keys and not plan.is_theirs:
+            for index in plan.table.own_keys:
+                yield from sql.drop_key(self.place, index)
         for name in change.nullable:
             yield from sql.drop_not_null(self.place, name, types[name])
 
@@ -380,6 +487,7 @@ class TableWork:
             nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
             deleted=places[DELETED_AT] if marked else None,
             order_by={plan.mapping[name]: places[name] for name in request.order_by},
+            is_unique=not keys or frozenset(keys) in found.keys or not plan.is_theirs,
         )
 
     def _check(self, rows: StagedRows) -> None:

@@ -33,7 +33,7 @@ from target_spark.destinations.databases.staged_columns import (
     sendable,
     staged_source,
 )
-from target_spark.destinations.databases.statements import NULL, LoadSql
+from target_spark.destinations.databases.statements import KEY_COMMENT, NULL, LoadSql
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
@@ -65,6 +65,7 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     4166: (errno.EPERM, "set local_infile=1 on the server: rows are loaded by LOAD DATA LOCAL"),
     1062: (0, "the table has several rows with the same key, or another unique index has such a "
            "row; remove them, drop that index, or load the table with 'append-only'"),
+    1451: (0, "other tables refer to rows of this one: load it with 'upsert'"),
     1406: (0, "the value is too long for its column; the length of text keys is limited"),
     2026: (errno.EACCES, "check 'sslMode' in 'jdbc.url', or switch TLS on in the server"),
     2006: (LOST, "the server closed the connection"),
@@ -117,13 +118,14 @@ class MySql:
 
     null_keys = False
     keeps_notes = False  # Changes of rows by others cannot be detected.
-    can = Capabilities(widen=holds_all, takes=_takes)
+    can = Capabilities(widen=holds_all, takes=_takes, refuses_nulls=True)
     rules = NameRules(
         style="keep",
         max_bytes=64,
         forbidden="\0" + "".join(map(chr, range(0xD800, 0xD810))),
         reserved=frozenset(),
         ignore_case=True,
+        highest=0xFFFF,
     )
 
     def __init__(self) -> None:
@@ -194,17 +196,27 @@ class MySql:
         # MariaDB shows a missing default as NULL, and encloses texts in quotes.
         none = {None, NULL} if self._sql.mariadb else {None}
         columns = tuple(
-            FoundColumn(name, _plain(kind), nullable == "YES", default not in none or bool(extra))
+            FoundColumn(
+                name,
+                _plain(kind),
+                nullable == "YES",
+                default not in none or bool(extra),
+                "GENERATED" in extra.upper().replace("DEFAULT_GENERATED", ""),
+            )
             for name, kind, nullable, default, extra in cursor.fetchall()
-            if "GENERATED" not in extra.upper().replace("DEFAULT_GENERATED", "")
         )
         nullable = {column.name for column in columns if column.nullable}
         keys: dict[str, set[str]] = {}
         cursor.execute(_KEYS, (table.schema, table.table))
-        for index, name, part in cursor.fetchall():
+        own = dict[str, None]()
+        for index, name, part, comment in cursor.fetchall():
             keys.setdefault(index, set()).add(name if part is None and name else "")
+            if comment == KEY_COMMENT:
+                own[index] = None
         sets = (frozenset(names) for names in keys.values() if not names & {*nullable, ""})
-        return FoundTable(columns, frozenset(sets))
+        cursor.execute(_TRIGGERS, (table.schema, table.table))
+        has_triggers = cursor.fetchone() is not None
+        return FoundTable(columns, frozenset(sets), tuple(own), has_triggers)
 
     def failure(self, error: BaseException) -> Failure | None:
         """See `Database`."""
@@ -243,8 +255,12 @@ _COLUMNS = (
     "information_schema.columns WHERE table_schema = %s AND table_name = %s "
     "ORDER BY ordinal_position"
 )
+_TRIGGERS = (
+    "SELECT 1 FROM information_schema.triggers WHERE event_object_schema = %s AND "
+    "event_object_table = %s AND action_timing = 'BEFORE' LIMIT 1"
+)
 _KEYS = (
-    "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+    "SELECT index_name, column_name, sub_part, index_comment FROM information_schema.statistics "
     "WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
 )
 

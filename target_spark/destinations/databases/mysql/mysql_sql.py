@@ -12,7 +12,13 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import DestinationError, SettingsError, Where
 from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
-from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
+from target_spark.destinations.databases.statements import (
+    KEY_COMMENT,
+    LEASES,
+    LEDGER,
+    NAMES,
+    LoadSql,
+)
 
 if TYPE_CHECKING:
     from target_spark.tables.evolution import Column
@@ -58,6 +64,16 @@ _SPARK: Mapping[str, T.DataType] = {
     "json": T.VariantType(),
     "longtext": T.StringType(),
 }
+
+
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_NUMBER = re.compile(r"(tiny|small|medium|big)?int\b(?!\(1\))|float|double|decimal")
+_TIME = re.compile(r"date|timestamp")
+_CASCADES = (
+    "SELECT DISTINCT table_name FROM information_schema.referential_constraints WHERE "
+    "unique_constraint_schema = %s AND referenced_table_name = %s "
+    "AND table_name <> referenced_table_name AND delete_rule IN ('CASCADE', 'SET NULL') ORDER BY 1"
+)
 
 
 class MySqlSql(LoadSql):
@@ -115,9 +131,26 @@ class MySqlSql(LoadSql):
             return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
         return _SPARK.get(sql_type)
 
-    def converted(self, expression: str, staged: str, stored: str) -> str:  # noqa: ARG002
-        """See `LoadSql`: the server itself converts values, strictly."""
-        return expression
+    def converted(self, expression: str, staged: str, stored: str) -> str:
+        """See `LoadSql`: the server converts values strictly, but rounds numbers and times."""
+        kind, size = stored.partition("(")[0].split(" ")[0], stored.partition("(")[2].split(")")[0]
+        if staged == stored or (staged in _INTEGERS and kind != "float"):
+            return expression
+        if _NUMBER.match(staged) and (kind in _INTEGERS or kind in {"decimal", "float"}):
+            number = {"decimal": f"DECIMAL({size})", "float": "FLOAT"}.get(kind, "SIGNED")
+            made = f"CAST({expression} AS {number})"
+            made = f"CAST({made} AS CHAR)" if kind == "float" else made
+        elif staged == "datetime(6)" and kind in {"datetime", "timestamp", "date"}:
+            made = f"CAST({expression} AS {'DATE' if kind == 'date' else f'DATETIME({size or 0})'})"
+        else:
+            return expression
+        refused = f"CONCAT({expression}, ' cannot be stored exactly')"
+        return f"CASE WHEN {expression} <> {made} THEN {refused} ELSE {expression} END"
+
+    def takes(self, data_type: T.DataType, sql_type: str) -> bool:
+        """See `LoadSql`."""
+        staged = self.type_of(data_type)
+        return any(kind.match(staged) and kind.match(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str) -> str:
         """See `LoadSql`."""
@@ -196,7 +229,7 @@ class MySqlSql(LoadSql):
             null = " NOT NULL" if key or not column.nullable else ""
             made.append(self._column(column, key, len(keys), null))
         if keys:
-            made.append(f"PRIMARY KEY ({self.names(keys)})")
+            made.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
         clause = f" COMMENT {_literal(comment[:2048])}" if comment else ""
         return [
             f"CREATE TABLE {self.table(place)} ({', '.join(made)}) ENGINE InnoDB "
@@ -216,9 +249,26 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {sql_type} NULL"]
 
-    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:  # noqa: ARG002
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:  # noqa: ARG002
         """See `LoadSql`."""
-        return f"ALTER TABLE {self.table(place)} ADD UNIQUE ({self.names(keys)})"
+        index = f"UNIQUE ({self.names(keys)}) COMMENT '{KEY_COMMENT}'"
+        return [f"ALTER TABLE {self.table(place)} ADD {index}"]
+
+    def drop_key(self, place: TablePlace, index: str) -> list[str]:
+        """See `LoadSql`."""
+        return [f"ALTER TABLE {self.table(place)} DROP INDEX {self.name(index)}"]
+
+    def update_from(
+        self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
+    ) -> str:
+        """See `LoadSql`."""
+        changes = ", ".join(f"t.{self.name(name)} = {value}" for name, value in sets)
+        return f"UPDATE {table} t JOIN {rows} ON {condition} SET {changes}"  # noqa: S608
+
+    def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
+        """See `LoadSql`."""
+        cursor.execute(_CASCADES, (place.schema, place.table))
+        return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """See `LoadSql`."""
@@ -279,24 +329,23 @@ class MySqlSql(LoadSql):
         delete = f"DELETE t FROM {self.table(place)} t JOIN ({self.marked(rows)}) d ON {equal}"
         return [f"{delete} AND {newer}" if newer else delete]
 
-    def create_ledger(self, schema: str) -> list[str]:
+    def create_ledger(self, schema: str) -> Mapping[str, str]:
         """See `LoadSql`."""
-        ledger, names, leases = (
-            self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES, LEASES)
-        )
+        columns = {
+            LEDGER: "id bigint AUTO_INCREMENT PRIMARY KEY, table_name varchar(64) NOT NULL, "
+            "stream text NOT NULL, run varchar(32) NOT NULL, token varchar(128) NOT NULL, "
+            "note mediumtext NOT NULL, at datetime(6) NOT NULL DEFAULT current_timestamp(6), "
+            "ended boolean NOT NULL DEFAULT false, UNIQUE (table_name, token)",
+            NAMES: "table_name varchar(64) NOT NULL, source varchar(512) NOT NULL, "
+            "column_name varchar(64) NOT NULL, PRIMARY KEY (table_name, source)",
+            LEASES: "name varchar(64) NOT NULL PRIMARY KEY, holder text NOT NULL",
+        }
         options = f"ENGINE InnoDB ROW_FORMAT DYNAMIC {self._text}"
-        return [
-            f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint AUTO_INCREMENT PRIMARY KEY, "
-            "table_name varchar(64) NOT NULL, stream text NOT NULL, run varchar(32) NOT NULL, "
-            "token varchar(128) NOT NULL, note mediumtext NOT NULL, at datetime(6) NOT NULL "
-            "DEFAULT current_timestamp(6), ended boolean NOT NULL DEFAULT false, "
-            f"UNIQUE (table_name, token)) {options}",
-            f"CREATE TABLE IF NOT EXISTS {names} (table_name varchar(64) NOT NULL, source "
-            "varchar(512) NOT NULL, column_name varchar(64) NOT NULL, "
-            f"PRIMARY KEY (table_name, source)) {options}",
-            f"CREATE TABLE IF NOT EXISTS {leases} (name varchar(64) NOT NULL PRIMARY KEY, "
-            f"holder text NOT NULL) {options}",
-        ]
+        return {
+            name: f"CREATE TABLE IF NOT EXISTS {self.table(TablePlace(schema, name))} ({listed}) "
+            f"{options}"
+            for name, listed in columns.items()
+        }
 
     def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
         clause = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""

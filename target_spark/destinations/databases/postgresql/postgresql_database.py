@@ -26,7 +26,7 @@ from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks
-from target_spark.destinations.databases.statements import LoadSql
+from target_spark.destinations.databases.statements import KEY_COMMENT, LoadSql
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 
@@ -40,8 +40,9 @@ _NULLS_NOT_DISTINCT = 150000
 _STATES: Sequence[tuple[str, int, str]] = (
     ("28", errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
     ("3D", errno.ENOENT, "check the database's name in 'jdbc.url'"),
-    ("42501", errno.EACCES, "grant the user of 'jdbc' USAGE and CREATE on the schema, and make it "
-     "the owner of the table"),
+    ("42501", errno.EACCES, "grant the user of 'jdbc' USAGE and CREATE on the schema, and SELECT, "
+     "INSERT and UPDATE on the table and on those named _singer_...; only its owner can add "
+     "columns to it"),
     ("3F", errno.ENOENT, "create the schema, or check 'default_target_schema'"),
     ("40", CONFLICT, "another session held a conflicting lock"),
     ("55P03", CONFLICT, "another session held a conflicting lock"),
@@ -53,8 +54,11 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("25006", errno.EROFS, "the server is read-only; name the primary server in 'jdbc.url'"),
     ("57014", errno.EINTR, "raise the user's statement_timeout"),
     ("54000", 0, "a value of the key is too long for an index"),
-    ("23505", 0, "the table has several rows with the same key; remove them, or load it with "
-     "'append-only'"),
+    ("23505", 0, "remove rows with the same key; if that is not the key of the stream, drop the "
+     "unique index (it may be of earlier `key_properties`), or name its columns as "
+     "`key_properties` in 'streams'"),
+    ("23503", 0, "other tables refer to rows of this one: load it with 'upsert', or load first "
+     "what its rows refer to"),
     ("2BP01", 0, "a view or another object needs the column; drop it and run again"),
     ("0A000", 0, "a view or another object needs the column; drop it and run again"),
 )  # fmt: skip
@@ -99,7 +103,7 @@ class PostgreSql:
 
     null_keys = True
     keeps_notes = True
-    can = Capabilities(widen=holds_all)
+    can = Capabilities(widen=holds_all, refuses_nulls=True)
     rules = NameRules(
         style="keep", max_bytes=63, forbidden="\0", reserved=_SYSTEM_COLUMNS, ignore_case=False
     )
@@ -165,7 +169,7 @@ class PostgreSql:
         found = cursor.fetchone()
         if found is None:
             return None
-        number, kind = found
+        number, kind, has_triggers = found
         if kind not in {"r", "p"}:
             raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
@@ -175,12 +179,14 @@ class PostgreSql:
         columns = tuple(FoundColumn(*row) for row in cursor.fetchall())
         nullable = {column.name for column in columns if column.nullable}
         cursor.execute(_KEYS_15 if self.null_keys else _KEYS, (number,))
+        indexes = cursor.fetchall()
         keys = (
             frozenset(names)
-            for names, nulls_equal in cursor.fetchall()
+            for names, nulls_equal, *_ in indexes
             if nulls_equal or not nullable & set(names)
         )
-        return FoundTable(columns, frozenset(keys))
+        own = (name for _, _, name, comment in indexes if comment == KEY_COMMENT)
+        return FoundTable(columns, frozenset(keys), tuple(own), has_triggers)
 
     def failure(self, error: BaseException) -> Failure | None:
         """See `Database`."""
@@ -211,17 +217,22 @@ class PostgreSql:
 
 
 _RELATION = (
-    "SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+    "SELECT c.oid, c.relkind::text, c.relhasrules OR EXISTS (SELECT FROM pg_trigger t WHERE "
+    "t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D') "
+    "FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     "WHERE s.nspname = %s AND c.relname = %s"
 )
 _COLUMNS = (
-    "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR "
-    "attidentity <> '' FROM pg_attribute WHERE attrelid = %s AND attnum > 0 "
-    "AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+    "SELECT attname, format_type(atttypid, atttypmod), NOT (attnotnull OR typnotnull), atthasdef "
+    "OR attidentity <> '' OR typdefault IS NOT NULL, attgenerated <> '' "
+    "FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = %s AND attnum > 0 "
+    "AND NOT attisdropped ORDER BY attnum"
 )
 _KEYS_15 = (
     "SELECT (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = i.indrelid "
-    "AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])), i.indnullsnotdistinct FROM pg_index i "
+    "AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])), i.indnullsnotdistinct, "
+    "c.relname, obj_description(c.oid, 'pg_class') FROM pg_index i "
+    "JOIN pg_class c ON c.oid = i.indexrelid "
     "WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate "
     "AND i.indpred IS NULL AND i.indexprs IS NULL"
 )

@@ -13,7 +13,13 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
-from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES, LoadSql
+from target_spark.destinations.databases.statements import (
+    KEY_COMMENT,
+    LEASES,
+    LEDGER,
+    NAMES,
+    LoadSql,
+)
 from target_spark.tables.documents import DOCUMENT
 from target_spark.tables.legal_names import NameRules, legal_names
 
@@ -48,6 +54,13 @@ _ASSIGNABLE = re.compile(
     r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
     r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
 )
+_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+_NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\(\d+,\d+\))?")
+_TIME = re.compile(r"(date|timestamp(\(\d\))? with(out)? time zone)")
+_CASCADES = (
+    "SELECT conrelid::regclass::text FROM pg_constraint WHERE confrelid = %s::regclass "
+    "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') ORDER BY 1"
+)
 _SPARK: Mapping[str, T.DataType] = {
     "smallint": T.ShortType(),
     "integer": T.IntegerType(),
@@ -71,6 +84,9 @@ class PostgreSqlSql(LoadSql):
     """PostgreSQL's statements."""
 
     unlogged = "UNLOGGED "
+    overriding = " OVERRIDING SYSTEM VALUE"
+    ledger_columns: Mapping[str, str] = {"proof": "text NOT NULL DEFAULT ''"}
+    may_delete = "SELECT has_table_privilege(%s, 'DELETE')"
     impatient = "SET LOCAL lock_timeout = '3s'"
     immediate = "SET CONSTRAINTS ALL IMMEDIATE"
     has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
@@ -101,9 +117,22 @@ class PostgreSqlSql(LoadSql):
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """See `Sql`."""
-        if staged == stored or _ASSIGNABLE.fullmatch(stored):
+        if staged == stored:
+            return expression
+        if stored.endswith("[]") and staged == "jsonb":
+            return _array(expression, stored[:-2])
+        if _NUMBER.fullmatch(staged) and _NUMBER.fullmatch(stored):
+            return _exact_number(expression, staged, stored)
+        if _TIME.fullmatch(staged) and _TIME.fullmatch(stored):
+            return _exact(expression, f"CAST({expression} AS {stored})", stored)
+        if _ASSIGNABLE.fullmatch(stored):
             return expression
         return f"CAST(CAST({expression} AS text) AS {stored})"
+
+    def takes(self, data_type: T.DataType, sql_type: str) -> bool:
+        """See `LoadSql`."""
+        staged = self.type_of(data_type)
+        return any(kind.fullmatch(staged) and kind.fullmatch(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str) -> str:
         """See `Sql`."""
@@ -123,6 +152,8 @@ class PostgreSqlSql(LoadSql):
         if keys and not nullable & set(keys):
             made.append(f"PRIMARY KEY ({self.names(keys)})")
         statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
+        if keys and not nullable & set(keys):
+            statements.append(self._key_comment(place))
         if comment:
             statements.append(f"COMMENT ON TABLE {self.table(place)} IS {_literal(comment)}")
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
@@ -154,10 +185,45 @@ class PostgreSqlSql(LoadSql):
         column = self.name(name)
         return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
 
-    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> str:
+    def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
         """See `LoadSql`."""
         nulls = " NULLS NOT DISTINCT" if nullable else ""
-        return f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
+        made = f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
+        return [made, self._key_comment(place)]
+
+    def drop_key(self, place: TablePlace, index: str) -> list[str]:
+        """See `LoadSql`."""
+        return [
+            f"ALTER TABLE {self.table(place)} DROP CONSTRAINT IF EXISTS {self.name(index)}",
+            f"DROP INDEX IF EXISTS {self.table(TablePlace(place.schema, index))}",
+        ]
+
+    def _key_comment(self, place: TablePlace) -> str:
+        """Mark the unique indexes of a table that this transaction has created."""
+        body = (
+            "DECLARE made regclass; BEGIN FOR made IN SELECT indexrelid FROM pg_index i JOIN "
+            "pg_class c ON c.oid = indexrelid WHERE indisunique AND indrelid = "
+            f"{_literal(self.table(place))}::regclass AND c.xmin::text::bigint = "
+            "txid_current() % 4294967296 LOOP EXECUTE 'COMMENT ON INDEX ' || made || "
+            f"' IS ''{KEY_COMMENT}'''; END LOOP; END"
+        )
+        return f"DO {_literal(body)}"
+
+    def update_from(
+        self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
+    ) -> str:
+        """See `LoadSql`."""
+        changes = ", ".join(f"{self.name(name)} = {value}" for name, value in sets)
+        return f"UPDATE {table} t SET {changes} FROM {rows} WHERE {condition}"
+
+    def lock_rows(self, table: str) -> list[str]:
+        """See `LoadSql`."""
+        return [f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"]
+
+    def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
+        """See `LoadSql`."""
+        cursor.execute(_CASCADES, (self.table(place),))
+        return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """See `LoadSql`."""
@@ -240,26 +306,31 @@ class PostgreSqlSql(LoadSql):
             f"CREATE VIEW {view} AS SELECT {columns} FROM {self.table(place)}",
         ]
 
-    def create_ledger(self, schema: str) -> list[str]:
+    def create_ledger(self, schema: str) -> Mapping[str, str]:
         """See `LoadSql`."""
-        ledger, names, leases = (
-            self.table(TablePlace(schema, name)) for name in (LEDGER, NAMES, LEASES)
-        )
-        return [
-            f"CREATE TABLE IF NOT EXISTS {ledger} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY "
-            "KEY, table_name text NOT NULL, stream text NOT NULL, run text NOT NULL, token text "
-            "NOT NULL, note text NOT NULL, at timestamptz NOT NULL DEFAULT now(), ended boolean "
-            "NOT NULL DEFAULT false, proof text NOT NULL DEFAULT '', UNIQUE (table_name, token))",
-            f"ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS proof text NOT NULL DEFAULT ''",
-            f"CREATE TABLE IF NOT EXISTS {names} (table_name text NOT NULL, source text NOT NULL, "
-            "column_name text NOT NULL, PRIMARY KEY (table_name, source))",
-            f"CREATE TABLE IF NOT EXISTS {leases} (name text PRIMARY KEY, holder text NOT NULL)",
-        ]
+        columns = {
+            LEDGER: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, "
+            "stream text NOT NULL, run text NOT NULL, token text NOT NULL, note text NOT NULL, "
+            "at timestamptz NOT NULL DEFAULT now(), ended boolean NOT NULL DEFAULT false, "
+            f"proof {self.ledger_columns['proof']}, UNIQUE (table_name, token)",
+            NAMES: "table_name text NOT NULL, source text NOT NULL, column_name text NOT NULL, "
+            "PRIMARY KEY (table_name, source)",
+            LEASES: "name text PRIMARY KEY, holder text NOT NULL",
+        }
+        return {
+            name: f"CREATE TABLE IF NOT EXISTS {self.table(TablePlace(schema, name))} ({listed})"
+            for name, listed in columns.items()
+        }
 
     def proof(self, cursor: Cursor, rows: int) -> str:
         """See `LoadSql`: the transaction id of row versions, and the number of added rows."""
         cursor.execute("SELECT txid_current() %% 4294967296", ())
         return f"{cursor.fetchone()[0]} {rows}"
+
+    def written(self, cursor: Cursor, place: TablePlace) -> int:
+        """See `LoadSql`."""
+        own = self.proof(cursor, 0).split()[0]
+        return int(self._counts(cursor, place, [own]).get(own, "0"))
 
     def present(self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]) -> set[str]:
         """See `LoadSql`. Changed or restored row versions carry another transaction id."""
@@ -332,6 +403,40 @@ class PostgreSqlSql(LoadSql):
             return []
         target = f"{self.table(place)}.{self.name(column.name)}"
         return [f"COMMENT ON COLUMN {target} IS {_literal(column.comment)}"]
+
+
+def _exact_number(value: str, staged: str, stored: str) -> str:
+    """Return a number as another type; digits that it cannot hold are an error of the server."""
+    if staged in _INTEGERS and stored in {*_INTEGERS, "numeric"}:
+        return value
+    text = f"CAST({value} AS text)"
+    made = f"CAST({text if stored.startswith('numeric') else value} AS {stored})"
+    digits = f"CAST({text} AS numeric) = CAST(CAST({made} AS text) AS numeric)"
+    return _exact(value, made, stored, digits)
+
+
+def _exact(value: str, made: str, stored: str, same: str = "") -> str:
+    """Return a converted value; one that has changed is a text that the server refuses."""
+    refused = f"CAST(CAST({value} AS text) || ' cannot be stored exactly' AS {stored})"
+    is_same = same or f"{made} = {value}"
+    return f"CASE WHEN {value} IS NULL OR {is_same} THEN {made} ELSE {refused} END"
+
+
+def _array(value: str, element: str) -> str:
+    """Return JSON as an array of one or two dimensions, in its order."""
+    is_json = element in {"json", "jsonb"}
+    call = "jsonb_array_elements" if is_json else "jsonb_array_elements_text"
+    item = "decode(e, 'base64')" if element == "bytea" else f"CAST(e AS {element})"
+
+    def items(whole: str) -> str:
+        return f"ARRAY(SELECT {item} FROM {call}({whole}) WITH ORDINALITY AS i(e, o) ORDER BY o)"
+
+    inner = f"jsonb_array_elements({value}) WITH ORDINALITY AS w(r, p)"
+    rows = f"ARRAY(SELECT {items('r')} FROM {inner} ORDER BY p)"
+    nested = "" if is_json else f"WHEN jsonb_typeof({value} -> 0) = 'array' THEN {rows} "
+    is_array = f"jsonb_typeof({value}) = 'array'"
+    other = f"CAST(CAST({value} AS text) AS {element}[])"
+    return f"CASE {nested}WHEN {is_array} THEN {items(value)} ELSE {other} END"
 
 
 def _number(name: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, struct_of
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import RecordError, SettingsError
+from shared.errors import DestinationError, RecordError, SettingsError
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -286,12 +286,13 @@ def test_a_required_column_may_become_nullable(db: Db, new_loads: NewLoads):
     assert len(db.table("select * from t where x is null or id is null")) == 2
 
 
-def test_a_key_may_become_nullable(pg: PG, new_loads: NewLoads):
-    loads = new_loads(pg)
+def test_a_key_stays_not_null(db: Db, new_loads: NewLoads):
+    loads = new_loads(db)
     loads.load(request("id int!, x string", "id", "upsert"), [(1, "a")])
-    loads.load(request("id int, x string", "id", "upsert"), [(1, "b"), (None, "c")])
-    loads.load(request("id int, x string", "id", "upsert"), [(None, "d")])
-    assert pg.table("select id, x from t order by x") == [("1", "b"), ("", "d")]
+    loads.load(request("id int, x string", "id", "upsert"), [(1, "b"), (2, "c")])
+    with pytest.raises((DestinationError, RecordError), match="null"):
+        loads.load(request("id int, x string", "id", "upsert"), [(None, "d")])
+    assert db.table("select id, x from t order by x") == [("1", "b"), ("2", "c")]
 
 
 def test_keys_and_required_columns_are_constraints(db: Db, new_loads: NewLoads):
