@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from shared.errors import SparkStartError, Where
+from shared.errors import SettingsError, SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS
 from shared.spark.server_record import own_server
 from shared.spark.spark_settings import SparkSettings
@@ -24,12 +24,12 @@ def require_connect() -> None:
     """Check that what Spark Connect needs is installed.
 
     Raises:
-        SparkStartError: It is not.
+        SettingsError: It is not.
     """
     try:
         import pyspark.sql.connect.session  # noqa: F401, PLC0415
     except Exception as error:
-        raise SparkStartError(
+        raise SettingsError(
             f"Spark Connect needs packages that are not installed: {first_line(error)}",
             where=Where(setting="spark.remote"),
             hint="run `pip install 'singer-spark[connect]'`",

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SparkStartError
+from shared.errors import SettingsError, SparkStartError
 from shared.sigterm import own_interrupt
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
@@ -77,6 +77,7 @@ class SessionStarter:
         """Start Spark if it has not been started, and wait for the session.
 
         Raises:
+            SettingsError: The settings need packages that are not installed.
             SparkStartError: It could not be started, or was stopped.
         """
         self.start()
@@ -132,7 +133,8 @@ class SessionStarter:
         try:
             session = self._start()
         except BaseException as error:
-            self._error = error if isinstance(error, SparkStartError) else _start_error(error)
+            is_named = isinstance(error, SettingsError | SparkStartError)
+            self._error = error if is_named else _start_error(error)
             with self._lock:
                 jvm, self._jvm = self._jvm, None
             if jvm is not None:

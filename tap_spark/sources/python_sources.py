@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import register_pickle_by_value
 
-from shared.errors import SourceError, Where
+from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 
@@ -43,13 +43,16 @@ class PythonSource(FrameSource):
     of these bounds are filtered out anyway.
 
     Raises:
-        SourceError: The class cannot be imported, or is not a DataSource; pandas is missing.
+        SettingsError: pandas is missing.
+        SourceError: The class cannot be imported, or is not a DataSource.
     """
 
     def __init__(self, stream: StreamConfig) -> None:
         super().__init__(stream)
         if importlib.util.find_spec("pandas") is None:  # PySpark imports it
-            raise self._refused("a Python data source needs the package pandas", PANDAS_HINT)
+            raise SettingsError(
+                "a Python data source needs the package pandas", where=self._where, hint=PANDAS_HINT
+            )
         self.source = _named_apart(stream.format, self._load())
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
@@ -95,9 +98,12 @@ class PythonSource(FrameSource):
                 text = f"{type(error).__name__}: {text}"
             raise self._refused(f"cannot import '{name}': {text}") from error
 
-    def _refused(self, message: str, hint: str = IMPORT_HINT) -> SourceError:
-        where = Where(stream=self.stream.name, setting="format")
-        return SourceError(message, where=where, hint=hint)
+    def _refused(self, message: str) -> SourceError:
+        return SourceError(message, where=self._where, hint=IMPORT_HINT)
+
+    @property
+    def _where(self) -> Where:
+        return Where(stream=self.stream.name, setting="format")
 
 
 def _ship(module: ModuleType) -> None:

@@ -345,7 +345,7 @@ def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert found[0] == "SparkStartError"
+    assert found[0] == "SettingsError"
     assert "pip install 'singer-spark[connect]'" in found[1]
 
 

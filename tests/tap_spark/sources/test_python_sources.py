@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
-from shared.errors import SourceError
+from shared.errors import SettingsError, SourceError
 from tap_spark.sources.source import source_for
 
 pytestmark = pytest.mark.spark
@@ -165,3 +165,9 @@ def test_a_schema_of_the_settings(spark, package):
     assert types(spark, config)["id"] == "integer"
     config = stream(f"{package}.Numbers", schema="not DDL at all(")
     assert "the setting 'schema' is not Spark DDL" in failure(lambda: types(spark, config))
+
+
+def test_without_pandas_a_setting_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SettingsError, match=r"pip install 'singer-spark\[python-sources\]'"):
+        source_for(stream("package.module.Class"))
