@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server]
 STREAMS = ("added", "merged", "replaced")
 METHODS = {
     "added": {"load_method": "append-only"},
-    "merged": {"load_method": "upsert", "hard_delete": True},
+    "merged": {"load_method": "upsert"},
     "replaced": {"load_method": "overwrite"},
 }
 
