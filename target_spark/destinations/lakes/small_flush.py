@@ -134,6 +134,7 @@ def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordB
         if path is None:
             raise NeedsSparkError
         with parquet.ParquetFile(path) as file:
-            known = [name for name in names if name in file.schema_arrow.names]
+            stored = frozenset(file.schema_arrow.names)  # read anew at each access
+            known = [name for name in names if name in stored]
             for batch in file.iter_batches(columns=known, use_threads=False):
                 yield batch.select(known)

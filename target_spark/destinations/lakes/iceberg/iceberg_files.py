@@ -80,10 +80,9 @@ class Columns:
         """Return rows with all columns of the table; those that they lack are null."""
         import pyarrow as pa  # noqa: PLC0415
 
+        given = dict(zip(rows.column_names, rows.columns, strict=True))
         columns = [
-            rows[name]
-            if name in rows.column_names
-            else pa.nulls(rows.num_rows, self.field(name).type)
+            given[name] if name in given else pa.nulls(rows.num_rows, self.field(name).type)
             for name in self.names
         ]
         return pa.table(columns, names=self.names)
