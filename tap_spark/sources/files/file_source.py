@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError, Where
+from shared.storage.files import head_of, size_of
 from shared.storage.urls import local_path
-from tap_spark.sources.files import paths
-from tap_spark.sources.files.line_reader import FilePart, LineRules
+from tap_spark.sources.files import file_kinds, paths
+from tap_spark.sources.files.file_kinds import FileKind, NotTextError
+from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
+    INSPECTION_THREADS,
     NewData,
     file_slices,
     line_slices,
@@ -36,6 +40,7 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
+from tap_spark.sources.reader_options import FILES, encoding_name
 from tap_spark.state.stream_plans import (
     DriverBlocks,
     DriverRows,
@@ -49,6 +54,7 @@ from tap_spark.state.stream_plans import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
     from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
@@ -57,7 +63,13 @@ log = logging.getLogger("tap-spark")
 SMALL_BYTES = 8 * 1024 * 1024
 """Bytes of a stream up to which the driver reads it: about a second of work, an eighth of what a
 start of Spark takes, in about fifteen times as much memory."""
-UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
+SELECTING = (
+    *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
+    *("ignoremissingfiles", "ignorecorruptfiles"),
+)
+"""Options by which Spark chooses files."""
+BY_NAME = (".deflate", ".snappy", ".lz4")
+"""Compressed files whose content only Spark knows."""
 
 
 class FileSource(ABC):
@@ -89,6 +101,55 @@ class FileSource(ABC):
     def line_rules(self) -> LineRules | None:
         """Return how lines are split; None if files are only read as a whole."""
         return None
+
+    def listed(self, spark: SparkSession, urls: Iterable[str]) -> list[paths.ListedFile] | None:
+        """Return the files of paths that hold bytes; None if only Spark has access to them."""
+        chosen = {k: v for k, v in self.stream.options.items() if k.lower() in SELECTING}
+        try:
+            if chosen:
+                frame = spark.read.options(**chosen).text(list(urls))
+                names = [paths.from_spark(url) for url in frame.inputFiles()]
+                files = [paths.ListedFile(name, size_of(name)) for name in names]
+            else:
+                files = paths.list_files(tuple(urls))
+        except (SourceError, OSError):
+            return None
+        return (
+            None
+            if any(f.url.lower().endswith(BY_NAME) for f in files)
+            else [file for file in files if file.size]
+        )
+
+    def kinds(self, urls: Sequence[str]) -> dict[str, FileKind]:
+        """Look at the first bytes of files of text.
+
+        Raises:
+            SourceError: A file is no text, or in an encoding that must be set.
+        """
+        with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
+            return dict(zip(urls, pool.map(self.kind_of, urls), strict=True))
+
+    def kind_of(self, url: str) -> FileKind:
+        """Look at the first bytes of a file of text.
+
+        Raises:
+            SourceError: It is no text, or in an encoding that must be set.
+        """
+        try:
+            return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), self.encoding)
+        except NotTextError as error:
+            raise self.error(str(error), error.hint, url) from error
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror or error}", file=url) from error
+
+    def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
+        """Return the columns that Spark reads from `name=value` folders."""
+        names = {option.name.lower() for option in FILES}
+        options = {k: v for k, v in self.options().items() if k.lower() in names}
+        files = self.listed(spark, self.paths)
+        if files is not None and not any("=" in file.url.rpartition("/")[0] for file in files):
+            return ()
+        return tuple(spark.read.options(**options).text(self.paths).schema.fields[1:])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """Parse lines into rows; only for formats with `line_rules`."""
@@ -306,6 +367,11 @@ class FileSource(ABC):
     def encoding(self) -> str:
         """Return the encoding of text by the reader options, in lower case; empty if not set."""
         return (self.option("encoding") or self.option("charset")).lower()
+
+    @cached_property
+    def text_encoding(self) -> str:
+        """Return Python's name of the encoding of the options, else UTF-8."""
+        return encoding_name(self.encoding) or UTF8
 
     @property
     def is_wide(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,16 @@ import orjson
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from shared.errors import SourceError
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_documents, paths
 from tap_spark.sources.files.file_inspector import StorageFileInspector
+from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_source import (
+    BY_NAME,
     SMALL_BYTES,
-    UTF8,
     FileSource,
     corrupt_options,
     parse_ddl,
@@ -33,9 +36,7 @@ from tap_spark.sources.files.json_rows import (
     is_supported,
     kinds_of,
 )
-from tap_spark.sources.files.line_reader import BOM, FilePart, LineRange, LineRules
-from tap_spark.sources.files.line_reader import UTF8 as UTF_8
-from tap_spark.sources.files.paths import is_compressed
+from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
 from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
     NewData,
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
+BY_LINE = ("", "utf-8", "utf8", "us-ascii", "ascii")
+"""Encodings of files that are resumed by line."""
 HEAD_BYTES = 64 * 1024
 LONGEST_CHECKED = 64 * 1024**2
 HINT = "it is not JSON, or has a value of another type than the catalog"
@@ -89,6 +92,7 @@ class JsonSource(FileSource):
             return parse_ddl(self, spark)
         if self._is_exact:
             return self._inferred(spark)
+        self._check_names(spark, self.paths)
         struct = self._reader(spark).json(self.paths).schema
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
@@ -107,11 +111,17 @@ class JsonSource(FileSource):
     def _is_exact(self) -> bool:
         """Return whether `json_rows` reads the files, not Spark's parser with its options."""
         names = {name.lower() for name in self.stream.options}
-        return (
-            names <= {"multiline", "encoding", "charset"}
-            and self.encoding in UTF8
-            and not any(file.partitioned for file in paths.list_files(tuple(self.paths)))
-        )
+        if not names <= {"multiline", "encoding", "charset"}:
+            return False
+        try:
+            files = paths.list_files(tuple(self.paths))
+        except SourceError:
+            return False
+        return not any(file.partitioned or file.url.lower().endswith(BY_NAME) for file in files)
+
+    def is_plain(self, url: str) -> bool:
+        """See `FileSource.is_plain`."""
+        return self.kind_of(url) == FileKind()
 
     def _inferred(self, spark: SparkSession) -> StructType:
         """Return the types that keep every value of the files."""
@@ -146,11 +156,13 @@ class JsonSource(FileSource):
         """Return what `read` makes of the lines of files, or of the records of documents."""
         if not parts:
             return spark.createDataFrame([], schema)
-        if self.document or any(is_compressed(url) for url, _, _ in parts):
-            whole = [LineRange(url, 0, at, end, end, aligned=True) for url, at, end in parts]
-            tasks = pack(whole, RANGE_BYTES)
+        kinds = self.kinds([url for url, _, _ in parts])
+        # UTF-8 is checked by line, so that an error names it.
+        rules = LineRules(encoding="" if self.encoding in BY_LINE else self.text_encoding)
+        if self.document:
+            tasks = pack(_whole_files(parts, rules, kinds), RANGE_BYTES)
         else:
-            tasks = line_tasks(parts, LineRules(), {})
+            tasks = line_tasks(parts, rules, kinds)
         ids = spark.range(0, len(tasks), 1, len(tasks))
         return ids.mapInArrow(JsonTask(tasks, read, self.document, tuple(self._path())), schema)
 
@@ -219,6 +231,7 @@ class JsonSource(FileSource):
         """See `FileSource.rows`."""
         if self._is_exact and is_supported(struct):
             return self._exact_rows(spark, self._parts(urls, {}), struct)
+        self._check_names(spark, urls)
         fields = list(self._document_type(struct).fields)
         checked = not self.option("mode")
         if checked:
@@ -288,9 +301,9 @@ class JsonSource(FileSource):
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
-        if self.document or self.option("lineSep") or self.encoding not in UTF8:
+        if self.document or self.option("lineSep") or self.encoding not in BY_LINE:
             return None
-        return LineRules(encoding=UTF_8)
+        return LineRules(encoding=UTF8)
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:
         """See `GrowingFiles`: only a complete object or array is read."""
@@ -312,8 +325,24 @@ class JsonSource(FileSource):
         return False
 
     def _head(self, url: str) -> bytes:
+        is_known_to_spark = url.lower().endswith(BY_NAME)
+        encoding = "" if is_known_to_spark else self.kind_of(url).encoding
         with open_input(url) as file:
-            return bytes(file.read(HEAD_BYTES))
+            head = bytes(file.read(HEAD_BYTES))
+        return head.decode(encoding or self.text_encoding, "ignore").encode()
+
+    def _check_names(self, spark: SparkSession, urls: Sequence[str]) -> None:
+        """Check that Spark, which goes by names, reads files by their content."""
+        files = [file.url for file in self.listed(spark, urls) or ()]
+        kinds = self.kinds([url for url in files if not paths.is_compressed(url)])
+        for url, kind in kinds.items():
+            if kind.is_compressed:
+                problem = "the file is compressed, but its name does not say so"
+                hint = "name it '.gz', '.bz2' or '.zst', or leave out the stream's other 'options'"
+                raise self.error(problem, hint, url)
+            if kind.encoding:
+                hint = f"set the option 'encoding' to {kind.encoding.upper()}"
+                raise self.error(f"the file is in {kind.encoding.upper()}", hint, url)
 
     def _options(self) -> dict[str, str]:
         return self.options(**corrupt_options(self, CORRUPT))
@@ -388,6 +417,18 @@ class JsonSource(FileSource):
                 hint=NO_OBJECT,
                 file=plain_path(file),
             )
+
+
+def _whole_files(
+    parts: Sequence[FilePart], rules: LineRules, kinds: Mapping[str, FileKind]
+) -> list[LineRange]:
+    return [
+        LineRange(
+            url, number, at, end, end, aligned=True,
+            rules=replace(rules, encoding=kinds[url].encoding or rules.encoding),
+        )
+        for number, (url, at, end) in enumerate(parts)
+    ]  # fmt: skip
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:

@@ -11,9 +11,10 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from json.decoder import scanstring  # type: ignore[attr-defined]
+from lzma import LZMAError
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +27,9 @@ from shared.json.json_values import NON_FINITE, Number, Refused, shown
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_kinds
+from tap_spark.sources.files.file_kinds import ENCODING_HINT
 from tap_spark.sources.files.json_kinds import Kind, LongNumbers, UnsureKindError
-from tap_spark.sources.files.line_reader import BOM, LineRange, line_blocks
-from tap_spark.sources.files.paths import is_compressed
+from tap_spark.sources.files.line_reader import BOM, LineRange, line_blocks, texts, utf8_of
 from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
 from tap_spark.sources.source_failures import row_failure
 
@@ -329,12 +330,14 @@ class JsonTask:
         read: What to do with a block of lines.
         document: Whether each file is one JSON value.
         path: Names that lead to the array of records in a document.
+        number: The name of a further column, the index of the file; empty for none.
     """
 
     tasks: Sequence[Sequence[LineRange]]
     read: Callable[[bytes], Iterator[pa.RecordBatch]]
     document: bool = False
     path: tuple[str, ...] = ()
+    number: str = ""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the tasks of some ids."""
@@ -347,45 +350,63 @@ class JsonTask:
     def _part(self, part: LineRange) -> Iterator[pa.RecordBatch]:
         try:
             for block in self._blocks(part):
-                yield from self.read(block)
+                for batch in self.read(block):
+                    yield self._numbered(batch, part.number)
         except BadLineError as bad:
             problem = f"a row cannot be read: {bad.reason}{self._place(part, bad.line)}"
             value = bad.line[:1000].decode("utf-8", "replace")
-            hint = NO_OBJECT if bad.reason.startswith("not ") and not self.document else HINT
+            hint = self._hint(bad.reason)
             text = row_failure(problem=problem, value=value, file=part.url, hint=hint)
             raise RuntimeError(text) from None
         except Refused as refused:
-            hint = SEVERAL_HINT if str(refused) == SEVERAL else HINT
-            text = row_failure(problem=str(refused), file=part.url, hint=hint)
+            text = row_failure(problem=str(refused), file=part.url, hint=self._hint(str(refused)))
             raise RuntimeError(text) from None
-        except OSError as error:
+        except (OSError, pa.ArrowInvalid, LZMAError, EOFError) as error:
             problem = f"the file cannot be read: {error}"
             raise RuntimeError(row_failure(problem=problem, file=part.url)) from error
 
+    def _hint(self, reason: str) -> str:
+        if reason.startswith("not UTF-8"):
+            return ENCODING_HINT
+        if reason == SEVERAL:
+            return SEVERAL_HINT
+        return NO_OBJECT if reason.startswith("not ") and not self.document else HINT
+
+    def _numbered(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        if not self.number:
+            return batch
+        numbers = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
+        names = [*batch.schema.names, self.number]
+        return pa.RecordBatch.from_arrays([*batch.columns, numbers], names)
+
     def _blocks(self, part: LineRange) -> Iterator[bytes]:
         if self.document:
-            return _document_blocks(part.url, self.path)
-        return whole_lines(part.url) if is_compressed(part.url) else line_blocks(part)
+            return _document_blocks(part, self.path)
+        return _streamed_lines(part) if part.is_stream else line_blocks(part)
 
     def _place(self, part: LineRange, line: bytes) -> str:
         if self.document:
             return ""
-        for number, other in enumerate(_lines_of(part.url), 1):
+        whole = replace(part, start=0, stop=part.limit, aligned=True)
+        lines = (line for block in self._blocks(whole) for line in _lines_of(block))
+        for number, other in enumerate(lines, 1):
             if other == line:
                 return f" (line {number})"
         return ""
 
 
-def _lines_of(url: str) -> Iterator[bytes]:
-    for block in whole_lines(url):
-        lines = block.split(b"\n")
-        yield from lines[:-1] if block.endswith(b"\n") else lines
+def _lines_of(block: bytes) -> list[bytes]:
+    lines = block.split(b"\n")
+    return lines[:-1] if block.endswith(b"\n") else lines
 
 
-def whole_lines(url: str) -> Iterator[bytes]:
-    """Yield a file, compressed or not, in blocks of whole lines that end with LF."""
+def _streamed_lines(part: LineRange) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines that end with LF."""
     carried = b""
-    with open_input(url) as file:
+    with open_input(part.url) as file:
+        if part.rules.encoding:
+            yield from (_with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
+            return
         is_first = True
         while block := bytes(file.read(READ_BYTES)):
             block = block.removeprefix(BOM) if is_first else block
@@ -403,10 +424,10 @@ def _with_line_feeds(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
-def _document_blocks(url: str, path: Sequence[str]) -> Iterator[bytes]:
+def _document_blocks(part: LineRange, path: Sequence[str]) -> Iterator[bytes]:
     """Yield the records of a document as lines, some at once."""
-    with open_input(url) as file:
-        data = bytes(file.read())
+    with open_input(part.url) as file:
+        data = utf8_of(bytes(file.read()), 0, part.url, part.rules.encoding)
     try:
         text = data.removeprefix(BOM).decode()
     except UnicodeDecodeError as error:

@@ -170,7 +170,7 @@ def decoded(lines: pa.Array, url: str, rules: LineRules) -> pa.Array:
     """
     end = rules.line_end or b"\n"
     one = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    text = _decoded(pc.binary_join(one, end)[0].as_py() + end, 0, url, rules.encoding)
+    text = utf8_of(pc.binary_join(one, end)[0].as_py() + end, 0, url, rules.encoding)
     return pa.concat_arrays(_split([(0, text)], url, rules))
 
 
@@ -191,11 +191,11 @@ def _records(line_range: LineRange) -> Iterator[pa.Array]:
     rules, url = line_range.rules, line_range.url
     if line_range.is_stream:
         with open_input(url) as stream:
-            yield from _split(_texts(stream, url, rules), url, rules)
+            yield from _split(texts(stream, url, rules), url, rules)
         return
     with open_random(url) as file:
         blocks = (
-            (at, _decoded(block, at, url, rules.encoding))
+            (at, utf8_of(block, at, url, rules.encoding))
             for at, block in _line_blocks(file, line_range)
         )
         yield from _split(blocks, url, rules)
@@ -209,8 +209,18 @@ def _split(blocks: Iterable[tuple[int, bytes]], url: str, rules: LineRules) -> I
         yield split_lines(block, rules.line_end)
 
 
-def _decoded(block: bytes, at: int, url: str, encoding: str) -> bytes:
-    """Return text as UTF-8, whose bytes are checked."""
+def utf8_of(block: bytes, at: int, url: str, encoding: str) -> bytes:
+    """Return text as UTF-8, whose bytes are checked.
+
+    Args:
+        block: The text.
+        at: Where it begins in the file.
+        url: The file.
+        encoding: Python's name of its encoding; empty for the bytes as they are.
+
+    Raises:
+        RuntimeError: A byte is not text.
+    """
     if not encoding or (block.isascii() and is_ascii_based(encoding)):
         return block
     try:
@@ -226,8 +236,13 @@ def _not_text(url: str, at: int, error: UnicodeDecodeError) -> RuntimeError:
     return RuntimeError(row_failure(problem=problem, file=url, hint=ENCODING_HINT))
 
 
-def _texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[int, bytes]]:
-    """Yield the text of a stream as UTF-8 that ends with a line, and the byte where it began."""
+def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[int, bytes]]:
+    """Yield the text of a stream as UTF-8 that ends with a line, and the byte where it began.
+
+    Raises:
+        OSError: The file cannot be read.
+        RuntimeError: A byte is not text.
+    """
     decoder = codecs.getincrementaldecoder(rules.encoding)()
     carried: list[bytes] = []
     at = began = 0
@@ -282,13 +297,15 @@ def split_lines(data: bytes, line_end: bytes = b"") -> pa.Array:
 
 
 def line_blocks(line_range: LineRange) -> Iterator[bytes]:
-    """Read the lines of a range as blocks of whole lines, each line end a LF.
+    """Read the lines of a range as blocks of whole lines in UTF-8, each line end a LF.
 
     Raises:
         OSError: The file cannot be read.
+        RuntimeError: A byte is not text.
     """
     with open_random(line_range.url) as file:
-        for _, block in _line_blocks(file, line_range):
+        for at, read in _line_blocks(file, line_range):
+            block = utf8_of(read, at, line_range.url, line_range.rules.encoding)
             yield block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
 
 

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
 
 from shared.arrow_start import arrow_in_task
-from shared.errors import SourceError
-from shared.storage.files import head_of, size_of
-from tap_spark.sources.files import file_kinds, paths
-from tap_spark.sources.files.file_kinds import FileKind, NotTextError
+from tap_spark.sources.files import paths
+from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_source import FileSource
 from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
-    UTF8,
     LineRange,
     LineRules,
     decoded,
     first_record,
     without_header,
 )
-from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, lines_frame, part_ranges
+from tap_spark.sources.files.resumable_files import lines_frame, part_ranges
 from tap_spark.sources.frame_helpers import col
-from tap_spark.sources.reader_options import FILES, encoding_name
+from tap_spark.sources.reader_options import FILES
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
-SELECTING = (
-    *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
-    *("ignoremissingfiles", "ignorecorruptfiles"),
-)
-"""Options by which Spark chooses files."""
-BY_NAME = (".deflate", ".snappy", ".lz4")
-"""Compressed files whose content only Spark knows."""
 HEAD_LINES = 64 * 1024
 OTHER_COLUMNS = "read files with other columns as a stream of their own"
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -67,11 +55,6 @@ class TextFileSource(FileSource):
         """See `FileSource.line_rules`."""
         rules = self.text_rules()
         return rules if rules.in_parts else None
-
-    @cached_property
-    def text_encoding(self) -> str:
-        """Return Python's name of the encoding of the options, else UTF-8."""
-        return encoding_name(self.encoding) or UTF8
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
@@ -98,45 +81,15 @@ class TextFileSource(FileSource):
         parts = [(file.url, 0, ends.get(file.url, file.size)) for file in files]
         return self._rows_of_parts(spark, parts, struct)
 
-    def listed(self, spark: SparkSession, urls: Iterable[str]) -> list[paths.ListedFile] | None:
-        """Return the files of paths that hold bytes; None if only Spark has access to them."""
-        chosen = {k: v for k, v in self.stream.options.items() if k.lower() in SELECTING}
-        try:
-            if chosen:
-                frame = spark.read.options(**chosen).text(list(urls))
-                names = [paths.from_spark(url) for url in frame.inputFiles()]
-                files = [paths.ListedFile(name, size_of(name)) for name in names]
-            else:
-                files = paths.list_files(tuple(urls))
-        except (SourceError, OSError):
-            return None
-        return (
-            None
-            if any(f.url.lower().endswith(BY_NAME) for f in files)
-            else [file for file in files if file.size]
-        )
-
-    def kinds(self, urls: Sequence[str]) -> dict[str, FileKind]:
-        """Look at the first bytes of files.
-
-        Raises:
-            SourceError: A file is no text, or in an encoding that must be set.
-        """
-        with ThreadPoolExecutor(INSPECTION_THREADS) as pool:
-            return dict(zip(urls, pool.map(self._kind, urls), strict=True))
-
     def is_plain(self, url: str) -> bool:
         """See `FileSource.is_plain`."""
-        return self._kind(url) == FileKind()
-
-    def _kind(self, url: str) -> FileKind:
-        return kind_of_file(self, url)
+        return self.kind_of(url) == FileKind()
 
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
         rules = self.text_rules()
         for limit in sorted({min(HEAD_LINES, size), size}):
-            (whole,) = part_ranges(0, (url, 0, size), rules, self._kind(url))[:1]
+            (whole,) = part_ranges(0, (url, 0, size), rules, self.kind_of(url))[:1]
             head = LineRange(
                 url, 0, 0, limit, size, aligned=True, comment=rules.comment,
                 rules=whole.rules, is_stream=whole.is_stream,
@@ -185,34 +138,11 @@ class TextFileSource(FileSource):
         lines = found.mapInArrow(_numbered(numbers, rules, self.spark_header), LINES_SCHEMA)
         return lines, files
 
-    def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
-        """Return the columns that Spark reads from `name=value` folders."""
-        names = {option.name.lower() for option in FILES}
-        options = {k: v for k, v in self.options().items() if k.lower() in names}
-        files = self.listed(spark, self.paths)
-        if files is not None and not any("=" in file.url.rpartition("/")[0] for file in files):
-            return ()
-        return tuple(spark.read.options(**options).text(self.paths).schema.fields[1:])
 
-
-def kind_of_file(source: FileSource, url: str) -> FileKind:
-    """Look at the first bytes of a file.
-
-    Raises:
-        SourceError: It is no text, or in an encoding that must be set.
-    """
-    try:
-        return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), source.encoding)
-    except NotTextError as error:
-        raise source.error(str(error), error.hint, url) from error
-    except OSError as error:
-        raise source.error(f"cannot be read: {error.strerror or error}", file=url) from error
-
-
-def partition_value(field: StructField, urls: Sequence[str]) -> Column:
-    """Return the value of a column of `name=value` folders, by the index in the column `file`."""
+def partition_value(field: StructField, urls: Sequence[str], number: str = "file") -> Column:
+    """Return the value of a column of `name=value` folders, by the index in a column of numbers."""
     values = [_of_folder(url, field.name) for url in urls]
-    text = F.get(F.split(F.lit("\n".join(values)), "\n"), col("file"))
+    text = F.get(F.split(F.lit("\n".join(values)), "\n"), col(number))
     return F.when(text != NO_PARTITION, text).cast(field.dataType).alias(field.name)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import zipfile
 from decimal import Decimal
 
 import pyarrow as pa
@@ -103,6 +107,54 @@ def test_given_types(spark, write, method):
     text = failure(lambda: rows(spark, config))
     assert path in text
     assert "property 'd': type double cannot keep 12345678901234567.89 as written (line 1)" in text
+
+
+@METHODS
+def test_files_are_read_by_their_content(spark, write, tmp_path, method):
+    packed = [gzip.compress, bz2.compress, lzma.compress, lambda data: pa.compress(data, "zstd")]
+    for number, pack in enumerate([*packed, bytes]):
+        text = f'{{"a":{number},"b":"\u00e9"}}\n'.encode()
+        write(f"d/{number}.jsonl", bytes(pack(text)))
+        write(f"e/{number}.json", bytes(pack(b"[" + text + b"]")))
+    write("d/8.jsonl", '{"a":8,"b":"\u00e9"}\n'.encode("utf-16"))
+    write("d/9.json.gz", '\ufeff{"a":9,"b":"\u00e9"}\n')
+    for folder, last in (("d", [8, 9]), ("e", [])):
+        config = stream("json", str(tmp_path / folder), replication_method=method)
+        assert types(spark, config) == {"a": "long", "b": "string"}
+        found = sorted(rows(spark, config), key=lambda row: row["a"])
+        assert found == [{"a": a, "b": "\u00e9"} for a in [*range(5), *last]]
+
+
+@METHODS
+@pytest.mark.parametrize("name", ["windows-1252", "GBK", "UTF-16LE"])
+def test_encodings(spark, write, method, name):
+    word = "\u4e2d" if name == "GBK" else "\u00e9"
+    lines = write("a.json", f'{{"a":"{word}"}}\n{{"a":"x"}}\n'.encode(name))
+    document = write("b.json", f'[{{"a":"{word}"}},\n{{"a":"x"}}]\n'.encode(name))
+    for path in (lines, document):
+        config = stream("json", path, options={"encoding": name}, replication_method=method)
+        assert [row["a"] for row in rows(spark, config)] == [word, "x"]
+
+
+@METHODS
+def test_what_is_no_json_text_is_named(spark, write, tmp_path, method):
+    with zipfile.ZipFile(tmp_path / "z.json", "w") as archive:
+        archive.writestr("a.json", '{"a":1}')
+    text = b'{"a":"\xe9"}\n'
+    cases = {
+        str(tmp_path / "z.json"): ("zip archive", {}),
+        write("cut.json", gzip.compress(b'{"a":1}\n' * 9999)[:-12]): ("cannot be read", {}),
+        write("w.json", '{"a":1}\n'.encode("utf-16-le")): ("likely to UTF-16LE", {}),
+        write("l.json", text): ("set the option 'encoding'", {}),
+        write("m.json", text): ("byte 6 (0xe9) is not text in", {"encoding": "GBK"}),
+        write("n.json", gzip.compress(text)): ("does not say so", {"allowComments": "true"}),
+        write("o.json", '{"a":1}\n'.encode("utf-16")): ("UTF-16", {"allowComments": "true"}),
+    }
+    for path, (problem, options) in cases.items():
+        config = stream("json", path, replication_method=method, options=options)
+        message = failure(lambda config=config: rows(spark, config))
+        assert path in message
+        assert problem in message
 
 
 def test_parquet_of_other_writers(spark, tmp_path):

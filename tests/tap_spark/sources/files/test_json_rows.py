@@ -87,9 +87,9 @@ DOCUMENTS = {
 
 def read(path: Path, read_block: Any, **settings: Any) -> list[pa.RecordBatch]:
     size = path.stat().st_size
-    task = JsonTask(
-        [[LineRange(str(path), 0, 0, size, size, aligned=True)]], read_block, **settings
-    )
+    packed = path.suffix == ".gz"
+    part = LineRange(str(path), 0, 0, size, size, aligned=True, is_stream=packed)
+    task = JsonTask([[part]], read_block, **settings)
     ids = pa.RecordBatch.from_pydict({"id": [0]})
     return list(pickle.loads(pickle.dumps(task))([ids]))
 
