@@ -137,7 +137,7 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
         return SourceError(
             f"Spark cannot read files with ':' in their names: {colon[1] or colon[2]}",
             where=Where(stream=stream),
-            hint="rename the file; csv, text, fixed_width, json and parquet without 'options' read it",
+            hint="rename it; csv, text, fixed_width, json and parquet without 'options' read it",
         )
     # The plan follows the message; its `[NAMES]` are not error conditions.
     conditions = _CONDITION.findall(re.split(r";\n(?=')", text)[0])
