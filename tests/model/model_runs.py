@@ -13,7 +13,7 @@ from typing import Any
 from model_source import VERSION, Source
 from model_tables import Row, TableModel
 
-from shared.errors import DestinationError, SettingsError
+from shared.errors import SettingsError
 from target_spark.core import events as ev
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
@@ -160,7 +160,7 @@ class Run:
         self.is_broken = True
         try:
             answer = task()
-        except (DestinationError, SettingsError) as error:
+        except SettingsError as error:
             if not self._may_fail:
                 raise
             self._works.pop(work)
@@ -181,7 +181,7 @@ class Run:
         self._may_fail = True
         self.feed(lines)
         self._finish()
-        assert isinstance(self.error, DestinationError | SettingsError)
+        assert isinstance(self.error, SettingsError)
         return str(self.error)
 
     def _finish(self) -> None:

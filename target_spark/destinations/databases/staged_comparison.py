@@ -139,12 +139,30 @@ class StagedComparison:
                 self.cursor.execute(f"{change} WHERE {mark} IS NULL AND {gone}")
         renewed = [kind for kind in (MISSING, CHANGED) if kind in repaired]
         if renewed:
-            names = sql.names(list(rows.values))
+            types = {column.name: column for column in self.columns}
+            columns = {name: f"d.{sql.name(name)}" for name in rows.values}
+            columns |= {
+                name: sql.converted(value, types[name].source_type, types[name].table_type)
+                for name, value in columns.items()
+                if name in types
+            }
             wanted = f"{self._key_digest(table=False)} IN ({self._chosen(*renewed)})"
-            self.cursor.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} FROM {sql.table(self.source)} "
-                f"WHERE {wanted} {sql.on_conflict(self.table, rows)}"
-            )
+            differing = f"(SELECT * FROM {sql.table(self.source)} WHERE {wanted}) d"
+            for statement in self._renewal(rows, columns, differing):
+                self.cursor.execute(statement)
+
+    def _renewal(
+        self, rows: StagedRows, columns: Mapping[str, str], differing: str
+    ) -> Sequence[str]:
+        """Return the statements that upsert the rows `d`."""
+        sql = self.sql
+        if not rows.is_unique:
+            return sql.merge_from(self.table, rows.keys, columns, differing)
+        into = f"{sql.table(self.table)} ({sql.names(list(columns))}){sql.overriding}"
+        values = ", ".join(columns.values())
+        # `WHERE true`: otherwise MySQL takes ON for the condition of a join.
+        select = f"SELECT {values} FROM {differing} WHERE true"
+        return [f"INSERT INTO {into} {select} {sql.on_conflict(self.table, rows)}"]
 
     def _counted(self, ranges: Sequence[int]) -> dict[int, Counts]:
         """Keep the keys that differ; return their number of each kind, and one of them."""
@@ -278,7 +296,7 @@ def verify_table(
         # As for an upsert: columns that the stream lacks keep their values.
         rows = filled.staged_rows(replace(last, method="upsert"), filled.plan(last))
         # What the source has counts, whatever `upsert_order_by` says.
-        rows = replace(rows, order_by={}, deleted=None)
+        rows = replace(rows, order_by={}, deleted=None, is_unique=work.is_keyed(last))
         sides.repair(rows, repaired, at, hard_delete=last.hard_delete)
     return replace(found, repaired=repaired)
 

@@ -226,17 +226,37 @@ class LoadSql:
         values = ", ".join(f"{value} AS {number[name]}" for name, value in rows.values.items())
         kept = f" WHERE s.{rows.deleted} IS NULL" if rows.deleted else ""
         newest = f"(SELECT {values} FROM {self._newest(rows)}{kept}) d"
-        equal = " AND ".join(f"t.{self.name(key)} = d.{number[key]}" for key in rows.keys)
         pairs = [(f"d.{number[name]}", f"t.{self.name(name)}") for name in rows.order_by]
         newer = f" AND {not_older(pairs, self.same)}" if pairs else ""
-        sets = [(name, f"d.{number[name]}") for name in rows.values if name not in rows.keys]
+        columns = {name: f"d.{value}" for name, value in number.items()}
+        return self.merge_from(place, rows.keys, columns, newest, newer)
+
+    def merge_from(
+        self,
+        place: TablePlace,
+        keys: Sequence[str],
+        columns: Mapping[str, str],
+        rows: str,
+        newer: str = "",
+    ) -> list[str]:
+        """Update the rows of a table from the rows `d`, one for each key, and insert the others.
+
+        Args:
+            place: The table, with or without a unique index for keys.
+            keys: Its key columns.
+            columns: Column of the table → value of a row.
+            rows: The rows with their alias.
+            newer: Further condition for an update.
+        """
+        equal = " AND ".join(f"t.{self.name(key)} = {columns[key]}" for key in keys)
+        sets = [(name, value) for name, value in columns.items() if name not in keys]
         table = self.table(place)
         insert = (
-            f"INSERT INTO {table} ({self.names(list(rows.values))}){self.overriding} "
-            f"SELECT {', '.join(f'd.{n}' for n in number.values())} FROM {newest} "
+            f"INSERT INTO {table} ({self.names(list(columns))}){self.overriding} "
+            f"SELECT {', '.join(columns.values())} FROM {rows} "
             f"WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE {equal})"
         )
-        update = [self.update_from(table, newest, sets, equal + newer)] if sets else []
+        update = [self.update_from(table, rows, sets, equal + newer)] if sets else []
         return [*self.lock_rows(table), *update, insert]
 
     def update_from(

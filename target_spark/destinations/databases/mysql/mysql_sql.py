@@ -142,6 +142,10 @@ class MySqlSql(LoadSql):
             made = f"CAST({made} AS CHAR)" if kind == "float" else made
         elif staged == "datetime(6)" and kind in {"datetime", "timestamp", "date"}:
             made = f"CAST({expression} AS {'DATE' if kind == 'date' else f'DATETIME({size or 0})'})"
+        elif staged == "time(6)" and kind == "time":
+            made = f"CAST({expression} AS TIME({size or 0}))"
+        elif staged == "longtext":
+            return _from_text(expression, kind, size)
         else:
             return expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
@@ -350,6 +354,23 @@ class MySqlSql(LoadSql):
     def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
         clause = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""
         return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
+
+
+def _from_text(text: str, kind: str, size: str) -> str:
+    """Return a text for a column; what the server would cut off or round is an error of it."""
+    if kind in {"varchar", "char"}:
+        return f"CASE WHEN CHAR_LENGTH({text}) > {size} THEN CONCAT({text}, '.') ELSE {text} END"
+    if kind in _INTEGERS:
+        same = f"{text} REGEXP '^[-+]?[0-9]+$'"
+    elif kind == "decimal":
+        same = f"CAST({text} AS DECIMAL(65,30)) = CAST({text} AS DECIMAL({size}))"
+    elif kind in {"datetime", "timestamp", "time"}:
+        number = "TIME" if kind == "time" else "DATETIME"
+        same = f"CAST({text} AS {number}(6)) = CAST({text} AS {number}({size or 0}))"
+    else:
+        return text
+    refused = f"CONCAT({text}, ' cannot be stored exactly')"
+    return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE {refused} END"
 
 
 def _digest(name: str) -> str:

@@ -54,9 +54,9 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("25006", errno.EROFS, "the server is read-only; name the primary server in 'jdbc.url'"),
     ("57014", errno.EINTR, "raise the user's statement_timeout"),
     ("54000", 0, "a value of the key is too long for an index"),
-    ("23505", 0, "remove rows with the same key; if that is not the key of the stream, drop the "
-     "unique index (it may be of earlier `key_properties`), or name its columns as "
-     "`key_properties` in 'streams'"),
+    ("23505", 0, "the table has several rows with the same key: remove them; if that is not the "
+     "key of the stream, drop the unique index (it may be of earlier `key_properties`), or name "
+     "its columns as `key_properties` in 'streams'"),
     ("23503", 0, "other tables refer to rows of this one: load it with 'upsert', or load first "
      "what its rows refer to"),
     ("2BP01", 0, "a view or another object needs the column; drop it and run again"),
@@ -222,12 +222,21 @@ _RELATION = (
     "FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     "WHERE s.nspname = %s AND c.relname = %s"
 )
+# The type below domains, also of an array's elements: a cast to a domain rounds and cuts silently.
+_STORED = (
+    "(WITH RECURSIVE b(kind, typmod, suffix, n) AS (SELECT atttypid, atttypmod, '', 0 UNION ALL "
+    "SELECT CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, CASE typtype WHEN 'd' THEN "
+    "typtypmod ELSE -1 END, suffix || CASE typtype WHEN 'd' THEN '' ELSE '[]' END, n + 1 FROM b "
+    "JOIN pg_type ON oid = kind WHERE typtype = 'd' OR (typcategory = 'A' AND EXISTS (SELECT FROM "
+    "pg_type e WHERE e.oid = pg_type.typelem AND e.typtype = 'd'))) SELECT "
+    "format_type(kind, typmod) || suffix FROM b ORDER BY n DESC LIMIT 1)"
+)
 _COLUMNS = (
-    "SELECT attname, format_type(atttypid, atttypmod), NOT (attnotnull OR typnotnull), atthasdef "
+    "SELECT attname, STORED, NOT (attnotnull OR typnotnull), atthasdef "
     "OR attidentity <> '' OR typdefault IS NOT NULL, attgenerated <> '' "
     "FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = %s AND attnum > 0 "
     "AND NOT attisdropped ORDER BY attnum"
-)
+).replace("STORED", _STORED, 1)
 _KEYS_15 = (
     "SELECT (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = i.indrelid "
     "AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])), i.indnullsnotdistinct, "

@@ -57,6 +57,8 @@ _ASSIGNABLE = re.compile(
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\(\d+,\d+\))?")
 _TIME = re.compile(r"(date|timestamp(\(\d\))? with(out)? time zone)")
+_TEXT = re.compile(r"character(?: varying)?\((\d+)\)")
+_CLOCK = re.compile(r"time(\(\d\))? with(out)? time zone|interval.*")
 _CASCADES = (
     "SELECT conrelid::regclass::text FROM pg_constraint WHERE confrelid = %s::regclass "
     "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') ORDER BY 1"
@@ -126,8 +128,9 @@ class PostgreSqlSql(LoadSql):
         if _TIME.fullmatch(staged) and _TIME.fullmatch(stored):
             return _exact(expression, f"CAST({expression} AS {stored})", stored)
         if _ASSIGNABLE.fullmatch(stored):
-            return expression
-        return f"CAST(CAST({expression} AS text) AS {stored})"
+            length = _TEXT.fullmatch(stored) if staged == "text" else None
+            return _whole_text(expression, length[1]) if length else expression
+        return _from_text(f"CAST({expression} AS text)", stored, is_number=staged in _INTEGERS)
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         """See `LoadSql`."""
@@ -422,11 +425,44 @@ def _exact(value: str, made: str, stored: str, same: str = "") -> str:
     return f"CASE WHEN {value} IS NULL OR {is_same} THEN {made} ELSE {refused} END"
 
 
+def _whole_text(value: str, length: str) -> str:
+    """Return a text that the server refuses if it is too long, also by blanks at its end."""
+    return f"CASE WHEN char_length({value}) > {length} THEN {value} || '.' ELSE {value} END"
+
+
+def _from_text(text: str, stored: str, *, is_number: bool) -> str:
+    """Return a text as another type; what a type would cut off or round is an error."""
+    made = f"CAST({text} AS {stored})"
+    if _CLOCK.fullmatch(stored):
+        whole = "interval" if stored.startswith("interval") else re.sub(r"\(\d\)", "", stored)
+        return _exact(text, made, stored, f"{made} = CAST({text} AS {whole})")
+    if stored.startswith("bit"):
+        return _exact(text, made, stored, f"CAST({made} AS text) = {text}")
+    if stored == "money" and is_number:
+        return _exact(text, made, stored, f"CAST({made} AS numeric) = CAST({text} AS numeric)")
+    return made
+
+
+def _element(kind: str) -> tuple[str, str]:
+    """Return the value of a text `e` for an array's element of a type, and the value's type."""
+    length = _TEXT.fullmatch(kind)
+    if length:
+        return _whole_text("e", length[1]), "text"
+    if kind == "bytea":
+        return "decode(e, 'base64')", kind
+    if _NUMBER.fullmatch(kind):
+        return _exact_number("CAST(e AS numeric)", "numeric", kind), kind
+    if _TIME.fullmatch(kind):
+        moment = "CAST(e AS timestamp with time zone)"
+        return _exact(moment, f"CAST({moment} AS {kind})", kind), kind
+    return _from_text("e", kind, is_number=False), kind
+
+
 def _array(value: str, element: str) -> str:
     """Return JSON as an array of one or two dimensions, in its order."""
     is_json = element in {"json", "jsonb"}
     call = "jsonb_array_elements" if is_json else "jsonb_array_elements_text"
-    item = "decode(e, 'base64')" if element == "bytea" else f"CAST(e AS {element})"
+    item, element = (f"CAST(e AS {element})", element) if is_json else _element(element)
 
     def items(whole: str) -> str:
         return f"ARRAY(SELECT {item} FROM {call}({whole}) WITH ORDINALITY AS i(e, o) ORDER BY o)"

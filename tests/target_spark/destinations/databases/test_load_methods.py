@@ -371,13 +371,22 @@ def test_a_flush_of_replays_alone_does_not_end_the_note(
     assert new_loads(pg).recall(PLAIN) == second.noted
 
 
-def test_a_run_that_ends_well_leaves_no_note(pg: Db, new_loads: NewLoads):
+def test_a_run_that_ends_well_with_a_state_leaves_no_note(pg: Db, new_loads: NewLoads):
     loads = new_loads(pg)
     loads.load(PLAIN, [(1, "a")], noted=True)
+    loads.destination.keep(PLAIN, Note())  # A STATE that covers all rows goes out.
     loads.destination.finish(PLAIN)
     loads.kill()
     assert new_loads(pg).recall(PLAIN) == []
     assert len(pg.table("select 1 from _singer_ledger")) == 1
+
+
+def test_a_run_that_ends_well_without_a_state_leaves_its_note(pg: Db, new_loads: NewLoads):
+    loads = new_loads(pg)
+    loads.load(PLAIN, [(1, "a")], noted=True)
+    loads.destination.finish(PLAIN)
+    loads.kill()
+    assert new_loads(pg).recall(PLAIN) == loads.noted
 
 
 def test_there_is_no_note_without_a_table(pg: Db, new_loads: NewLoads):

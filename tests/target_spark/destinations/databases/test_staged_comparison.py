@@ -164,6 +164,24 @@ def test_what_was_made_by_hand_stays(db: Db, new_loads: NewLoads) -> None:
     ]
 
 
+def test_a_table_of_others_needs_no_unique_index(db: Db, new_loads: NewLoads) -> None:
+    db.run("create table t (id int not null, v varchar(9), d decimal(9, 1), note text)")
+    db.run("insert into t values (1, 'old', 1.5, 'n'), (2, 'x', 1.5, 'n'), (9, 'x', 1.5, 'n')")
+    indexes = "select * from information_schema.table_constraints where table_name = 't'"
+    before = db.table(indexes)
+    asked = request("id long!, v string, d decimal(12.3)", "id", "upsert", hard_delete=True)
+    d = Decimal("1.500")
+    source = [(1, "new", d), (2, "x", d), (3, "x", d)]
+    assert compare(new_loads, db, asked, source, repair=True, force=True).left == ""
+    query = "select id, v, d, note from t order by id"
+    rows = [("1", "new", "1.5", "n"), ("2", "x", "1.5", "n"), ("3", "x", "1.5", db.null)]
+    assert db.table(query) == rows
+    assert db.table(indexes) == before
+    with pytest.raises((DestinationError, RecordError)):
+        compare(new_loads, db, asked, [*source, (4, "x", Decimal("1.555"))], repair=True)
+    assert db.table(query) == rows
+
+
 def test_rows_that_a_table_has_twice(db: Db, new_loads: NewLoads) -> None:
     new_loads(db).load(request("id int!, v string"), [(1, "x"), (1, "x"), (2, "old"), (3, "x")])
     asked = request("id int!, v string", "id", "upsert", hard_delete=True)
