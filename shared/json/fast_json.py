@@ -7,7 +7,8 @@ mean (several objects on a line, bytes that are not UTF-8, numbers out of range)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import orjson
@@ -18,11 +19,13 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.exact_json import converter, decode
 from shared.json.json_values import Convert, Number, Refused, Value
+from shared.types.arrow_conform import dropped_fields
 from shared.types.arrow_types import as_nullable, spark_to_arrow
 from shared.types.schema_nodes import JsonText
 from shared.types.type_hints import MAX_DIGITS
 
 _BLOCK_BYTES = 4 << 20
+_SAMPLE_LINES = 128
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BY_VALUE = (T.BinaryType, T.TimeType, T.DayTimeIntervalType, T.YearMonthIntervalType)
 _UNREADABLE = (T.MapType, T.VariantType, JsonText)
@@ -106,6 +109,36 @@ class FastReader:
         if self._odd:
             columns |= self._odd_columns(data)
         return replace(self._block(table, columns), unexpected=found is None)
+
+    def undeclared(self, data: bytes) -> dict[tuple[str, ...], int]:
+        """Return the properties of a block that have no column, and how many values were seen.
+
+        All of them, if Arrow can read the block and `closed` was asked for; else those of a sample
+        of its lines.
+        """
+        if self.free_form:
+            return {}
+        if self._closed_schema is None:
+            return self._undeclared_in_sample(data)
+        try:
+            table = _read_json(data, self._closed_schema, "infer")
+        except (pa.ArrowInvalid, BlockRefused):
+            return self._undeclared_in_sample(data)
+        rows, kind = table.to_struct_array(), pa.struct(self._closed_schema)
+        if self.envelope:
+            rows, kind = table.column("record"), kind.field("record").type
+        return dict(dropped_fields(rows, kind))
+
+    def _undeclared_in_sample(self, data: bytes) -> dict[tuple[str, ...], int]:
+        counts = Counter[tuple[str, ...]]()
+        for line in _sample(data):
+            try:
+                record = orjson.loads(line)
+                record = record["record"] if self.envelope else record
+                counts.update(_undeclared_in(record, self.struct, ()))
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue
+        return dict(counts)
 
     def _parse_closed(self, data: bytes) -> pa.Table | None:
         """Parse a block of only known columns; return None if it may have others."""
@@ -224,6 +257,35 @@ def _bare_words(data: bytes) -> tuple[bytes, int]:
     if b'NaN"' not in data and b'Infinity"' not in data:
         raise BlockRefused
     return _WORDS.subn(rb"\1", data)
+
+
+def _undeclared_in(
+    value: Value, kind: T.DataType, path: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each property of a value that its type lacks, if it is not null."""
+    if isinstance(value, list) and isinstance(kind, T.ArrayType):
+        for item in value:
+            yield from _undeclared_in(item, kind.elementType, path)
+    if not (isinstance(value, dict) and isinstance(kind, T.StructType)):
+        return
+    kinds = {field.name: field.dataType for field in kind}
+    for name, inner in value.items():
+        if name in kinds:
+            yield from _undeclared_in(inner, kinds[name], (*path, name))
+        elif inner is not None:
+            yield (*path, name)
+
+
+def _sample(data: bytes) -> Iterator[bytes]:
+    """Yield some lines at equal distances, among them the first and the last; or all, if few."""
+    if data.count(b"\n") <= _SAMPLE_LINES:
+        yield from data.splitlines()
+        return
+    end = len(data.rstrip())
+    for number in range(_SAMPLE_LINES):
+        place = (end - 1) * number // (_SAMPLE_LINES - 1)
+        start, stop = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+        yield data[start : stop if stop >= 0 else end]
 
 
 def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa.Table:

@@ -102,6 +102,17 @@ class LineReader:
             any(p.unexpected for p in parts),
         )
 
+    def undeclared(self, data: bytes, found: LinesRead) -> dict[tuple[str, ...], int]:
+        """Return the properties that the schema does not name, and how many values were seen.
+
+        Args:
+            data: What was read.
+            found: The result.
+        """
+        if not found.unexpected:
+            return {}
+        return self._fast.undeclared(data.removeprefix(_BYTE_ORDER_MARK))
+
     def _stacked(self, tables: list[pa.Table]) -> pa.Table:
         if len(self.arrow_schema) == 0:
             return rows_without_columns(sum(table.num_rows for table in tables))

@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.json.fast_json import breaks_nullability, rows_without_columns
 from shared.json.json_values import Refused
 from shared.json.row_values import plain_rows, plain_values, row_converter, row_text
-from shared.types.arrow_conform import conform_column
+from shared.types.arrow_conform import conform_column, dropped_fields
 from shared.types.arrow_types import as_nullable, struct_to_arrow
 from shared.types.schema_nodes import JsonText, is_free_form, schema_columns
 
@@ -86,6 +86,15 @@ class RowReader:
         rows = pa.array(range(table.num_rows), pa.int64())
         kept = whole.filter(pc.invert(pc.is_in(rows, refused)))
         return RowsRead(kept, tuple(sorted(verdicts.found.items())))
+
+    def undeclared(self, table: pa.Table) -> dict[tuple[str, ...], int]:
+        """Return the columns, and fields within, that the schema does not name, with their values.
+
+        Values are counted that are not null.
+        """
+        if self._free_form:
+            return {}
+        return dict(dropped_fields(table.to_struct_array(), pa.struct(self.arrow_schema)))
 
     def _column(
         self, table: pa.Table, column: T.StructField, verdicts: _Verdicts

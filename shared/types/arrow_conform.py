@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -24,6 +27,31 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def dropped_fields(
+    column: pa.ChunkedArray, kind: pa.DataType, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the fields of structs that `conform` drops, at any depth of structs and lists.
+
+    Args:
+        column: Values that are to be converted.
+        kind: Their new type.
+        path: Where they are.
+
+    Yields:
+        The path of a field, and how many of its values are not null.
+    """
+    if pa.types.is_list(column.type) and pa.types.is_list(kind):
+        yield from dropped_fields(pc.list_flatten(column), kind.value_type, path)
+    if not (pa.types.is_struct(column.type) and pa.types.is_struct(kind)):
+        return
+    for field, values in zip(column.type, column.flatten(), strict=True):
+        place, inner = kind.get_field_index(field.name), (*path, field.name)
+        if place >= 0:
+            yield from dropped_fields(values, kind.field(place).type, inner)
+        elif values.null_count < len(values):
+            yield inner, len(values) - values.null_count
 
 
 def conform_column(

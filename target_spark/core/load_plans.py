@@ -263,6 +263,7 @@ class LoadResult:
         columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
         exploded: Those of `rows` that are not the first of their record.
         files: Its files, if its parts tell the origins of their rows.
+        undeclared: Properties that the SCHEMA lacks, each with the number of values seen.
     """
 
     parts: tuple[Part, ...] = ()
@@ -276,6 +277,7 @@ class LoadResult:
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
     exploded: int = 0
     files: tuple[InputFile, ...] = ()
+    undeclared: Mapping[str, int] = field(default_factory=dict)
 
 
 class RefusedRecordError(RecordError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -38,7 +39,16 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         columns=columns_of(facts) if len(facts) == len(parts) else {},
         reject_files=tuple(row["url"] for row in _of("reject file", rows)),
         exploded=sum(row["rows"] for row in _of("exploded", rows)),
+        undeclared=summed({row["text"]: row["rows"]} for row in _of("undeclared", rows)),
     )
+
+
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counts by name."""
+    total = Counter[str]()
+    for one in counts:
+        total.update(one)
+    return dict(total)
 
 
 def columns_of(facts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:

@@ -25,7 +25,7 @@ from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
 from shared.line_counts import newlines
-from shared.maps.record_metadata import DELETED_AT, RecordMetadata
+from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
 from shared.storage.files import StorageOptions, codec_of, open_random
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path
@@ -169,13 +169,17 @@ def _reason(error: BaseException, options: StorageOptions) -> str:
 def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     staged = piece.file.encoding.format == "singer"
     checker = LineChecker(read.schema, envelope=staged) if read.strict else None
-    closed = checker is not None and checker.closed
+    looks = _looks_for_undeclared(read)
+    named = read.names is None or set(read.names) <= set(read.schema.get("properties", ()))
+    closed = (looks and named) or (checker is not None and checker.closed)
     reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
     keys = LineKeys(read.schema, read.keys, envelope=staged)
     url, options = piece.file.url, read.options
     for block, before in blocks_of(piece, options):
         found = reader.read(block)
         rejects.read += found.rows_read
+        if looks:
+            _add_undeclared(read, reader.undeclared(block, found), rejects)
         fitting = found if checker is None else checker.check(found, block)
         found = keys.check(fitting, block)
         reported = _reported_rejects(read, fitting.rejects, found.rejects)
@@ -234,7 +238,7 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
     name = piece.file.encoding.format
     reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
     checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
-    before = piece.rows_before
+    before, looks = piece.rows_before, _looks_for_undeclared(read)
     known = None if read.names is None else frozenset(read.names)
     keys = RowKeys(read.schema, read.keys)
     for table, refused in tables_of(piece, read.options):
@@ -245,6 +249,8 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
             twice = next(name for name in names if names.count(name) > 1)
             raise ContentError(f"two of its columns are named '{twice}'")
         rejects.read += table.num_rows + len(refused)
+        if looks:
+            _add_undeclared(read, reader.undeclared(table), rejects)
         found = reader.read(table)
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)
@@ -268,6 +274,21 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
             accepted = _with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)
         yield _completed(read, accepted)
+
+
+def _looks_for_undeclared(read: ReadPlan) -> bool:
+    """Return whether properties that the SCHEMA lacks would be dropped without a word."""
+    is_rejected = read.strict and read.schema.get("additionalProperties") is False
+    return read.reports_rejects and read.document is None and not is_rejected
+
+
+def _add_undeclared(
+    read: ReadPlan, fields: Mapping[tuple[str, ...], int], rejects: Rejects
+) -> None:
+    declared = frozenset(read.names or ())
+    for path, count in fields.items():
+        if path[0] not in declared and not path[0].startswith(METADATA):
+            rejects.add_undeclared(".".join(path), count)
 
 
 def _reported_rejects(read: ReadPlan, unfit: _Rejected, every: _Rejected) -> _Rejected:

@@ -15,6 +15,8 @@ from target_spark.load.rejects import reject_line
 
 MAX_REJECTS = 100
 """Rejected records of one task that are reported; further ones are only counted."""
+MAX_UNDECLARED = 20
+"""Properties without a place in the SCHEMA that are reported."""
 
 
 @dataclass
@@ -25,11 +27,13 @@ class Rejects:
         folder: Folder for all of them with their text, or None.
         options: Options of the storage of the folder.
         read: Records that the task has read.
+        undeclared: Properties that the SCHEMA lacks, each with the number of values seen.
     """
 
     folder: str | None = None
     options: StorageOptions = NO_OPTIONS
     read: int = 0
+    undeclared: dict[str, int] = field(default_factory=dict)
     found: list[Reject] = field(default_factory=list)
     count: int = 0
     _url: str = ""
@@ -46,9 +50,18 @@ class Rejects:
                 self._file = open_output(self._url, options=self.options)
             self._file.write(reject_line(reject, original))
 
+    def add_undeclared(self, name: str, count: int) -> None:
+        """Count values of a property that the SCHEMA lacks."""
+        if name in self.undeclared or len(self.undeclared) < MAX_UNDECLARED:
+            self.undeclared[name] = self.undeclared.get(name, 0) + count
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the result rows: the first records, the totals, and the file, which is durable."""
         rows: list[dict[str, Any]] = [{"kind": "read", "rows": self.read}] if self.read else []
+        rows += [
+            {"kind": "undeclared", "rows": count, "text": name}
+            for name, count in self.undeclared.items()
+        ]
         if not self.count:
             return rows
         rows += [

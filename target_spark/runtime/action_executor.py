@@ -391,6 +391,9 @@ class ActionExecutor:
             self._progress.committed()
         stream = batch.stream.stream
         self._rejections.report_batch(batch, results)
+        undeclared = self._rejections.report_undeclared(stream, results)
+        if undeclared:
+            self._summary.note(stream, undeclared=dict(undeclared))
         consumed = [file for file in batch.files if file.encoding.format != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed

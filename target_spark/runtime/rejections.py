@@ -1,9 +1,9 @@
-"""Reports of rejected records: the first ones one by one, and the totals."""
+"""Reports of what is not loaded: rejected records, and properties that the SCHEMA lacks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shared.errors import Where
 from shared.singer.metrics import Counter
@@ -13,6 +13,8 @@ from target_spark.core.load_plans import Batch, LoadResult, Reject
 
 FIRST = 10
 """Rejected records of a stream that are logged one by one."""
+MAX_UNDECLARED = 20
+"""Properties of a stream that are logged one by one."""
 
 RECORD_REJECTED = "record_rejected"
 
@@ -20,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Rejections:
-    """Logs and counts rejected records; used by one thread.
+    """Logs and counts what is not loaded; used by one thread.
 
     Args:
         kept_in: Folder or URL of the dead letters; None if they are not kept.
@@ -30,6 +32,7 @@ class Rejections:
         self._kept_in = kept_in
         self._counters: dict[str | None, Counter] = {}
         self._named: dict[str | None, int] = {}
+        self._undeclared: dict[str, dict[str, int]] = {}
 
     def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
         """Report the rejected records of a durable flush."""
@@ -39,6 +42,23 @@ class Rejections:
             for reject in result.rejects[:FIRST]:
                 self._name(stream, _place(stream, reject, staged), reject.reason)
             self._count(stream, result.rejected)
+
+    def report_undeclared(self, stream: str, results: Iterable[LoadResult]) -> Mapping[str, int]:
+        """Report each property that the SCHEMA of a stream lacks, once.
+
+        Returns:
+            Their values in the run so far, by property.
+        """
+        counts = self._undeclared.setdefault(stream, {})
+        for name, count in (item for one in results for item in one.undeclared.items()):
+            if name in counts:
+                counts[name] += count
+            elif len(counts) < MAX_UNDECLARED:
+                counts[name] = count
+                last = "; further ones are not named" if len(counts) == MAX_UNDECLARED else ""
+                text = "stream '%s': property '%s' is not loaded: the SCHEMA lacks it%s"
+                _logger.warning(text, stream, name, last)
+        return counts
 
     def report_line(self, line: LineRejected) -> None:
         """Report a line that is not a message."""

@@ -267,3 +267,49 @@ def test_a_value_nested_deeply_is_whole_or_a_rejected_record(
     rows = [row.get(name) for row in found.table.to_pylist()]
     refused = {number for number, _ in found.rejects}
     assert rows == [None if name == "b" else [None, deep][n] for n in range(2) if n not in refused]
+
+
+NESTED: dict[str, Any] = {
+    "properties": {
+        "id": INTEGER,
+        "a": {"type": ["null", "object"], "properties": {"x": INTEGER}},
+        "l": {"type": ["null", "array"], "items": {"type": "object", "properties": {"x": INTEGER}}},
+    }
+}
+ODD = {"properties": {**NESTED["properties"], "any": {}}}
+UNDECLARED = {("more",): 2, ("a", "y"): 1, ("l", "y"): 2}
+
+
+@pytest.mark.parametrize("envelope", [True, False])
+@pytest.mark.parametrize("schema", [NESTED, ODD])
+@pytest.mark.parametrize("second", ["2", '"two"'])
+def test_properties_that_the_schema_lacks_are_named(
+    envelope: bool, schema: dict[str, Any], second: str
+) -> None:
+    records = [
+        '{"id":1,"more":1,"none":null,"l":[{"x":1,"y":1},{"y":2}]}',
+        f'{{"id":2,"more":{second},"a":{{"x":1,"y":{{}}}}}}',
+        '{"id":"odd"}',
+    ]
+    lines = [f'{{"type":"RECORD","record":{one}}}' if envelope else one for one in records]
+    data = "\n".join(lines).encode()
+    reader = LineReader(schema, envelope=envelope, strict=True, closed=True)
+    assert reader.undeclared(data, reader.read(data)) == UNDECLARED
+
+
+def test_one_undeclared_property_among_many_lines_is_seen() -> None:
+    lines = [f'{{"a":{i}}}' for i in range(20_000)]
+    lines[12_345] = '{"a":1,"b":2}'
+    data = "\n".join(lines).encode()
+    reader = LineReader({"properties": {"a": INTEGER}}, envelope=False, strict=True, closed=True)
+    assert reader.undeclared(data, reader.read(data)) == {("b",): 1}
+    free = LineReader({}, envelope=False, strict=True, closed=True)
+    assert free.undeclared(data, free.read(data)) == {}
+
+
+def test_a_sample_of_lines_has_the_first_and_the_last_of_a_block() -> None:
+    lines = [f'{{"a":{i},"n":null}}' for i in range(20_000)]
+    lines[0], lines[-1] = '{"a":1,"first":2}', '{"a":1,"last":3}'
+    data = ("\n".join(lines) + "\n").encode()
+    reader = LineReader({"properties": {"a": INTEGER}}, envelope=False, strict=True)
+    assert reader.undeclared(data, reader.read(data)) == {("first",): 1, ("last",): 1}

@@ -35,6 +35,9 @@ class Collected(list[Reject]):
         assert "\n" not in reject.reason
         self.append(reject)
 
+    def add_undeclared(self, name: str, count: int) -> None:
+        """Ignore properties that the schema lacks."""
+
 
 def refused(folder: Path, schema: dict[str, Any], records: list[str], form: str) -> dict[int, str]:
     """Return the records, from 0, that the real reading code rejects, with reasons."""

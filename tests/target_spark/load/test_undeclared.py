@@ -1,0 +1,53 @@
+"""Properties of records that the SCHEMA lacks are not loaded, and the run says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mapped_bench import Bench, record, schema, state
+from pyarrow import parquet
+
+SCHEMA = schema("s", {"id": {"type": "integer"}, "a": {"type": ["null", "string"]}})
+SKIPPED = {"id": 1, "a": "x", "more": 1, "_sdc_batched_at": "2026-01-01T00:00:00Z"}
+MORE = "stream 's': property 'more' is not loaded: the SCHEMA lacks it"
+
+
+def sent(kind: str, folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if kind == "RECORD":
+        return [record("s", row) for row in rows]
+    path = folder / f"{rows[0]['id']}.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    files = {"encoding": {"format": "parquet"}, "manifest": [f"file://{path}"]}
+    return [{"type": "BATCH", "stream": "s", **files}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["RECORD", "BATCH"])
+@pytest.mark.parametrize("maps", [None, {"s": {"id": "id * 2"}}, {"s": {"id": "id"}}])
+def test_an_undeclared_property_is_said_once(
+    kind: str, maps: Any, either_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [SKIPPED, {**SKIPPED, "id": 2}]
+    messages = [SCHEMA, *sent(kind, either_bench.folder, rows[:1]), state(1)]
+    messages += [*sent(kind, either_bench.folder, rows[1:]), state(2)]
+    either_bench.target(messages, {"stream_maps": maps} if maps else {})
+    said = [text for text in caplog.messages if "SCHEMA" in text]
+    assert said == [MORE]
+
+
+def test_what_is_rejected_is_not_said(dry_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    closed = {**SCHEMA, "schema": {**SCHEMA["schema"], "additionalProperties": False}}
+    dry_bench.target([closed, record("s", SKIPPED)], {"failure": {"policy": "LogAndContinue"}})
+    assert not [text for text in caplog.messages if "SCHEMA" in text]
+
+
+def test_only_the_first_properties_are_named(
+    dry_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    dry_bench.target([SCHEMA, record("s", {"id": 1, **{f"p{n}": n for n in range(30)}})])
+    said = [text for text in caplog.messages if "SCHEMA" in text]
+    assert len(said) == 20
+    assert said[-1].endswith("; further ones are not named")
