@@ -1,14 +1,17 @@
-"""Parquet files of other writers that Spark refuses, read by Arrow on executors."""
+"""Parquet and ORC files of other writers that Spark refuses, read by Arrow on executors."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import orc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
@@ -17,7 +20,16 @@ from shared.storage.files import open_random
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.source_failures import row_failure
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROWS = 10_000
+READERS = 8
+MOST_BY_DRIVER = 100
+"""Files whose footers the driver reads."""
+MOST_TASKS = 200
+_OF_SPARK = b"org.apache.spark.version"
+"""In footers of Spark, whose timestamps have no nanoseconds."""
 _MAX_DIGITS = 38
 _REMEDY = "let its writer cast the column, or leave the column out"
 _WIDER: dict[pa.DataType, pa.DataType] = {
@@ -37,7 +49,13 @@ class NoCommonTypeError(Exception):
     """A column has no type that Spark has, or that its files have in common."""
 
 
-def arrow_struct(urls: Sequence[str]) -> StructType:
+def schema_of(url: str, kind: str) -> pa.Schema:
+    """Read the columns of a file of Parquet or ORC."""
+    with open_random(url) as file:
+        return orc.ORCFile(file).schema if kind == "orc" else pq.read_schema(file)
+
+
+def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
     """Return the columns of all files, with types that keep every value.
 
     Raises:
@@ -47,14 +65,12 @@ def arrow_struct(urls: Sequence[str]) -> StructType:
     kinds: dict[str, pa.DataType] = {}
     seen: dict[str, str] = {}
     for url in urls:
-        with open_random(url) as file:
-            schema = pq.read_schema(file)
-        for field in schema:
-            kind = _storage(field.type)
-            kind = kind if kind is None else _merged(kinds.get(field.name, pa.null()), kind)
-            if kind is None:
+        for field in schema_of(url, kind):
+            own = _storage(field.type)
+            both = own if own is None else _merged(kinds.get(field.name, pa.null()), own)
+            if both is None:
                 raise NoCommonTypeError(_disagreement(field, url, kinds, seen))
-            kinds[field.name] = kind
+            kinds[field.name] = both
             seen.setdefault(field.name, url)
     texts = ((name, _without_nulls(kind)) for name, kind in kinds.items())
     return StructType(
@@ -71,14 +87,78 @@ def _disagreement(
     return f"{text}, and {kinds[field.name]} in '{seen[field.name]}'"
 
 
-def is_packed_by_brotli(url: str) -> bool:
-    """Return whether a file has columns in a codec that Spark does not bring."""
+@dataclass(frozen=True)
+class FooterFacts:
+    """What Spark does not say of a file.
+
+    Attributes:
+        is_refused: It has columns in a codec or an encoding that Spark does not read.
+        finer: Columns of timestamps whose nanoseconds Spark cuts.
+    """
+
+    is_refused: bool = False
+    finer: tuple[str, ...] = ()
+
+
+def parquet_facts(url: str) -> FooterFacts:
+    """Read what Spark does not say from the footer of a Parquet file."""
     with open_random(url) as file:
         footer = pq.ParquetFile(file).metadata
-    if not footer.num_row_groups:
-        return False
-    group = footer.row_group(0)
-    return any(group.column(n).compression == "BROTLI" for n in range(footer.num_columns))
+    chunks = (
+        footer.row_group(group).column(column)
+        for group in range(footer.num_row_groups)
+        for column in range(footer.num_columns)
+    )
+    is_refused = any(
+        chunk.compression == "BROTLI" or "BYTE_STREAM_SPLIT" in chunk.encodings for chunk in chunks
+    )
+    if _OF_SPARK in (footer.metadata or {}):
+        return FooterFacts(is_refused)
+    leaves = map(footer.schema.column, range(footer.num_columns))
+    return FooterFacts(is_refused, tuple(c.path for c in leaves if c.physical_type == "INT96"))
+
+
+def orc_facts(url: str) -> FooterFacts:
+    """Read what Spark does not say from the footer of an ORC file."""
+    with open_random(url) as file:
+        footer = orc.ORCFile(file)
+        if _OF_SPARK in (footer.metadata or {}):
+            return FooterFacts()
+        return FooterFacts(finer=tuple(f.name for f in footer.schema if "timestamp" in str(f.type)))
+
+
+@dataclass(frozen=True)
+class Footers:
+    """Reads the facts of files, for `mapInArrow`: indexes of files in, facts out.
+
+    Attributes:
+        urls: The files.
+        read: Reads those of a file.
+    """
+
+    urls: Sequence[str]
+    read: Callable[[str], FooterFacts]
+
+    def of(self, spark: SparkSession) -> list[FooterFacts]:
+        """Return the facts of each file, by executors if there are many."""
+        if len(self.urls) <= MOST_BY_DRIVER:
+            with ThreadPoolExecutor(READERS) as threads:
+                return list(threads.map(self.read, self.urls))
+        ids = spark.range(0, len(self.urls), 1, min(len(self.urls), MOST_TASKS))
+        rows = ids.mapInArrow(self, "is_refused boolean, finer array<string>").collect()
+        return [FooterFacts(row.is_refused, tuple(row.finer)) for row in rows]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read those of some indexes."""
+        arrow_in_task()
+        for batch in batches:
+            facts = [self.read(self.urls[number]) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "is_refused": pa.array([fact.is_refused for fact in facts], pa.bool_()),
+                    "finer": pa.array([[*fact.finer] for fact in facts], pa.list_(pa.string())),
+                }
+            )
 
 
 @dataclass(frozen=True)
@@ -88,10 +168,12 @@ class ParquetRows:
     Attributes:
         urls: The files.
         struct: The columns.
+        kind: `parquet` or `orc`.
     """
 
     urls: Sequence[str]
     struct: StructType
+    kind: str = "parquet"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the files of some indexes."""
@@ -104,14 +186,27 @@ class ParquetRows:
         wanted = struct_to_arrow(self.struct)
         try:
             with open_random(url) as file:
-                parquet = pq.ParquetFile(file)
-                names = [name for name in wanted.names if name in parquet.schema_arrow.names]
-                for batch in parquet.iter_batches(ROWS, columns=names):
+                for batch in _batches(file, self.kind, wanted.names):
                     columns = [_column(batch, field, url) for field in wanted]
                     yield pa.RecordBatch.from_arrays(columns, schema=wanted)
         except (OSError, pa.ArrowException) as error:
             problem = f"the file cannot be read: {error}"
             raise RuntimeError(row_failure(problem=problem, file=url)) from error
+
+
+def _batches(file: pa.NativeFile, kind: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read those columns that a file has."""
+    if kind == "orc":
+        source = orc.ORCFile(file)
+        own = [name for name in names if name in source.schema.names]
+        for number in range(source.nstripes):
+            stripe = source.read_stripe(number, own)
+            yield from (stripe.slice(start, ROWS) for start in range(0, len(stripe), ROWS))
+        return
+    # Nanoseconds would take years before 1677 and after 2262 for others.
+    parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    own = [name for name in names if name in parquet.schema_arrow.names]
+    yield from parquet.iter_batches(ROWS, columns=own)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, url: str) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,23 +14,30 @@ from shared.formats.row_groups import told_by_footer
 from shared.storage.s3a import SCHEMES
 from shared.storage.urls import local_path
 from tap_spark.sources.files.arrow_parquet import (
+    READERS,
+    FooterFacts,
+    Footers,
     NoCommonTypeError,
     ParquetRows,
     arrow_struct,
-    is_packed_by_brotli,
+    orc_facts,
+    parquet_facts,
 )
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("tap-spark")
 
 MOST_FOOTERS = 1000
 """Local files whose footers the driver reads to tell their rows."""
 MOST_REMOTE_FOOTERS = 100
 """The same on S3, where each takes one or two requests."""
-_READERS = 8
+_FACTS = {"parquet": parquet_facts, "orc": orc_facts}
 
 
 class ParquetSource(FileSource):
@@ -51,7 +59,7 @@ class ParquetSource(FileSource):
             if not files:
                 return spark.createDataFrame([], struct)
             ids = spark.range(0, len(files), 1, len(files))
-            return ids.mapInArrow(ParquetRows(files, struct), struct)
+            return ids.mapInArrow(ParquetRows(files, struct, self.kind), struct)
         reader = spark.read.format(self.kind).options(**self.options())
         return reader.schema(struct).load(urls)
 
@@ -67,39 +75,55 @@ class ParquetSource(FileSource):
         files = list_files(tuple(self.paths))
         if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):
             return None
-        with ThreadPoolExecutor(_READERS if remote else 1) as threads:
+        with ThreadPoolExecutor(READERS if remote else 1) as threads:
             told = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
         return None if None in told else sum(rows for rows in told if rows is not None)
 
     def _by_arrow(self, spark: SparkSession) -> StructType | None:
         """Return the columns of files that Spark refuses; None if it reads them."""
-        if self.kind != "parquet" or self.stream.options:
+        if self.kind not in _FACTS:
             return None
         if self._arrow is None:
             self._arrow = (self._refused(spark),)
         return self._arrow[0]
 
     def _refused(self, spark: SparkSession) -> StructType | None:
-        files = list_files(tuple(self.paths))
+        files = [] if self.stream.options else list_files(tuple(self.paths))
         if not files or any(file.partitioned for file in files):
             return None
         refused: Exception | None = None
+        facts: Sequence[FooterFacts] = ()
+        urls = [file.url for file in files]
         try:
-            if not is_packed_by_brotli(files[0].url):
+            facts = Footers(urls, _FACTS[self.kind]).of(spark)
+            if not any(fact.is_refused for fact in facts):
                 self._merged(spark)
+                self._warn_of_nanoseconds(facts)
                 return None
         except SourceError:
             raise
         except Exception as error:
             refused = error
+        if self.kind == "parquet":
+            self._warn_of_nanoseconds(facts)
         try:
-            return arrow_struct([file.url for file in files])
+            return arrow_struct(urls, self.kind)
         except NoCommonTypeError as error:
             hint = "let its writer cast the column, or read the files as streams of their own"
             raise self.error(str(error), hint, self.shown_path()) from refused
         except (OSError, pa.ArrowException):
-            # It is damaged, or no Parquet file: Spark says so.
+            # It is damaged, or of another format: Spark says so.
             return None
+
+    def _warn_of_nanoseconds(self, facts: Sequence[FooterFacts]) -> None:
+        """Say once which columns may have lost nanoseconds."""
+        columns = sorted({name for fact in facts for name in fact.finer})
+        if columns:
+            log.warning(
+                "stream '%s': nanoseconds of timestamps are cut to microseconds: %s",
+                self.stream.name,
+                ", ".join(columns),
+            )
 
     def _all(self, spark: SparkSession) -> StructType:
         struct = self._by_arrow(spark)

@@ -7,12 +7,14 @@ import gzip
 import json
 import lzma
 import zipfile
+from datetime import datetime, timezone
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tap_runs import failure, rows, stream, types
+from pyarrow import orc
+from tap_runs import failure, read_all, rows, stream, types
 
 from tap_spark.config import TapConfig
 from tap_spark.planning.discovery import catalog_for
@@ -22,6 +24,7 @@ from tap_spark.state.bookmarks import greater, normal_key
 from tap_spark.state.date_numbers import text_rank
 
 pytestmark = pytest.mark.spark
+UTC = timezone.utc
 METHODS = pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
 
 
@@ -170,6 +173,67 @@ def test_parquet_of_other_writers(spark, tmp_path):
     pq.write_table(pa.table({"i": ["x"]}), tmp_path / "3.parquet")
     text = failure(lambda: rows(spark, config))
     assert f"column 'i' is string in '{tmp_path}/3.parquet', and int64 in" in text
+
+
+ENCODINGS = {
+    "BYTE_STREAM_SPLIT": pa.array([0.1, None, -2.5]),
+    "DELTA_BINARY_PACKED": pa.array([2**62, None, -1]),
+    "DELTA_LENGTH_BYTE_ARRAY": pa.array(["a", None, "\u00e9"]),
+    "DELTA_BYTE_ARRAY": pa.array(["aa", None, "ab"]),
+}
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "brotli"])
+def test_encodings_of_parquet(spark, tmp_path, codec):
+    pq.write_table(
+        pa.table(ENCODINGS), tmp_path / "a.parquet", compression=codec, use_dictionary=False,
+        column_encoding={name: name for name in ENCODINGS},
+    )  # fmt: skip
+    found = rows(spark, stream("parquet", str(tmp_path)))
+    assert found == pa.table(ENCODINGS).to_pylist()
+
+
+@METHODS
+def test_brotli_in_a_later_file(spark, tmp_path, method):
+    for number, codec in enumerate(["snappy", "brotli"]):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet", compression=codec)
+    found = rows(spark, stream("parquet", str(tmp_path), replication_method=method))
+    assert sorted(row["a"] for row in found) == [0, 1]
+
+
+@METHODS
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_orc_with_zones(spark, tmp_path, method, zone):
+    times = [datetime(2024, 7, 1, 1, 2, 3, 4, UTC), datetime(1700, 1, 1, tzinfo=UTC), None]
+    nested = pa.array([[time] for time in times], pa.list_(pa.timestamp("us", "UTC")))
+    table = pa.table({"a": pa.array(times, pa.timestamp("us", "UTC")), "b": nested})
+    orc.write_table(table, tmp_path / "a.orc")
+    config = stream("orc", str(tmp_path), replication_method=method)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert types(spark, config)["a"] == "timestamp"
+        (piece,) = read_all(spark, config)[1]
+        found = piece.frame.selectExpr("unix_micros(a) a", "transform(b, x -> unix_micros(x)) b")
+        micros = table["a"].cast(pa.int64()).to_pylist()
+        assert [(row.a, row.b[0]) for row in found.collect()] == [(m, m) for m in micros]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    orc.write_table(pa.table({"a": pa.array([1], pa.timestamp("ns", "UTC"))}), tmp_path / "b.orc")
+    text = failure(lambda: rows(spark, config))
+    assert "column 'a' holds a value" in text
+    assert f"{tmp_path}/b.orc" in text
+
+
+def test_nanoseconds_are_said_to_be_cut(spark, tmp_path, caplog):
+    table = pa.table({"at": pa.array([1_000], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    orc.write_table(table, tmp_path / "a.orc")
+    for kind in ("parquet", "orc"):
+        caplog.clear()
+        (row,) = rows(spark, stream(kind, str(tmp_path / f"a.{kind}")))
+        assert row["at"].microsecond == 1
+        message = "stream 's': nanoseconds of timestamps are cut to microseconds: at"
+        assert caplog.messages.count(message) >= 1
 
 
 ORDERED = [

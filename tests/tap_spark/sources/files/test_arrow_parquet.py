@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from tap_spark.sources.files.arrow_parquet import (
+    Footers,
     NoCommonTypeError,
     ParquetRows,
     arrow_struct,
-    is_packed_by_brotli,
+    orc_facts,
+    parquet_facts,
 )
 
 NUMBER = UUID("12345678-1234-5678-1234-567812345678")
@@ -50,7 +54,7 @@ def rows(urls: list[str], struct: Any) -> list[dict[str, Any]]:
 def test_types_of_other_writers(tmp_path: Path, codec: str) -> None:
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({n: c for n, (c, _, _) in COLUMNS.items()}), path, compression=codec)
-    assert is_packed_by_brotli(path) is (codec == "brotli")
+    assert parquet_facts(path).is_refused is (codec == "brotli")
     struct = arrow_struct([path])
     found = {field.name: field.dataType.simpleString() for field in struct}
     assert found == {name: kind for name, (_, kind, _) in COLUMNS.items()}
@@ -105,3 +109,25 @@ def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns"))}), path)
     with pytest.raises(RuntimeError, match=r"column 'at' holds a value .*a.parquet"):
         rows([path], arrow_struct([path]))
+
+
+def test_nanoseconds_that_spark_cuts(tmp_path: Path) -> None:
+    table = pa.table({"at": pa.array([1_001], pa.timestamp("ns")), "n": [1]})
+    parquet, zoned = str(tmp_path / "a.parquet"), str(tmp_path / "a.orc")
+    pq.write_table(table, parquet, use_deprecated_int96_timestamps=True)
+    assert parquet_facts(parquet).finer == ("at",)
+    of_spark = table.replace_schema_metadata({"org.apache.spark.version": "4.1.1"})
+    pq.write_table(of_spark, parquet, use_deprecated_int96_timestamps=True)
+    assert parquet_facts(parquet).finer == ()
+    orc.write_table(table, zoned)
+    assert orc_facts(zoned).finer == ("at",)
+    (index,) = Footers([zoned], orc_facts)([pa.RecordBatch.from_pydict({"id": [0]})])
+    assert index.to_pylist() == [{"is_refused": False, "finer": ["at"]}]
+
+
+def test_int96_of_all_years(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    years = pa.array([datetime(1, 1, 1), datetime(9999, 12, 31, 1, 2, 3, 4)], pa.timestamp("us"))
+    pq.write_table(pa.table({"at": years}), path, use_deprecated_int96_timestamps=True)
+    found = rows([path], arrow_struct([path]))
+    assert [row["at"] for row in found] == years.to_pylist()
