@@ -29,6 +29,7 @@ _SAMPLE_LINES = 128
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BY_VALUE = (T.BinaryType, T.TimeType, T.DayTimeIntervalType, T.YearMonthIntervalType)
 _UNREADABLE = (T.MapType, T.VariantType, JsonText)
+_FINER = rb"[.,][0-9]{6}[0-9]*[1-9]"
 _FRACTION = re.compile(rb"[0-9][.e]")
 _WORDS = re.compile(rb'"(-?Infinity|NaN)"(?!\s*:)')
 _ENVELOPE = (
@@ -216,6 +217,25 @@ class FastReader:
                 return convert(record if self.free_form else record[field.name])
 
         return from_line
+
+
+def finer_pattern(struct: T.StructType) -> re.Pattern[bytes] | None:
+    """Return what matches times of some columns, at any depth, with digits below microseconds."""
+    names = [re.escape(orjson.dumps(name)) for name in _time_names(struct)]
+    return re.compile(rb"(%b)\s*:\s*\"[^\"]*%b" % (b"|".join(names), _FINER)) if names else None
+
+
+def finer_times(pattern: re.Pattern[bytes], data: bytes) -> frozenset[str]:
+    """Return the names of the properties that a pattern of `finer_pattern` matches."""
+    return frozenset(orjson.loads(name) for name in set(pattern.findall(data)))
+
+
+def _time_names(kind: T.DataType, name: str = "") -> Iterator[str]:
+    if isinstance(kind, T.StructType):
+        for field in kind.fields:
+            yield from _time_names(field.dataType, field.name)
+    elif isinstance(kind, T.TimestampType | T.TimestampNTZType | T.TimeType):
+        yield name
 
 
 def rows_without_columns(count: int) -> pa.Table:

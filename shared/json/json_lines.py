@@ -15,7 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from shared.json.exact_json import ExactReader
-from shared.json.fast_json import BlockRefused, FastReader, rows_without_columns
+from shared.json.fast_json import (
+    BlockRefused,
+    FastReader,
+    finer_pattern,
+    finer_times,
+    rows_without_columns,
+)
 from shared.types.arrow_types import as_nullable, struct_to_arrow
 from shared.types.schema_nodes import JsonText, is_free_form, schema_columns
 
@@ -39,6 +45,7 @@ class LinesRead:
         rejects: 0-based line within the data, and the reason, for each rejected record.
         unexpected: False if a reader that checks this found only properties that the schema
             names.
+        cut: Properties with times whose digits below microseconds are cut.
     """
 
     table: pa.Table
@@ -47,6 +54,7 @@ class LinesRead:
     rows_read: int
     rejects: tuple[tuple[int, str], ...] = ()
     unexpected: bool = True
+    cut: frozenset[str] = frozenset()
 
 
 class LineReader:
@@ -71,6 +79,7 @@ class LineReader:
         struct = schema_columns(schema, JsonText())
         self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(struct))
         free_form = is_free_form(schema)
+        self._finer = finer_pattern(struct)
         self._exact = ExactReader(struct, free_form=free_form, envelope=envelope, strict=strict)
         self._fast = FastReader(
             struct,
@@ -100,6 +109,7 @@ class LineReader:
             sum(p.rows_read for p in parts),
             tuple(reject for p in parts for reject in p.rejects),
             any(p.unexpected for p in parts),
+            frozenset[str]().union(*(p.cut for p in parts)),
         )
 
     def undeclared(self, data: bytes, found: LinesRead) -> dict[tuple[str, ...], int]:
@@ -157,7 +167,8 @@ class LineReader:
         if self._exact.envelope:
             at = pa.chunked_array([pa.array(rows.extracted, _INSTANT)])
             versions = pa.chunked_array([pa.array(rows.versions, pa.int64())])
-        return LinesRead(table, at, versions, rows.rows_read, tuple(rows.rejects))
+        cut = frozenset[str]() if self._finer is None else finer_times(self._finer, data)
+        return LinesRead(table, at, versions, rows.rows_read, tuple(rows.rejects), cut=cut)
 
 
 def _line_reader(

@@ -33,17 +33,20 @@ class RowsRead:
     Attributes:
         table: The accepted rows, columns in schema order.
         rejects: 0-based row within the table, and the reason, for each rejected row; in order.
+        cut: Columns with times whose digits below microseconds are cut.
     """
 
     table: pa.Table
     rejects: tuple[tuple[int, str], ...] = ()
+    cut: frozenset[str] = frozenset()
 
 
 @dataclass
 class _Verdicts:
-    """Reasons by row; the first one of a row counts."""
+    """Reasons by row; the first one of a row counts. Columns with times that are cut."""
 
     found: dict[int, str] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
 
     def refuse(self, row: int, refused: Refused) -> None:
         self.found.setdefault(row, str(refused))
@@ -81,11 +84,11 @@ class RowReader:
             return RowsRead(rows_without_columns(table.num_rows))
         whole = pa.Table.from_arrays(columns, schema=self.arrow_schema)
         if not verdicts.found:
-            return RowsRead(whole)
+            return RowsRead(whole, cut=frozenset(verdicts.cut))
         refused = pa.array(sorted(verdicts.found), pa.int64())
         rows = pa.array(range(table.num_rows), pa.int64())
         kept = whole.filter(pc.invert(pc.is_in(rows, refused)))
-        return RowsRead(kept, tuple(sorted(verdicts.found.items())))
+        return RowsRead(kept, tuple(sorted(verdicts.found.items())), frozenset(verdicts.cut))
 
     def undeclared(self, table: pa.Table) -> dict[tuple[str, ...], int]:
         """Return the columns, and fields within, that the schema does not name, with their values.
@@ -138,6 +141,8 @@ class RowReader:
     ) -> pa.Array:  # fmt: skip
         convert = row_converter(field_.dataType, self._strict, self._texts)
         required = self._strict and not field_.nullable
+        if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and _is_finer(column):
+            verdicts.cut.add(field_.name)
         values: list[Any] = []
         for row, value in enumerate(plain_values(column)):
             try:
@@ -148,6 +153,13 @@ class RowReader:
                 values.append(None)
                 verdicts.refuse(row, refused.under(field_.name))
         return pa.array(values, kind)
+
+
+def _is_finer(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether times that cannot be cast have digits below microseconds."""
+    if _is_text(column.type):
+        return bool(pc.any(pc.match_substring_regex(column, r"[.,]\d{6}\d*[1-9]")).as_py())
+    return getattr(column.type, "unit", None) == "ns"
 
 
 def _is_text(kind: pa.DataType) -> bool:

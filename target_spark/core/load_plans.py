@@ -264,6 +264,7 @@ class LoadResult:
         exploded: Those of `rows` that are not the first of their record.
         files: Its files, if its parts tell the origins of their rows.
         undeclared: Properties that the SCHEMA lacks, each with the number of values seen.
+        cut: Properties with times whose digits below microseconds are cut.
     """
 
     parts: tuple[Part, ...] = ()
@@ -278,6 +279,7 @@ class LoadResult:
     exploded: int = 0
     files: tuple[InputFile, ...] = ()
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    cut: frozenset[str] = frozenset()
 
 
 class RefusedRecordError(RecordError):

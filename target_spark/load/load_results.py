@@ -39,6 +39,7 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         columns=columns_of(facts) if len(facts) == len(parts) else {},
         reject_files=tuple(row["url"] for row in _of("reject file", rows)),
         exploded=sum(row["rows"] for row in _of("exploded", rows)),
+        cut=frozenset(row["text"] for row in _of("cut", rows)),
         undeclared=summed({row["text"]: row["rows"]} for row in _of("undeclared", rows)),
     )
 

@@ -47,10 +47,10 @@ RESULTS = pa.schema(
      ("text", pa.string())]
 )  # fmt: skip
 """What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
-records), `undeclared` (values in rows, property in text), `reject` (line in rows, reason in text),
-`rejected` (how many in all), `reject file`,
-`refused row` (origin in rows, reason in text), and failures: `error`, `refused`, `refused by
-store`, `unreadable`, `unreachable` (number in rows)."""
+records), `undeclared` (values in rows, property in text), `cut` (property in text), `reject` (line
+in rows, reason in text), `rejected` (how many in all), `reject file`, `refused row` (origin in
+rows, reason in text), and failures: `error`, `refused`, `refused by store`, `unreadable`,
+`unreachable` (number in rows)."""
 
 RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
 

@@ -334,6 +334,7 @@ def _together(outputs: Sequence[LoadResult]) -> MappedResult:
         received=max((result.received for result in outputs), default=0),
         replayed=max((result.replayed for result in outputs), default=0),
         exploded=sum(result.exploded for result in outputs),
+        cut=frozenset[str]().union(*(result.cut for result in outputs)),
         undeclared=next((result.undeclared for result in outputs if result.undeclared), {}),
         outputs=tuple(replace(result, reject_files=()) for result in outputs),
     )

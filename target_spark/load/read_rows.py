@@ -178,6 +178,7 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
     for block, before in blocks_of(piece, options):
         found = reader.read(block)
         rejects.read += found.rows_read
+        rejects.cut |= found.cut
         if looks:
             _add_undeclared(read, reader.undeclared(block, found), rejects)
         fitting = found if checker is None else checker.check(found, block)
@@ -252,6 +253,7 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         if looks:
             _add_undeclared(read, reader.undeclared(table), rejects)
         found = reader.read(table)
+        rejects.cut |= found.cut
         fitting = found if checker is None else checker.check(found, table)
         found = keys.check(fitting, table)
         reported = _reported_rejects(read, fitting.rejects, found.rejects)

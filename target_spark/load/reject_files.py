@@ -28,12 +28,14 @@ class Rejects:
         options: Options of the storage of the folder.
         read: Records that the task has read.
         undeclared: Properties that the SCHEMA lacks, each with the number of values seen.
+        cut: Properties with times whose digits below microseconds are cut.
     """
 
     folder: str | None = None
     options: StorageOptions = NO_OPTIONS
     read: int = 0
     undeclared: dict[str, int] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
     found: list[Reject] = field(default_factory=list)
     count: int = 0
     _url: str = ""
@@ -62,6 +64,7 @@ class Rejects:
             {"kind": "undeclared", "rows": count, "text": name}
             for name, count in self.undeclared.items()
         ]
+        rows += [{"kind": "cut", "text": name} for name in sorted(self.cut)]
         if not self.count:
             return rows
         rows += [

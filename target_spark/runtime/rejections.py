@@ -32,6 +32,7 @@ class Rejections:
         self._kept_in = kept_in
         self._counters: dict[str | None, Counter] = {}
         self._named: dict[str | None, int] = {}
+        self._cut: set[tuple[str, str]] = set()
         self._undeclared: dict[str, dict[str, int]] = {}
 
     def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
@@ -42,6 +43,12 @@ class Rejections:
             for reject in result.rejects[:FIRST]:
                 self._name(stream, _place(stream, reject, staged), reject.reason)
             self._count(stream, result.rejected)
+            for name in sorted(result.cut):
+                if (stream, name) not in self._cut:
+                    self._cut.add((stream, name))
+                    _logger.warning(
+                        "stream '%s': times of '%s' are cut to microseconds", stream, name
+                    )
 
     def report_undeclared(self, stream: str, results: Iterable[LoadResult]) -> Mapping[str, int]:
         """Report each property that the SCHEMA of a stream lacks, once.

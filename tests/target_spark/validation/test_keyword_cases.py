@@ -30,6 +30,7 @@ class Collected(list[Reject]):
     """Stands in for the writer of rejects."""
 
     read = 0
+    cut: frozenset[str] = frozenset()
 
     def add(self, reject: Reject, text: bytes) -> None:
         assert "\n" not in reject.reason

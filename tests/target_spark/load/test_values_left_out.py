@@ -1,4 +1,4 @@
-"""Properties of records that the SCHEMA lacks are not loaded, and the run says so."""
+"""Properties that the SCHEMA lacks are not loaded, times are cut: the run says so."""
 
 from __future__ import annotations
 
@@ -51,3 +51,31 @@ def test_only_the_first_properties_are_named(
     said = [text for text in caplog.messages if "SCHEMA" in text]
     assert len(said) == 20
     assert said[-1].endswith("; further ones are not named")
+
+
+TIMES = schema("s", {"id": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}})
+
+
+@pytest.mark.parametrize(
+    ("digits", "said"),
+    [("123456000", []), ("1234567", ["stream 's': times of 'at' are cut to microseconds"])],
+)
+@pytest.mark.parametrize("kind", ["RECORD", "csv", "parquet"])
+def test_times_that_are_cut_are_said_once(
+    kind: str, digits: str, said: list[str], dry_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"2026-01-02T03:04:05.{digits}Z"
+    rows = [{"id": 1, "at": text}, {"id": 2, "at": text}]
+    messages = [record("s", row) for row in rows]
+    if kind != "RECORD":
+        path = dry_bench.folder / f"rows.{kind}"
+        if kind == "csv":
+            path.write_text(f"id,at\n1,{text}\n2,{text}\n")
+        else:
+            at = pa.array([text, text]).cast(pa.timestamp("ns", "UTC"))
+            parquet.write_table(pa.table({"id": [1, 2], "at": at}), path)
+        files = {"encoding": {"format": kind}, "manifest": [f"file://{path}"]}
+        messages = [{"type": "BATCH", "stream": "s", **files}]
+    loaded = dry_bench.target([TIMES, *messages, state(1), record("s", rows[0])])
+    assert [line for line in caplog.messages if "cut" in line] == said
+    assert {row["at"].microsecond for row in loaded.rows("s")} == {123456}
