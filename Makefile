@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all modules anew takes 2 s of each program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install wheel demo test lint soak bench audit clean
+.PHONY: help install wheel demo test lint soak chaos bench audit clean
 
 help:
 	@echo "make wheel  build the wheel into dist/"
@@ -24,6 +24,7 @@ help:
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, what packages import, generated documentation"
 	@echo "make soak   slow tests, and those with random seeds, 50 each (34 for each destination, 100 kills)"
+	@echo "make chaos  both programs killed and disturbed at random for MINUTES (60), from a SEED that it prints"
 	@echo "make bench  the benchmarks"
 	@echo "make audit  known vulnerabilities of the installed packages (asks PyPI)"
 	@echo "make clean  remove .venv and everything generated"
@@ -73,6 +74,11 @@ lint: $(STAMP)
 
 soak: install
 	$(BIN)/python -m pytest -m "soak or slow" --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)
+
+MINUTES ?= 60
+SEED ?= $(shell date +%s)
+chaos: install
+	$(BIN)/python -m pytest -n 0 -q -s tests/model/test_chaos.py --chaos-minutes $(MINUTES) --chaos-seed $(SEED) $(PYTEST_ARGS)
 
 # Results go to .bench/, their tables to docs/performance.md.
 bench: install

@@ -66,6 +66,7 @@ _databases = itertools.count(1)
 PIPE_FILES = (
     "tests/pipes/",
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
+    "tests/model/test_chaos.py",
     "tests/model/test_destinations_killed.py",
     "tests/model/test_kafka_kills.py",
     "tests/model/test_keyless_kills.py",
@@ -94,6 +95,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         help="how often a chain of runs is killed (default: %(default)s; `make soak` uses 100)",
     )
+    parser.addoption(
+        "--chaos-minutes",
+        type=int,
+        default=0,
+        help="how long to disturb both programs at random (default: one short chain of runs)",
+    )
+    parser.addoption("--chaos-seed", type=int, default=1, help="what to disturb them by")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,13 +2,15 @@
 
 Run as `python fault_points.py PROGRAM ARGUMENT...`. The environment says which effect
 (`FAULT_AT`, 0 for none), which folder counts (`FAULT_FOLDER`), and where to write down the effects
-(`FAULT_LOG`). Python's audit events show every change of a folder by itself, so the programs need
+(`FAULT_LOG`). With `FAULT_DISK` a file that reaches so many bytes cannot be written any more, as on
+a full disk. Python's audit events show every change of a folder by itself, so the programs need
 no points of their own.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -65,6 +67,8 @@ def main() -> int:
     points = FaultPoints(
         int(os.environ["FAULT_AT"]), os.environ["FAULT_FOLDER"], os.environ["FAULT_LOG"]
     )
+    if size := int(os.environ.get("FAULT_DISK") or 0):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     sys.argv = sys.argv[1:]
     program = import_module("singer_spark")
     if "jdbc" in os.environ.get("FAULT_KIND", ""):

@@ -8,8 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow.parquet as pq
 import pytest
 from kill_runs import ADDED, KEPT, PLAIN, REPLACED
+from mysql_servers import PASSWORD as MYSQL_PASSWORD
+from mysql_servers import MySqlLikeServer
 from postgres_server import PASSWORD, Database
 
 if TYPE_CHECKING:
@@ -167,6 +170,79 @@ class PostgresStore:
         if self._database.value(f"select to_regclass('{ledger}') is not null") != "t":
             return ""
         return self._database.value(f"select {what} from {ledger}")
+
+
+class ParquetStore:
+    """A folder of Parquet files; rows that no STATE covers are loaded again."""
+
+    name = "parquet"
+    empty_lists = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def settings(self, number: int) -> dict[str, Any]:
+        return {"format": "parquet", "path": str(self._folder / f"parquet-{number}")}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        folder = self._folder / f"parquet-{number}" / table
+        if not folder.is_dir():
+            return None
+        files = [file for file in folder.glob("*.parquet") if not file.name.startswith(".")]
+        return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+    def commits(self, number: int) -> int:
+        return sum(1 for _ in self._folder.glob(f"parquet-{number}/*/*.parquet"))
+
+    def files(self, number: int) -> int:
+        return _files(self._folder / f"parquet-{number}")
+
+    def leftovers(self, number: int) -> list[str]:
+        return _hidden(self._folder / f"parquet-{number}", {"_schema.json"})
+
+    def note(self, number: int) -> str:
+        return ""
+
+
+class MySqlStore:
+    """Tables of MariaDB or MySQL, read by MariaDB's client."""
+
+    empty_lists = True
+
+    def __init__(self, server: MySqlLikeServer) -> None:
+        self._server = server
+        self.name = server.kind
+
+    def settings(self, number: int) -> dict[str, Any]:
+        jdbc = {"url": self._server.url(), "user": "tester", "password": MYSQL_PASSWORD}
+        return {"format": "jdbc", "jdbc": jdbc, "table_prefix": f"p{number}_"}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        if f"p{number}_{table}" not in self._tables(number):
+            return None
+        columns = self._server.run(
+            "select column_name from information_schema.columns where table_schema = 'tests' "
+            f"and table_name = 'p{number}_{table}' order by ordinal_position"
+        ).split()
+        pairs = ", ".join(f"'{name}', `{name}`" for name in columns)
+        text = self._server.run(f"select json_object({pairs}) from p{number}_{table}")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def commits(self, number: int) -> int:
+        return self.files(number)
+
+    def files(self, number: int) -> int:
+        return len(self._tables(number))
+
+    def leftovers(self, number: int) -> list[str]:
+        tables = {f"p{number}_{name}" for name in TABLES}
+        return [name for name in self._tables(number) if name not in tables]
+
+    def note(self, number: int) -> str:
+        return ""
+
+    def _tables(self, number: int) -> list[str]:
+        return self._server.run(f"show tables like 'p{number}\\_%'").split()
 
 
 def _files(folder: Path) -> int:

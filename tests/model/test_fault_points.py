@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import fault_points
-import pyarrow.parquet as pq
 import pytest
-from model_stores import DeltaStore, IcebergStore, PostgresStore
+from model_stores import DeltaStore, IcebergStore, ParquetStore, PostgresStore
 from pipe_programs import Programs
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server]
@@ -28,24 +27,6 @@ _PLACES = itertools.count()
 FEW = 3
 """Points in a quick run; `make soak` takes all."""
 NAMES = ("delta", "iceberg", "postgresql", "parquet")
-
-
-class ParquetStore:
-    """A folder of Parquet files; rows that no STATE covers are loaded again."""
-
-    name = "parquet"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def settings(self, number: int) -> dict[str, Any]:
-        return {"format": "parquet", "path": str(self._folder / f"parquet-{number}")}
-
-    def rows(self, number: int, table: str) -> list[dict[str, Any]] | None:
-        folder = self._folder / f"parquet-{number}" / table
-        files = [file for file in folder.glob("*.parquet") if not file.name.startswith(".")]
-        rows: list[dict[str, Any]] = [row for f in files for row in pq.read_table(f).to_pylist()]
-        return rows
 
 
 @pytest.fixture(params=NAMES)

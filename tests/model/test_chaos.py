@@ -1,0 +1,155 @@
+"""Both programs under random faults: no row is lost, and none comes twice where the docs say so.
+
+`make chaos` runs it for an hour over all destinations, and prints its seed and figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chaos import Chain, Fault, Figures, Place, Source
+from kill_runs import ADDED, KEPT
+from model_stores import DeltaStore, IcebergStore, MySqlStore, ParquetStore, PostgresStore
+from mysql_servers import MySqlLikeServer
+from pipe_programs import Programs
+from postgres_server import Database
+
+pytestmark = [pytest.mark.pipe, pytest.mark.soak]
+FOREIGN = "a row of another program"
+SPARK_SHARE = 0.1
+"""Of the chains of a long run, those in which Spark loads."""
+
+
+def parquet(folder: Path) -> Place:
+    def insert(number: int, n: int) -> None:
+        table = pa.table({"n": [n], "t": [FOREIGN]})
+        pq.write_table(table, folder / f"parquet-{number}" / ADDED / f"others{n}.parquet")
+
+    return Place(ParquetStore(folder), once=False, upserts=False, insert=insert)
+
+
+def delta(folder: Path) -> Place:
+    deltalake = pytest.importorskip("deltalake")
+
+    def insert(number: int, n: int) -> None:
+        path = str(folder / f"delta-{number}" / ADDED)
+        table = pa.table({"n": [n], "t": [FOREIGN]})
+        deltalake.write_deltalake(path, table, mode="append", schema_mode="merge")
+
+    return Place(DeltaStore(folder), once=True, upserts=True, insert=insert)
+
+
+def iceberg(folder: Path) -> Place:
+    return Place(IcebergStore(folder), once=True, upserts=True)
+
+
+def postgresql(database: Database) -> Place:
+    others = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+
+    def insert(number: int, n: int) -> None:
+        database.run(f"insert into s{number}.{ADDED} (n, t) values ({n}, '{FOREIGN}')")
+
+    def settle() -> None:
+        _wait_until_none(lambda: database.value(f"select count(*) {others}"))
+
+    return Place(
+        PostgresStore(database),
+        once=True,
+        upserts=True,
+        insert=insert,
+        disconnect=lambda: database.run(f"select pg_terminate_backend(pid) {others}"),
+        settle=settle,
+    )
+
+
+def mysql_like(server: MySqlLikeServer) -> Place:
+    others = "from information_schema.processlist where user = 'tester'"
+
+    def insert(number: int, n: int) -> None:
+        server.run(f"insert into p{number}_{ADDED} (n, t) values ({n}, '{FOREIGN}')")
+
+    def disconnect() -> None:
+        for line in server.run(f"select id {others}").split():
+            with contextlib.suppress(AssertionError):  # It may have ended meanwhile.
+                server.run(f"kill {line}")
+
+    def settle() -> None:
+        _wait_until_none(lambda: server.run(f"select count(*) {others}"))
+
+    return Place(
+        MySqlStore(server),
+        once=False,
+        upserts=True,
+        insert=insert,
+        disconnect=disconnect,
+        settle=settle,
+    )
+
+
+def _wait_until_none(count: Any) -> None:
+    end = time.monotonic() + 60
+    while int(count()) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def places(request: pytest.FixtureRequest, folder: Path, minutes: int) -> Iterator[Place]:
+    """Yield the destinations in turn; those of servers only in a long run."""
+    kinds = [delta(folder), parquet(folder), iceberg(folder)]
+    servers = {"postgres": postgresql, "mariadb_server": mysql_like, "mysql_server": mysql_like}
+    for fixture, place in servers.items() if minutes else ():
+        try:
+            kinds.append(place(request.getfixturevalue(fixture)))
+        except pytest.skip.Exception as reason:
+            say(f"without {fixture}: {reason}")
+    return itertools.cycle(kinds)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def test_chaos(request: pytest.FixtureRequest, programs: Programs, tmp_path: Path) -> None:
+    minutes, seed = (request.config.getoption(f"--chaos-{name}") for name in ("minutes", "seed"))
+    say(f"chaos: seed {seed}, {minutes} minutes")
+    figures, end = Figures(), time.monotonic() + 60 * minutes
+    for number, place in enumerate(places(request, tmp_path, minutes)):
+        chance = random.Random(f"{seed} {number}")
+        streams = (ADDED, KEPT) if place.upserts else (ADDED,)
+        by_spark = minutes and chance.random() < SPARK_SHARE
+        settings = {
+            **place.store.settings(number),
+            "staging": {"root": str(tmp_path / f"staging-{number}")},
+            "batch_size_rows": chance.choice([100, 500, 2_000]),
+            # On a busy machine a replay may take longer than its flush may wait.
+            "batch_wait_limit_seconds": 600,
+            "streams": {KEPT: {"load_method": "upsert"}} if place.upserts else {},
+            **({"load_without_spark": False} if by_spark else {}),
+        }
+        source = Source(tmp_path / f"source-{number}", streams)
+        chain = Chain(programs, place, number, source, figures, chance, settings)
+        for _ in range(3 if minutes else 1):
+            source.grow(chance.randint(1, 4_000))
+            for _ in range(chance.randint(2, 6) if minutes else 4):
+                chain.run(chain.fault())
+                if chance.random() < 0.3:
+                    source.grow(chance.randint(1, 1_000))
+            chain.run(Fault())
+            chain.check()
+            assert place.store.leftovers(number) == []
+        engine = " by Spark" if by_spark else ""
+        say(f"{number}. {place.store.name}{engine}: {figures}")
+        if time.monotonic() >= end:
+            break
+    say(f"chaos: seed {seed}: {figures}")
+    assert (figures.lost, figures.doubled) == (0, 0)
