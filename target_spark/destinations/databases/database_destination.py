@@ -289,7 +289,7 @@ class JdbcDestination(Destination):
                 self.changed(request.stream, change_lines(found.change))
                 has_note = work.ledger.has_note(work.cursor, request.stream)
                 self._check_note(work, request, has_note)
-                work.key(request, plan)
+                plan = work.key(request, plan)
                 with self._finding_refused(work, flush, plan):
                     committed = work.insert(request, plan, flush.parts)
                 if flush.parts:  # Parts have rows; a flush without any is in no note either.

@@ -58,6 +58,8 @@ class FoundColumn:
         nullable: Whether it can be null.
         has_default: Whether rows may omit it although it cannot be null.
         generated: Whether the database computes it: rows cannot set it.
+        default: Expression of its default, if statements that change the column must repeat it.
+        clauses: Other clauses that they must repeat.
     """
 
     name: str
@@ -65,6 +67,8 @@ class FoundColumn:
     nullable: bool
     has_default: bool = False
     generated: bool = False
+    default: str = ""
+    clauses: str = ""
 
 
 @dataclass(frozen=True)

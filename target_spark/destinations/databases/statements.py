@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
+from target_spark.destinations.databases.database_tables import (
+    Cursor,
+    FoundColumn,
+    StagedRows,
+    TablePlace,
+)
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.tables.row_order import not_older
 
@@ -167,11 +172,11 @@ class LoadSql:
         """Add a column."""
         raise NotImplementedError
 
-    def change_type(self, place: TablePlace, name: str, data_type: DataType) -> list[str]:
+    def change_type(self, place: TablePlace, column: FoundColumn, data_type: DataType) -> list[str]:
         """Change the type of a column and convert its values."""
         raise NotImplementedError
 
-    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
+    def drop_not_null(self, place: TablePlace, column: FoundColumn) -> list[str]:
         """Make a column nullable."""
         raise NotImplementedError
 
@@ -369,6 +374,10 @@ class LoadSql:
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
         """Return the tables whose rows change if all rows of a table are deleted."""
         raise NotImplementedError
+
+    def has_ties(self, cursor: Cursor, place: TablePlace) -> bool:  # noqa: ARG002
+        """Return whether a table has triggers or foreign keys that a copy of it would lack."""
+        return False
 
     def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
         """Return the proof by which rows of the open transaction are found again, or nothing."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     """Return work on an empty table with the columns that all requests need.
 
-    It is the table itself if others have created it, or DDL and the new rows are one transaction;
-    otherwise a new one, for `swap_in`.
+    It is the table itself if others have created it or its triggers and foreign keys, or DDL and
+    the new rows are one transaction; otherwise a new one, for `swap_in`.
 
     Raises:
         DestinationError: The stream's columns have changed their types during the run, and the
@@ -29,7 +29,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     """
     sql, cursor = work.database.sql, work.cursor
     _check_cascades(work)
-    if work.is_theirs():
+    if work.is_theirs() or sql.has_ties(cursor, work.place):
         for request in requests:
             work.alter(request, work.plan(request))
         work.connection.commit()

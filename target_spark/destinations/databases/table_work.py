@@ -177,15 +177,20 @@ class TableWork:
         for column in columns:
             self.cursor.execute(self.database.sql.drop_column(self.place, column))
 
-    def key(self, request: TableRequest, plan: TablePlan) -> None:
-        """Make the rows unique by the keys, if they are not; a table of others gets no index."""
+    def key(self, request: TableRequest, plan: TablePlan) -> TablePlan:
+        """Make the rows unique by the keys, if they are not; a table of others gets no index.
+
+        Returns:
+            The plan for the table with its index.
+        """
         keys = [plan.mapping[key] for key in keys_of(request)]
         if not keys or frozenset(keys) in plan.table.keys or plan.is_theirs:
-            return
+            return plan
         nullable = {column.name for column in plan.table.columns if column.nullable}
         nulls = self.database.null_keys and bool(nullable & set(keys))
         for statement in self.database.sql.unique(self.place, keys, nulls):
             self.cursor.execute(statement)
+        return self.plan(request)
 
     def insert(self, request: TableRequest, plan: TablePlan, parts: Sequence[Part]) -> Committed:
         """Insert the rows of parts into the table, in the open transaction.
@@ -335,7 +340,7 @@ class TableWork:
             for statement in sql.index(TablePlace(self.place.schema, part.url), [ROW]):
                 self.cursor.execute(statement)
         self.connection.commit()
-        self.key(request, plan)
+        plan = self.key(request, plan)
         if sql.immediate:
             self.cursor.execute(sql.immediate)
         search = _RefusedRows(self, request, plan)
@@ -436,22 +441,22 @@ class TableWork:
             properties = request.layout.properties
             yield from sql.create(self.place, change.create, keys, comment, properties)
             if request.layout.cluster_by:
-                columns = [plan.mapping[name] for name in request.layout.cluster_by]
-                yield from sql.index(self.place, columns)
+                clustered = [plan.mapping[name] for name in request.layout.cluster_by]
+                yield from sql.index(self.place, clustered)
             return
-        types = {column.name: column.sql_type for column in plan.table.columns}
+        columns = {column.name: column for column in plan.table.columns}
         for column in change.add:
             yield from sql.add(self.place, column)
         for path, _, new in change.widen:
-            yield from sql.change_type(self.place, path[0], new)
+            yield from sql.change_type(self.place, columns[path[0]], new)
         for name, new in change.rewrite:
-            yield from sql.change_type(self.place, name, new)
+            yield from sql.change_type(self.place, columns[name], new)
         wanted = frozenset(plan.mapping[key] for key in keys_of(request))
         if wanted and wanted not in plan.table.keys and not plan.is_theirs:
             for index in plan.table.own_keys:
                 yield from sql.drop_key(self.place, index)
         for name in change.nullable:
-            yield from sql.drop_not_null(self.place, name, types[name])
+            yield from sql.drop_not_null(self.place, columns[name])
 
     def staged_rows(
         self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...] = ()
@@ -487,7 +492,7 @@ class TableWork:
             nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
             deleted=places[DELETED_AT] if marked else None,
             order_by={plan.mapping[name]: places[name] for name in request.order_by},
-            is_unique=not keys or frozenset(keys) in found.keys or not plan.is_theirs,
+            is_unique=not keys or frozenset(keys) in found.keys,
         )
 
     def _check(self, rows: StagedRows) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ from target_spark.destinations.databases.database_tables import (
     TablePlace,
 )
 from target_spark.destinations.databases.database_url import DatabaseAddress
-from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql
+from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql, literal
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,
     chunks,
@@ -193,19 +193,8 @@ class MySql:
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
-        # MariaDB shows a missing default as NULL, and encloses texts in quotes.
-        none = {None, NULL} if self._sql.mariadb else {None}
-        columns = tuple(
-            FoundColumn(
-                name,
-                _plain(kind),
-                nullable == "YES",
-                default not in none or bool(extra),
-                "GENERATED" in extra.upper().replace("DEFAULT_GENERATED", ""),
-            )
-            for name, kind, nullable, default, extra in cursor.fetchall()
-        )
-        nullable = {column.name for column in columns if column.nullable}
+        columns = tuple(_column(row, self._sql.mariadb) for row in cursor.fetchall())
+        # Keys of rows are never null here, whether or not the columns can be.
         keys: dict[str, set[str]] = {}
         cursor.execute(_KEYS, (table.schema, table.table))
         own = dict[str, None]()
@@ -213,7 +202,7 @@ class MySql:
             keys.setdefault(index, set()).add(name if part is None and name else "")
             if comment == KEY_COMMENT:
                 own[index] = None
-        sets = (frozenset(names) for names in keys.values() if not names & {*nullable, ""})
+        sets = (frozenset(names) for names in keys.values() if "" not in names)
         cursor.execute(_TRIGGERS, (table.schema, table.table))
         has_triggers = cursor.fetchone() is not None
         return FoundTable(columns, frozenset(sets), tuple(own), has_triggers)
@@ -251,7 +240,7 @@ _RELATION = (
     "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 )
 _COLUMNS = (
-    "SELECT column_name, column_type, is_nullable, column_default, extra FROM "
+    "SELECT column_name, column_type, is_nullable, column_default, extra, column_comment FROM "
     "information_schema.columns WHERE table_schema = %s AND table_name = %s "
     "ORDER BY ordinal_position"
 )
@@ -263,6 +252,34 @@ _KEYS = (
     "SELECT index_name, column_name, sub_part, index_comment FROM information_schema.statistics "
     "WHERE table_schema = %s AND table_name = %s AND non_unique = 0"
 )
+
+
+def _column(row: Sequence[Any], mariadb: bool) -> FoundColumn:
+    name, kind, nullable, default, extra, comment = row
+    # MariaDB shows a missing default as NULL.
+    has_default = default is not None and not (mariadb and default == NULL)
+    other = extra.replace("DEFAULT_GENERATED", "").strip()
+    clauses = [other, f"COMMENT {literal(comment)}" if comment else ""]
+    return FoundColumn(
+        name,
+        _plain(kind),
+        nullable == "YES",
+        has_default or bool(extra),
+        "GENERATED" in other.upper(),
+        _default(default, mariadb, is_expression="DEFAULT_GENERATED" in extra)
+        if has_default
+        else "",
+        " ".join(filter(None, clauses)),
+    )
+
+
+def _default(shown: str, mariadb: bool, *, is_expression: bool) -> str:
+    """Return the default of a column as an expression."""
+    if mariadb or shown.startswith("CURRENT_TIMESTAMP"):
+        return shown
+    # MySQL shows literals without quotes, and those in expressions with quotes that are escaped.
+    quoted = shown.replace("\\'", "'")
+    return f"({quoted})" if is_expression else literal(shown)
 
 
 def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, SettingsError, Where
-from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
+from target_spark.destinations.databases.database_tables import (
+    Cursor,
+    FoundColumn,
+    StagedRows,
+    TablePlace,
+)
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import (
     KEY_COMMENT,
@@ -73,6 +78,13 @@ _CASCADES = (
     "SELECT DISTINCT table_name FROM information_schema.referential_constraints WHERE "
     "unique_constraint_schema = %s AND referenced_table_name = %s "
     "AND table_name <> referenced_table_name AND delete_rule IN ('CASCADE', 'SET NULL') ORDER BY 1"
+)
+_TIES = (
+    "SELECT 1 FROM information_schema.triggers WHERE event_object_schema = %s "
+    "AND event_object_table = %s UNION ALL SELECT 1 FROM information_schema.key_column_usage "
+    "WHERE referenced_table_name IS NOT NULL AND table_schema = %s AND table_name = %s "
+    "UNION ALL SELECT 1 FROM information_schema.key_column_usage "
+    "WHERE referenced_table_schema = %s AND referenced_table_name = %s LIMIT 1"
 )
 
 
@@ -234,7 +246,7 @@ class MySqlSql(LoadSql):
             made.append(self._column(column, key, len(keys), null))
         if keys:
             made.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
-        clause = f" COMMENT {_literal(comment[:2048])}" if comment else ""
+        clause = f" COMMENT {literal(comment[:2048])}" if comment else ""
         return [
             f"CREATE TABLE {self.table(place)} ({', '.join(made)}) ENGINE InnoDB "
             f"ROW_FORMAT DYNAMIC {self._text}{clause}"
@@ -244,14 +256,24 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column, False, 1, '')}"]
 
-    def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
+    def change_type(
+        self, place: TablePlace, column: FoundColumn, data_type: T.DataType
+    ) -> list[str]:
         """See `LoadSql`."""
-        kind = self.type_of(data_type)
-        return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {kind}"]
+        return [self._modify(place, column, self.type_of(data_type), column.nullable)]
 
-    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:
+    def drop_not_null(self, place: TablePlace, column: FoundColumn) -> list[str]:
         """See `LoadSql`."""
-        return [f"ALTER TABLE {self.table(place)} MODIFY COLUMN {self.name(name)} {sql_type} NULL"]
+        return [self._modify(place, column, column.sql_type, True)]
+
+    def _modify(self, place: TablePlace, column: FoundColumn, kind: str, nullable: bool) -> str:
+        """Change a column; the server forgets each clause that is not repeated."""
+        null = "NULL" if nullable else "NOT NULL"
+        is_long = kind in {"longtext", "longblob", "json"}
+        default = f"({column.default})" if is_long else column.default
+        clauses = [f"DEFAULT {default}" if column.default else "", column.clauses]
+        what = " ".join([self.name(column.name), kind, null, *filter(None, clauses)])
+        return f"ALTER TABLE {self.table(place)} MODIFY COLUMN {what}"
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:  # noqa: ARG002
         """See `LoadSql`."""
@@ -273,6 +295,11 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         cursor.execute(_CASCADES, (place.schema, place.table))
         return [str(name) for (name,) in cursor.fetchall()]
+
+    def has_ties(self, cursor: Cursor, place: TablePlace) -> bool:
+        """See `LoadSql`."""
+        cursor.execute(_TIES, (place.schema, place.table) * 3)
+        return cursor.fetchone() is not None
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """See `LoadSql`."""
@@ -312,7 +339,7 @@ class MySqlSql(LoadSql):
 
     def example(self, names: Sequence[str]) -> str:
         """See `LoadSql`."""
-        pairs = (f"{_literal(name)}, {self.name(name)}" for name in names)
+        pairs = (f"{literal(name)}, {self.name(name)}" for name in names)
         return f"json_object({', '.join(pairs)})"
 
     def retyped(self, expression: str, sql_type: str) -> str:
@@ -352,7 +379,7 @@ class MySqlSql(LoadSql):
         }
 
     def _column(self, column: Column, key: bool, keys: int, null: str) -> str:
-        clause = f" COMMENT {_literal(column.comment[:1024])}" if column.comment else ""
+        clause = f" COMMENT {literal(column.comment[:1024])}" if column.comment else ""
         return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
 
 
@@ -377,6 +404,7 @@ def _digest(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:60]
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as a literal."""
     quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
     return f"'{quoted}'"

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database_tables import Cursor, StagedRows, TablePlace
+from target_spark.destinations.databases.database_tables import (
+    Cursor,
+    FoundColumn,
+    StagedRows,
+    TablePlace,
+)
 from target_spark.destinations.databases.statements import (
     KEY_COMMENT,
     LEASES,
@@ -167,26 +172,29 @@ class PostgreSqlSql(LoadSql):
         add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
         return [add, *self._comment(place, column)]
 
-    def change_type(self, place: TablePlace, name: str, data_type: T.DataType) -> list[str]:
+    def change_type(
+        self, place: TablePlace, column: FoundColumn, data_type: T.DataType
+    ) -> list[str]:
         """See `LoadSql`."""
-        column, kind = self.name(name), self.type_of(data_type)
+        name, kind = self.name(column.name), self.type_of(data_type)
         return [
-            f"ALTER TABLE {self.table(place)} ALTER COLUMN {column} TYPE {kind} "
-            f"USING CAST({column} AS {kind})"
+            f"ALTER TABLE {self.table(place)} ALTER COLUMN {name} TYPE {kind} "
+            f"USING CAST({name} AS {kind})"
         ]
 
-    def drop_not_null(self, place: TablePlace, name: str, sql_type: str) -> list[str]:  # noqa: ARG002
+    def drop_not_null(self, place: TablePlace, column: FoundColumn) -> list[str]:
         """See `LoadSql`: drop a primary key with the column; rows stay unique by an index."""
         table = self.table(place)
         body = (
             f"DECLARE found text; BEGIN SELECT conname INTO found FROM pg_constraint WHERE "
             f"conrelid = {_literal(table)}::regclass AND contype = 'p' AND conkey @> ARRAY[(SELECT "
-            f"attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = {_literal(name)})]; "
+            "attnum FROM pg_attribute WHERE attrelid = conrelid AND attname = "
+            f"{_literal(column.name)})]; "
             f"IF found IS NOT NULL THEN EXECUTE 'ALTER TABLE ' || {_literal(table)} || "
             "' DROP CONSTRAINT ' || quote_ident(found); END IF; END"
         )
-        column = self.name(name)
-        return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {column} DROP NOT NULL"]
+        name = self.name(column.name)
+        return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
         """See `LoadSql`."""

@@ -112,3 +112,65 @@ def test_other_types_leave_what_was_made_by_hand(maria: MariaDb, new_loads: NewL
     assert kinds == ["longtext", "varchar(9)"]
     keys = "select distinct index_name from information_schema.statistics where table_name = 't'"
     assert sorted(maria.table(keys)) == [("PRIMARY",), ("made",)]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+def test_triggers_and_foreign_keys_of_our_own_table_stay(db: MariaDb, new_loads: NewLoads) -> None:
+    new_loads(db).load(request("id int, x int, up int"), [(1, 1, 1), (1, 1, 1)])
+    db.run(
+        "create table owner (id int primary key); insert into owner values (1);"
+        "alter table t add foreign key (up) references owner (id);"
+        "create trigger touch before insert on t for each row set new.x = coalesce(new.x, '7')"
+    )
+    loads = new_loads(db, conflicts="cast")
+    new = whole("id int!, x string, up int", "id")
+    loads.load(new, [(2, "old", 1), (3, None, 1)])
+    loads.load(new, [(2, "new", 1)])
+    loads.destination.finish(new)
+    assert db.table("select id, x from t order by id") == [("2", "new"), ("3", "7")]
+    assert len(db.table("show triggers like 't'")) == 1
+    made = db.table("show create table t")[0][1]
+    assert "REFERENCES `owner`" in made
+    assert tables_of(db) == ["owner", "t"]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+def test_a_cast_leaves_the_rest_of_a_column(db: MariaDb, new_loads: NewLoads) -> None:
+    """The server forgets what a statement that changes a column does not repeat."""
+    db.run(
+        "create table t (id int not null auto_increment primary key comment 'it''s',"
+        " x int not null default 7 comment 'theirs', y varchar(9) default 'a''b',"
+        " z datetime(6) default current_timestamp(6) on update current_timestamp(6))"
+    )
+    asked = request("id int!, x string", "id", "upsert")
+    query = (
+        "select is_nullable, column_default, column_comment from information_schema.columns "
+        "where table_name = 't' and column_name <> 'x' order by ordinal_position"
+    )
+    before = db.table(query)
+    new_loads(db, conflicts="cast").load(asked, [(1, "text")])
+    db.run("insert into t (id) values (2)")
+    assert db.table("select id, x from t order by id") == [("1", "text"), ("2", "7")]
+    column = query.replace("<>", "=").replace("column_default, ", "")
+    assert db.table(column) == [("NO", "theirs")]
+    assert db.table(query) == before
+
+
+def test_a_column_of_ours_keeps_its_default_if_it_becomes_nullable(
+    db: Db, new_loads: NewLoads
+) -> None:
+    new_loads(db).load(request("id int!, x string!, y int!"), [(1, "a", 1)])
+    db.run("alter table t alter column y set default 5")
+    new_loads(db).load(request("id int!, x string, y long"), [(2, None, None)])
+    db.run("insert into t (id, x) values (3, 'c')")
+    assert db.table("select y from t order by id") == [("1",), (db.null,), ("5",)]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+def test_a_nullable_key_gets_one_index(db: MariaDb, new_loads: NewLoads) -> None:
+    new_loads(db).load(request("id int, x string"), [(1, "a")])
+    loads = new_loads(db)
+    for number in range(3):
+        loads.load(request("id int, x string", "id", "upsert"), [(number, "b")])
+    names = "select count(distinct index_name) from information_schema.statistics"
+    assert db.table(f"{names} where table_name = 't'") == [("1",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -102,6 +103,54 @@ def test_a_load_only_adds_columns(pg: PG, new_loads: NewLoads, method: str, keys
     assert pg.table(found) == [
         ("1.25", "sad", "2.50", "3", "0.5", '{a,NULL,"b\\""}', "z", "c3", "6", "x")
     ]
+
+
+RICH_MYSQL = """
+create table owner (id int primary key); insert into owner values (1);
+create table t (
+    id int not null auto_increment primary key comment 'theirs',
+    v varchar(9) character set latin1 not null default 'none', n decimal(10, 2) check (n >= 0),
+    m enum('sad', 'ok') not null default 'ok', small smallint unsigned, r float,
+    at datetime not null default current_timestamp on update current_timestamp,
+    tags set('a', 'b'), doc json, code varchar(20) unique, owner int,
+    twice int as (small * 2) stored, `Case` tinytext, unique (v, code), key (n),
+    foreign key (owner) references owner (id)
+) comment 'theirs' charset utf8mb4 collate utf8mb4_general_ci;
+create table child (t int, foreign key (t) references t (id) on delete restrict);
+create trigger touch before insert on t
+    for each row set new.code = coalesce(new.code, concat('c', new.v));
+insert into t (id, v, at) values (1, 'old', '2020-01-01')
+"""
+
+
+def catalog_of(db: MariaDb) -> set[str]:
+    made = [db.table(f"show create table {name}")[0][1] for name in ("t", "child")]
+    lines = re.sub(r" AUTO_INCREMENT=\d+", "", "\\n".join(made)).split("\\n")
+    triggers = db.table("show triggers")
+    return {line.strip().rstrip(",") for line in lines} | {str(one) for one in triggers}
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+@pytest.mark.parametrize(("method", "keys"), METHODS)
+def test_a_load_only_adds_columns_in_mysql(
+    db: MariaDb, new_loads: NewLoads, method: str, keys: str
+) -> None:
+    db.run(RICH_MYSQL)
+    before = catalog_of(db)
+    columns = (
+        "id long, v string, n double, m string, small long, r double, tags string, doc data, "
+        "twice long, added string"
+    )
+    doc = {"a": 1, "b": "z"}
+    rows = [(n, f"v{n}", 1.25, "sad", n, 0.5, "a,b", doc, 7, "x") for n in (2, 3)]
+    run(new_loads(db), request(columns, keys, method), rows)
+    after = catalog_of(db)
+    assert [line.split()[0:2] for line in after - before] == [["`added`", "longtext"]]
+    assert before - after == set()
+    kept = [] if method == "overwrite" else [("1", "old")]
+    assert db.table("select id, v from t order by id") == [*kept, ("2", "v2"), ("3", "v3")]
+    query = "select n, m, small, r, tags, code, twice, added from t where id = 3"
+    assert db.table(query) == [("1.25", "sad", "3", "0.5", "a,b", "cv3", "6", "x")]
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
