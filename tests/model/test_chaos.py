@@ -1,6 +1,6 @@
 """Both programs under random faults: no row is lost, and none comes twice where the docs say so.
 
-`make chaos` runs it for an hour over all destinations, and prints its seed and figures.
+`make chaos` runs it for an hour over all destinations, and prints its seed and figures as it goes.
 """
 
 from __future__ import annotations
@@ -103,15 +103,17 @@ def _wait_until_none(count: Any) -> None:
 
 
 def places(request: pytest.FixtureRequest, folder: Path, minutes: int) -> Iterator[Place]:
-    """Yield the destinations in turn; those of servers only in a long run."""
-    kinds = [delta(folder), parquet(folder), iceberg(folder)]
+    """Yield the destinations in turn; only one in a short run."""
+    if not minutes:
+        return iter([delta(folder)])
+    kinds: list[Place] = []
     servers = {"postgres": postgresql, "mariadb_server": mysql_like, "mysql_server": mysql_like}
-    for fixture, place in servers.items() if minutes else ():
+    for fixture, place in servers.items():
         try:
             kinds.append(place(request.getfixturevalue(fixture)))
         except pytest.skip.Exception as reason:
             say(f"without {fixture}: {reason}")
-    return itertools.cycle(kinds)
+    return itertools.cycle([*kinds, iceberg(folder), parquet(folder), delta(folder)])
 
 
 def say(line: str) -> None:
@@ -119,37 +121,48 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def test_chaos(request: pytest.FixtureRequest, programs: Programs, tmp_path: Path) -> None:
+def chain_of(
+    programs: Programs, place: Place, number: int, figures: Figures, seed: int, minutes: int
+) -> Chain:
+    """Return a chain of runs over a place; in some of the long ones Spark loads."""
+    folder, chance = programs.folder, random.Random(f"{seed} {number}")
+    by_spark = minutes and chance.random() < SPARK_SHARE
+    settings = {
+        **place.store.settings(number),
+        "staging": {"root": str(folder / f"staging-{number}")},
+        "batch_size_rows": chance.choice([100, 500, 2_000]),
+        # On a busy machine a replay may take longer than its flush may wait.
+        "batch_wait_limit_seconds": 600,
+        "streams": {KEPT: {"load_method": "upsert"}} if place.upserts else {},
+        **({"load_without_spark": False} if by_spark else {}),
+    }
+    source = Source(folder / f"source-{number}", (ADDED, KEPT) if place.upserts else (ADDED,))
+    return Chain(programs, place, number, source, figures, chance, settings)
+
+
+def phases(request: pytest.FixtureRequest, programs: Programs, figures: Figures) -> Iterator[Chain]:
+    """Yield a chain of runs for each part of it that ends well, without end."""
     minutes, seed = (request.config.getoption(f"--chaos-{name}") for name in ("minutes", "seed"))
     say(f"chaos: seed {seed}, {minutes} minutes")
+    for number, place in enumerate(places(request, programs.folder, minutes)):
+        chain = chain_of(programs, place, number, figures, seed, minutes)
+        for _ in range(chain.chance.randint(1, 3)):
+            yield chain
+
+
+def test_chaos(request: pytest.FixtureRequest, programs: Programs) -> None:
+    minutes = request.config.getoption("--chaos-minutes")
     figures, end = Figures(), time.monotonic() + 60 * minutes
-    for number, place in enumerate(places(request, tmp_path, minutes)):
-        chance = random.Random(f"{seed} {number}")
-        streams = (ADDED, KEPT) if place.upserts else (ADDED,)
-        by_spark = minutes and chance.random() < SPARK_SHARE
-        settings = {
-            **place.store.settings(number),
-            "staging": {"root": str(tmp_path / f"staging-{number}")},
-            "batch_size_rows": chance.choice([100, 500, 2_000]),
-            # On a busy machine a replay may take longer than its flush may wait.
-            "batch_wait_limit_seconds": 600,
-            "streams": {KEPT: {"load_method": "upsert"}} if place.upserts else {},
-            **({"load_without_spark": False} if by_spark else {}),
-        }
-        source = Source(tmp_path / f"source-{number}", streams)
-        chain = Chain(programs, place, number, source, figures, chance, settings)
-        for _ in range(3 if minutes else 1):
-            source.grow(chance.randint(1, 4_000))
-            for _ in range(chance.randint(2, 6) if minutes else 4):
-                chain.run(chain.fault())
-                if chance.random() < 0.3:
-                    source.grow(chance.randint(1, 1_000))
-            chain.run(Fault())
-            chain.check()
-            assert place.store.leftovers(number) == []
-        engine = " by Spark" if by_spark else ""
-        say(f"{number}. {place.store.name}{engine}: {figures}")
+    for chain in phases(request, programs, figures):
+        chain.source.grow(chain.chance.randint(1, 4_000))
+        for _ in range(chain.chance.randint(2, 6) if minutes else 4):
+            chain.run(chain.fault())
+            if chain.chance.random() < 0.3:
+                chain.source.grow(chain.chance.randint(1, 1_000))
+        chain.run(Fault())
+        chain.check()
+        assert chain.place.store.leftovers(chain.number) == []
+        say(f"{chain.number}. {chain.place.store.name}: {figures}")
         if time.monotonic() >= end:
             break
-    say(f"chaos: seed {seed}: {figures}")
     assert (figures.lost, figures.doubled) == (0, 0)
