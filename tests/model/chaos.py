@@ -32,10 +32,10 @@ KEYS, LONGEST = 500, 240.0
 HEADERS = {ADDED: "n,t", KEPT: "id,n"}
 SCHEMAS = {ADDED: "n BIGINT, t STRING", KEPT: "id BIGINT, n BIGINT"}
 KINDS = ("effect", "effect", "kill", "kill", "terminate", "cut", "disk", "twin", "others", "lost")
-FINE, UNREADABLE, STORAGE, OVERLAP = 0, 4, 6, 13
+FINE, UNREADABLE, STORAGE, NO_SPARK, OVERLAP = 0, 4, 6, 7, 13
 ENDS: Mapping[str, set[int]] = {
     "cut": {UNREADABLE},
-    "disk": {STORAGE},
+    "disk": {STORAGE, NO_SPARK},
     "lost": {STORAGE},
     "terminate": {143, -signal.SIGTERM},
     "effect": {-signal.SIGKILL},
