@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from unicodedata import category
 
 WIDTH = 80
 _GAP = "  "
@@ -33,9 +32,7 @@ def text_table(
 
 def printable(text: str) -> str:
     """Replace what could steer a terminal or end a line: names may hold anything."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() or category(sign) == "Zs" else "?" for sign in text)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _cut(text: str, most: int) -> str:
