@@ -22,8 +22,6 @@ from singer_sdk.testing.config import SuiteConfig
 from singer_sdk.testing.runners import TargetTestRunner
 from singer_sdk.testing.templates import TargetFileTestTemplate, TargetTestTemplate
 
-from shared.errors import DestinationError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -85,8 +83,8 @@ OTHERWISE = {
 }
 OTHERWISE_IN = {
     ("postgresql", sdk.TargetEncodedStringData): Otherwise(
-        "PostgreSQL cannot store NUL, and no text is changed to fit",
-        DestinationError,
+        "PostgreSQL cannot store NUL, and no text is changed to fit: the record is rejected",
+        InvalidRecord,
         "NUL",
     ),
 }
