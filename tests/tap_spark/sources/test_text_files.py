@@ -200,18 +200,19 @@ def test_names_of_files_do_not_matter(spark, write, method, name):
 
 
 def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
-    orc.write_table(pa.table({"a": [1]}), tmp_path / "a:b.orc")
-    text = failure(lambda: rows(spark, stream("orc", str(tmp_path))))
-    assert "':' in their names: a:b.orc" in text
+    (tmp_path / "a:b.xml").write_text("<t><r><a>1</a></r></t>")
+    config = stream("xml", str(tmp_path), options={"rowTag": "r"})
+    text = failure(lambda: rows(spark, config))
+    assert "':' in their names: a:b.xml" in text
 
 
-@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("kind", ["json", "orc", "parquet"])
 def test_a_name_that_arrow_reads(spark, tmp_path, method, kind):
     path = tmp_path / f"a:b.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.table({"a": [1]}), path)
-    else:
+    if kind == "json":
         path.write_text('{"a":1}\n')
+    else:
+        (orc if kind == "orc" else pq).write_table(pa.table({"a": [1]}), path)
     config = stream(kind, str(tmp_path), replication_method=method)
     assert rows(spark, config) == [{"a": 1}]
 
