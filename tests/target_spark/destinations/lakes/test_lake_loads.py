@@ -302,12 +302,13 @@ def test_a_run_takes_over_the_note_of_a_killed_one(lake_load: Make, in_catalog: 
     assert load.recall() == left
     load.begin()
     assert load.recall() == left, "killed before it had done anything"
+    load.destination.keep(load.request, Note())  # as a run does once a STATE covers its rows
     load.end()
     load.begin()
     assert load.recall() == frozenset(), "a run has ended well"
     assert len(load.rows()) == 2
     left_behind = [path.name for path in Path(load.config.path or ".").glob(".*uncovered*")]
-    assert load.config.path == "" or len(left_behind) == 1, "the living run's own"
+    assert load.config.path == "" or left_behind == [], "the living run has written none"
 
 
 def test_a_table_of_a_catalog_loads_where_no_note_can_be_kept(
