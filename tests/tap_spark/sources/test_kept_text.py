@@ -113,5 +113,5 @@ def test_an_emptied_file_has_no_rows(spark, tmp_path):
             assert read_all(spark, config, catalog=catalog)[0] == []
     assert rows(spark, config) == []
     path.write_text("")
-    with pytest.raises(Exception, match=r"e\.csv.*have no lines"):
+    with pytest.raises(Exception, match=r"e\.csv.*no file with content was found"):
         rows(spark, stream("csv", str(path)))

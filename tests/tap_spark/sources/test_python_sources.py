@@ -156,7 +156,7 @@ def test_classes_that_are_not_sources(package, name, text):
 
 def test_without_pandas_the_error_says_what_to_install(package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", {"pandas": None}.__getitem__)
-    with pytest.raises(SourceError, match=r"needs .*pandas.*singer-spark\[python-s"):
+    with pytest.raises(SettingsError, match=r"needs .*pandas.*singer-spark\[python-s"):
         source_for(stream(f"{package}.Numbers"))
 
 
