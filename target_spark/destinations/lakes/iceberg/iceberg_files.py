@@ -80,9 +80,9 @@ class Columns:
         """Return rows with all columns of the table; those that they lack are null."""
         import pyarrow as pa  # noqa: PLC0415
 
-        given = dict(zip(rows.column_names, rows.columns, strict=True))
+        stored = dict(zip(rows.column_names, rows.columns, strict=True))
         columns = [
-            given[name] if name in given else pa.nulls(rows.num_rows, self.field(name).type)
+            stored[name] if name in stored else pa.nulls(rows.num_rows, self.field(name).type)
             for name in self.names
         ]
         return pa.table(columns, names=self.names)
