@@ -77,5 +77,5 @@ def test_times_that_are_cut_are_said_once(
         files = {"encoding": {"format": kind}, "manifest": [f"file://{path}"]}
         messages = [{"type": "BATCH", "stream": "s", **files}]
     loaded = dry_bench.target([TIMES, *messages, state(1), record("s", rows[0])])
-    assert [line for line in caplog.messages if "cut" in line] == said
+    assert [line for line in caplog.messages if "are cut to" in line] == said
     assert {row["at"].microsecond for row in loaded.rows("s")} == {123456}
