@@ -49,6 +49,8 @@ class MySqlLikeServer:
         self.folder = Path(tempfile.mkdtemp(prefix=f"tap-spark-{self.kind}-"))
         self.data = f"--datadir={self.folder / 'data'}"
         self.as_user = ["--user=mysql"] if os.geteuid() == 0 else []
+        # The system's folder for temporary files may be closed to the server's user.
+        self.temporary = f"--tmpdir={self.folder / 'tmp'}"
         self._socket = self.folder / "socket"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,15 +68,20 @@ class MySqlLikeServer:
         raise NotImplementedError
 
     def start(self) -> None:
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
         if self.as_user:
-            shutil.chown(self.folder, "mysql")
-        made = subprocess.run(self.install(), capture_output=True, cwd=self.folder)
-        assert made.returncode == 0, made.stdout + made.stderr
+            for folder in (self.folder, temporary):
+                shutil.chown(folder, "mysql")
+        env = {**os.environ, "TMPDIR": str(temporary)}
+        installed = subprocess.run(self.install(), capture_output=True, cwd=self.folder, env=env)
+        assert installed.returncode == 0, (installed.stdout + installed.stderr).decode()
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     *self.command(),
                     self.data,
+                    self.temporary,
                     *self.as_user,
                     f"--socket={self._socket}",
                     f"--port={self.port}",
@@ -91,6 +98,7 @@ class MySqlLikeServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env=env,
             )
         self._wait()
         secret = PASSWORD.replace("'", "''")
@@ -166,7 +174,8 @@ class MariaDbServer(MySqlLikeServer):
         program = server_program("mariadb-install-db")
         assert program is not None
         root = ["--auth-root-socket-user=root", "--auth-root-authentication-method=normal"]
-        return [program, "--no-defaults", self.data, *self.as_user, "--skip-test-db", *root]
+        places = [self.data, self.temporary]
+        return [program, "--no-defaults", *places, *self.as_user, "--skip-test-db", *root]
 
     def command(self) -> list[str]:
         program = server_program("mariadbd")
@@ -185,7 +194,8 @@ class MySqlServer(MySqlLikeServer):
         return "" if mysql_program() else f"not offered: MySQL's own server ({MYSQL_FOLDER})"
 
     def install(self) -> list[str]:
-        return [*(mysql_program() or []), "--initialize-insecure", self.data, *self.as_user]
+        places = [self.data, self.temporary]
+        return [*(mysql_program() or []), "--initialize-insecure", *places, *self.as_user]
 
     def command(self) -> list[str]:
         return [*(mysql_program() or []), *_ALONE, *_QUICK]

@@ -75,7 +75,7 @@ class PostgresServer:
             capture_output=True,
             cwd=self._folder,
         )
-        assert made.returncode == 0, made.stderr
+        assert made.returncode == 0, made.stderr.decode()
         options = {**SETTINGS, "unix_socket_directories": str(self._folder)}
         changes = [part for item in options.items() for part in ("-c", "=".join(item))]
         with (self._folder / "log").open("wb") as log:
