@@ -8,8 +8,11 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-ASIDE = "old-"
-"""How the name of a folder begins that was moved aside, and whose place is empty."""
+ASIDE = ".old"
+"""Follows the name of the folder that takes a place, in the name of what was moved aside for it.
+
+As long as both are there, the place is empty: only the first of two renames was done.
+"""
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -21,7 +24,7 @@ def exchange(first: str, second: str, spare: str) -> None:
 
     On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
     step. Elsewhere `second` is moved aside and `first` to `second`: in between, readers do not find
-    the folder; one named `ASIDE…`, without `second`, shows that a run was killed there.
+    the folder, and a run that is killed leaves `first` with its `ASIDE`.
 
     Raises:
         OSError: One of the folders cannot be renamed.
@@ -43,10 +46,9 @@ def exchange(first: str, second: str, spare: str) -> None:
 def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
     """Exchange by two renames: `second` is moved aside, then `first` becomes `second`.
 
-    Only then is what was moved aside given its name `spare`: nobody restores that.
+    `ASIDE` says what was moved aside for which folder, and so which step a killed run has done.
     """
-    folder, _, name = spare.rpartition("/")
-    aside = f"{folder}/{ASIDE}{name.rpartition('-')[2]}"
+    aside = f"{first}{ASIDE}"
     os.rename(second, aside)  # noqa: PTH104
     try:
         os.rename(first, second)  # noqa: PTH104

@@ -28,6 +28,7 @@ from target_spark.destinations.folders.table_folder import (
 
 GRACE_SECONDS = 0.2
 """How long a replaced folder is kept for readers that have already listed it."""
+_NEXT = "next-"
 
 
 class LocalFolder:
@@ -125,7 +126,7 @@ class LocalFolder:
     def _built(self, change: FolderChange) -> Path:
         """Return a complete folder of hard links with the change applied, beside the table."""
         self._serial += 1
-        target = self._run / f"next-{self._serial}"
+        target = self._run / f"{_NEXT}{self._serial}"
         target.mkdir()
         if self._path.exists():
             link_tree(self._path, target, change.drop)
@@ -160,15 +161,16 @@ class LocalFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _recover(self) -> None:
-        """Remove the folders of dead runs; first restore a table lost between two renames."""
+        """Remove the folders of dead runs; first restore a table that only left its place."""
         begin = f"{self._beside.name}.run-"
         for run in self._path.parent.glob(f"{_literal(begin)}*"):
             # With a dot it is of another table, whose name begins with the name of this one.
             if "." in run.name.removeprefix(begin) or not _dead(run):
                 continue
-            spares = sorted(run.glob(f"{ASIDE}*"), key=lambda one: int(one.name[len(ASIDE) :]))
-            if spares and not self._path.exists():
-                spares[-1].rename(self._path)
+            for aside in run.glob(f"{_NEXT}*{ASIDE}"):
+                is_half_done = aside.with_name(aside.name.removesuffix(ASIDE)).exists()
+                if is_half_done and not self._path.exists():
+                    aside.rename(self._path)
             shutil.rmtree(run, ignore_errors=True)
 
 

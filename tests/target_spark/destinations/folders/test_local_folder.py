@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -311,45 +312,63 @@ class TestExchange:
         assert os.listdir(pair[1]) == ["table"]
 
 
-def test_a_run_cut_between_two_renames_is_put_right(tmp_path: Path) -> None:
-    spare = tmp_path / ".t.run-dead" / "old-2"
-    (spare.parent / "old-10").mkdir(parents=True)
-    (spare.parent / "old-10" / "part-newest").touch()
-    spare.mkdir()
-    opened = LocalFolder(str(tmp_path / "t"), "run").open()
-    assert opened.files() == ("part-newest",)
-    opened.close()
-
-
-@pytest.mark.parametrize("steps", ["one", "two"])
-def test_a_removed_table_does_not_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str
+def killed_at_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, steps: str, rename: int
 ) -> None:
+    """Load twice into a table; die at one of the renames of the second load."""
     if steps == "two":
         monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
-    killed = LocalFolder(str(tmp_path / "t"), "killed").open()
-    for number in range(3):
-        put(killed, number)
-        put(killed, number + 10)
-    shutil.rmtree(tmp_path / "t")
+    killed = LocalFolder(str(tmp_path / name), "killed").open()
+    put(killed, 1)
+
+    steps_left = iter([True] * (rename - 1))
+
+    def dying(*paths: str) -> None:
+        if not next(steps_left, False):
+            raise KeyboardInterrupt
+        os.rename(*paths)
+
+    monkeypatch.setattr(exchange_module, "os", SimpleNamespace(rename=dying, fsencode=os.fsencode))
+    with pytest.raises(KeyboardInterrupt):
+        put(killed, 2)
+    monkeypatch.undo()
     assert killed._alive is not None
     killed._alive.release()  # as the end of the process does
+
+
+NAMES = ("t", "t.run-old", "old-1", "t.old-1", "t.next-1", "replaced-1", "t.lock")
+"""Of tables; some look like what runs leave."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rename", [1, 2, 3])
+def test_a_run_killed_between_two_renames_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename: int, name: str
+) -> None:
+    killed_at_rename(tmp_path, monkeypatch, name, "two", rename)
+    for other in NAMES:
+        if other != name:
+            opened = LocalFolder(str(tmp_path / other), "other").open()
+            assert opened.files() == ()
+            opened.close()
+    opened = LocalFolder(str(tmp_path / name), "run").open()
+    assert {file[:10] for file in opened.files()} >= {"part-00001"}
+    assert len(opened.files()) == (2 if rename == 3 else 1) * FILES_PER_FLUSH
+    opened.close()
+    assert not (tmp_path / f".{name}.run-killed").exists()
+
+
+@pytest.mark.parametrize(("steps", "rename"), [("one", 1), ("two", 3)])
+def test_a_table_that_was_removed_after_a_kill_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str, rename: int
+) -> None:
+    killed_at_rename(tmp_path, monkeypatch, "t", steps, rename)
+    assert len(os.listdir(tmp_path / "t")) == 2 * FILES_PER_FLUSH
+    shutil.rmtree(tmp_path / "t")
     opened = LocalFolder(str(tmp_path / "t"), "run").open()
     assert opened.files() == ()
     assert not (tmp_path / ".t.run-killed").exists()
     opened.close()
-
-
-def test_leftovers_of_a_table_whose_name_begins_alike_stay_theirs(tmp_path: Path) -> None:
-    theirs = tmp_path / ".t.run-old.run-dead" / "old-1"
-    theirs.mkdir(parents=True)
-    (theirs / "part-theirs").touch()
-    opened = LocalFolder(str(tmp_path / "t"), "run").open()
-    assert opened.files() == ()
-    other = LocalFolder(str(tmp_path / "t.run-old"), "run").open()
-    assert other.files() == ("part-theirs",)
-    opened.close()
-    other.close()
 
 
 WRITER = """
