@@ -1,10 +1,10 @@
 """A process that is killed right before its n-th effect: a change of a file, a commit, a message.
 
-Run as `python fault_points.py PROGRAM ARGUMENT...`. The environment says which effect
-(`FAULT_AT`, 0 for none), which folder counts (`FAULT_FOLDER`), and where to write down the effects
-(`FAULT_LOG`). With `FAULT_DISK` a file that reaches so many bytes cannot be written any more, as on
-a full disk. Python's audit events show every change of a folder by itself, so the programs need
-no points of their own.
+`main` takes the name of the program and its arguments; `ForkServer` calls it. The environment says
+which effect (`FAULT_AT`, 0 for none), which folder counts (`FAULT_FOLDER`), where to write down the
+effects (`FAULT_LOG`), and what else has them (`FAULT_KIND`: a database or `s3`). With `FAULT_DISK`
+a file that reaches so many bytes cannot be written any more, as on a full disk. Python's audit
+events show every change of a folder by itself, so the programs need no points of their own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 CHANGES = {"os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+READING = ("select", "show", "set ")
 
 
 class FaultPoints:
@@ -51,33 +52,58 @@ class FaultPoints:
         if isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self._folder):
             self.effect(f"{event} {os.fspath(path)}")
 
-    def before(self, owner: Any, name: str) -> None:
-        """Make calls of a function effects."""
+    def before(self, owner: Any, name: str, text: Callable[..., str]) -> None:
+        """Make calls of a function effects if a text about their arguments is not empty."""
         call: Callable[..., Any] = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if name != "write" or len(args[1]) > 1:  # One byte wakes the run loop.
-                self.effect(name)
+            if shown := text(*args):
+                self.effect(shown)
             return call(*args, **kwargs)
 
         setattr(owner, name, wrapped)
 
 
-def main() -> int:
+def _statement(_connection: Any, _command: Any, sql: Any) -> str:
+    """Tell of a statement for MySQL, where each that changes a table is a commit."""
+    text = sql.decode(errors="replace") if isinstance(sql, bytes | bytearray) else str(sql)
+    return "" if text.lower().startswith(READING) else " ".join(text[:60].split())
+
+
+def _request(_client: Any, operation: str, _parameters: Any) -> str:
+    return "" if operation.startswith(("Get", "Head", "List")) else operation
+
+
+def _watch(points: FaultPoints, kind: str) -> None:
+    """Watch what a destination does outside of this machine's files."""
+    if kind == "postgresql":
+        connection = import_module("psycopg").Connection
+        points.before(connection, "commit", lambda _: "commit")
+    elif kind in {"mysql", "mariadb"}:
+        connection = import_module("pymysql.connections").Connection
+        points.before(connection, "_execute_command", _statement)
+    elif kind == "s3":
+        client = import_module("aiobotocore.client").AioBaseClient
+        points.before(client, "_make_api_call", _request)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a program; return its exit code.
+
+    Args:
+        arguments: Its name, and its own arguments.
+    """
     points = FaultPoints(
         int(os.environ["FAULT_AT"]), os.environ["FAULT_FOLDER"], os.environ["FAULT_LOG"]
     )
     if size := int(os.environ.get("FAULT_DISK") or 0):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    sys.argv = sys.argv[1:]
+    sys.argv = list(arguments)
     program = import_module("singer_spark")
-    if "jdbc" in os.environ.get("FAULT_KIND", ""):
-        points.before(import_module("psycopg").Connection, "commit")
-    for name in ("write", "pwrite", "fsync"):
-        points.before(os, name)
+    _watch(points, os.environ.get("FAULT_KIND", ""))
+    for name in ("write", "pwrite"):
+        # One byte wakes the run loop.
+        points.before(os, name, lambda _fd, data, *_, name=name: name if len(data) > 1 else "")
+    points.before(os, "fsync", lambda _: "fsync")
     sys.addaudithook(points.audited)
     return int(program.tap() if sys.argv[0] == "tap-spark" else program.target())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

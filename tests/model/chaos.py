@@ -11,17 +11,15 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import fault_points
+from forked_programs import Forked, ForkServer
 from kill_runs import ADDED, KEPT
 from model_stores import Store
 from pipe_programs import Programs
@@ -31,7 +29,7 @@ from target_spark.replays import Bookmarks
 KEYS, LONGEST = 500, 240.0
 HEADERS = {ADDED: "n,t", KEPT: "id,n"}
 SCHEMAS = {ADDED: "n BIGINT, t STRING", KEPT: "id BIGINT, n BIGINT"}
-KINDS = ("effect", "effect", "kill", "kill", "terminate", "cut", "disk", "twin", "others", "lost")
+KINDS = (*["effect"] * 4, *["kill"] * 4, "terminate", "cut", "disk", "twin", "others", "lost")
 FINE, UNREADABLE, STORAGE, NO_SPARK, OVERLAP = 0, 4, 6, 7, 13
 ENDS: Mapping[str, set[int]] = {
     "cut": {UNREADABLE},
@@ -50,17 +48,17 @@ class Place:
 
     Attributes:
         store: The destination.
-        once: Whether it detects replays of `append-only` streams.
         upserts: Whether it offers `upsert` at little cost.
         insert: Let another program add a row with a number; None if it cannot.
+        damage: Let another program change rows of the table that has keys; None if it cannot.
         disconnect: End all connections; None if it has none.
         settle: Wait until nothing of a killed run is on its way.
     """
 
     store: Store
-    once: bool
     upserts: bool
     insert: Callable[[int, int], None] | None = None
+    damage: Callable[[int], None] | None = None
     disconnect: Callable[[], None] | None = None
     settle: Callable[[], None] = lambda: None
 
@@ -159,6 +157,7 @@ class Chain:
     """Runs into one place, one after the other, with the STATE in between."""
 
     programs: Programs
+    forks: ForkServer
     place: Place
     number: int
     source: Source
@@ -166,12 +165,43 @@ class Chain:
     chance: random.Random
     settings: Mapping[str, Any]
     state: bytes = b""
-    inserted: int = 0
+    inserted: set[int] = field(default_factory=set)
+    moments: list[float] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     spare: Counter[int] = field(default_factory=Counter)
     seconds: float = 1.5
     effects: dict[str, int] = field(default_factory=lambda: {"tap": 14, "target": 80})
     voided: bool = False
+
+    def fork(
+        self,
+        name: str,
+        command: list[str],
+        *,
+        verb: Sequence[str] = (),
+        at: int = 0,
+        log: Path | None = None,
+        disk: str = "",
+    ) -> Forked:
+        """Start a program.
+
+        Args:
+            name: `tap` or `target`.
+            command: Its command; the part from its settings on counts.
+            verb: What to do instead of a run.
+            at: The effect before which it is killed; 0 for none.
+            log: Where it writes down its effects.
+            disk: Bytes of the largest file that it can write; empty for any.
+        """
+        environ = {
+            "FAULT_AT": str(at),
+            "FAULT_FOLDER": str(self.programs.folder),
+            "FAULT_LOG": str(log or os.devnull),
+            "FAULT_DISK": disk,
+            "FAULT_KIND": self.place.store.effects if name == "target" else "",
+        }
+        arguments = [f"{name}-spark", *verb, *command[command.index("--config") :]]
+        return self.forks.start(arguments, {**os.environ, **environ})
 
     def fault(self) -> Fault:
         kind = self.chance.choice(KINDS)
@@ -190,15 +220,15 @@ class Chain:
     def run(self, fault: Fault) -> None:
         """Run both programs, disturbed by a fault; keep the last STATE that came out."""
         self.place.settle()
-        covered, inserted = self.source.covered(self.state), self.inserted
-        excess = {n for n in self._numbers() if n >= 0 and n not in covered}
-        loose = not self.place.once or self.voided or self._is_late(bool(excess))
+        covered, inserted = self.source.covered(self.state), len(self.inserted)
+        excess = {n for n in self.numbers() if n >= 0 and n not in covered}
+        loose = not self.place.store.once or self.voided or self._is_late(bool(excess))
         pipe = Pipe(self, fault)
         started = time.monotonic()
         pipe.run()
         if not fault.kind:
             self.seconds = time.monotonic() - started
-        self.voided = self.voided or self.inserted > inserted
+        self.voided = self.voided or len(self.inserted) > inserted
         if loose or self.voided:
             self.spare.update(excess)
         self.state = pipe.states[-1] if pipe.states else self.state
@@ -210,7 +240,7 @@ class Chain:
 
     def _is_late(self, has_excess: bool) -> bool:
         """Return whether a kill fell between the change of the note and the write of the STATE."""
-        if not has_excess or not self.place.once:
+        if not has_excess or not self.place.store.once:
             return False
         note = self.place.store.note(self.number)
         return not note or json.loads(note)[0] != Bookmarks(self.state).digest(ADDED)
@@ -219,16 +249,17 @@ class Chain:
         """Let another program add a row, if the table exists."""
         assert self.place.insert is not None
         if self.place.store.rows(self.number, ADDED) is not None:
-            self.place.insert(self.number, -1 - self.inserted)
-            self.inserted += 1
+            number = min(self.inserted, default=0) - 1
+            self.place.insert(self.number, number)
+            self.inserted.add(number)
 
-    def _numbers(self) -> Counter[int]:
+    def numbers(self) -> Counter[int]:
         return Counter(row["n"] for row in self.place.store.rows(self.number, ADDED) or [])
 
     def check(self) -> None:
         """Compare the tables with the files, and count what differs."""
-        rows = self._numbers()
-        expected = Counter([*range(self.source.count), *range(-self.inserted, 0)])
+        rows = self.numbers()
+        expected = Counter([*range(self.source.count), *self.inserted])
         self.figures.rows += self.source.count
         lost, again = expected - rows, rows - expected
         self.figures.lost += lost.total()
@@ -241,6 +272,7 @@ class Chain:
             kept = {row["id"]: row["n"] for row in self.place.store.rows(self.number, KEPT) or []}
             assert kept == self.source.kept(), story
         self.voided = False
+        self.moments.append(time.time())
 
 
 class Pipe:
@@ -288,7 +320,7 @@ class Pipe:
     def _effects(self, name: str) -> Path:
         return self._folder.parent / f"{self._folder.name}-effects-{name}"
 
-    def _started(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def _started(self, name: str, command: list[str]) -> Forked:
         """Start a program, so that it can count its effects."""
         at, fault = 0, self._fault
         if fault.kind == "effect" and name in fault.who:
@@ -297,22 +329,11 @@ class Pipe:
         log = Path(os.devnull) if is_limited else self._effects(name)
         if not is_limited:
             log.unlink(missing_ok=True)
-        environ = {
-            "FAULT_AT": str(at),
-            "FAULT_FOLDER": str(self._folder),
-            "FAULT_LOG": str(log),
-            "FAULT_DISK": str(2048 << int(fault.share * 6)) if is_limited else "",
-            "FAULT_KIND": "jdbc" if self._chain.place.store.name == "postgresql" else "",
-        }
-        arguments = command[command.index("--config") :]
-        return subprocess.Popen(
-            [sys.executable, fault_points.__file__, f"{name}-spark", *arguments],
-            stdin=subprocess.DEVNULL if name == "tap" else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, **environ},
-        )
+        disk = str(2048 << int(fault.share * 6)) if is_limited else ""
+        process = self._chain.fork(name, command, at=at, log=log, disk=disk)
+        if name == "tap":
+            process.stdin.close()
+        return process
 
     def _relay(self, source: IO[bytes], sink: IO[bytes]) -> None:
         """Pass on the messages; a cut connection ends them within one."""
@@ -330,7 +351,7 @@ class Pipe:
     def _read(self, pipe: IO[bytes]) -> None:
         self.states += (line.rstrip() for line in pipe if line.endswith(b"\n"))
 
-    def _disturb(self, processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
+    def _disturb(self, processes: Mapping[str, Forked]) -> None:
         """Wait for the moment, and do what the fault says."""
         kind, chain = self._fault.kind, self._chain
         if kind == "twin":
@@ -346,7 +367,7 @@ class Pipe:
                 is_kill = kind == "kill"
                 processes[name].send_signal(signal.SIGKILL if is_kill else signal.SIGTERM)
 
-    def _run_twin(self, target: subprocess.Popen[bytes]) -> None:
+    def _run_twin(self, target: Forked) -> None:
         """Run both programs once more, from the same STATE, while the first run has its leases."""
         end = time.monotonic() + 10 * self._chain.seconds
         while not self.states and target.poll() is None:
@@ -354,15 +375,13 @@ class Pipe:
                 return
             time.sleep(0.02)
         if target.poll() is None:
-            tap = subprocess.Popen(self._tap, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            twin = subprocess.run(self._target, stdin=tap.stdout, capture_output=True, check=False)
-            assert tap.stdout is not None
-            tap.stdout.close()
-            tap.wait(LONGEST)
-            assert twin.returncode == OVERLAP, twin.stderr.decode()
+            data, _ = self._chain.fork("tap", self._tap).communicate(b"", LONGEST)
+            twin = self._chain.fork("target", self._target)
+            out, log = twin.communicate(data, LONGEST)
+            assert twin.wait() == OVERLAP, log.decode()
             covered = self._chain.source.covered
-            for line in twin.stdout.splitlines():  # Of a stream without new rows.
-                assert covered(line) == covered(self._chain.state), twin.stderr.decode()
+            for line in out.splitlines():  # Of a stream without new rows.
+                assert covered(line) == covered(self._chain.state), log.decode()
 
     def check(self) -> None:
         """Check how both ended, and that no log shows a fault of the programs."""
@@ -374,6 +393,8 @@ class Pipe:
         if "target" in who:
             may_target |= ENDS.get(kind, set())
             may_tap |= {8, -signal.SIGPIPE} if kind != "others" else set()
+        if kind == "others" and self._chain.settings.get("write_audit_publish"):
+            may_target.add(STORAGE)
         logs = b"".join(line for log in self._logs.values() for line in log).decode()
         shown = f"{self._fault}: {self.codes}\n{logs}"
         assert self.codes[0] in may_tap, shown

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from kill_runs import ADDED, KEPT, PLAIN, REPLACED
 from mysql_servers import PASSWORD as MYSQL_PASSWORD
 from mysql_servers import MySqlLikeServer
 from postgres_server import PASSWORD, Database
+from s3_servers import BUCKET, Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +30,14 @@ class Store(Protocol):
 
     Attributes:
         name: Of its kind.
+        once: Whether it detects replays.
+        effects: What `fault_points` watches besides files; empty for nothing.
         empty_lists: Whether the reader distinguishes an empty list from null.
     """
 
     name: str
+    once: bool
+    effects: str
     empty_lists: bool
 
     def settings(self, number: int) -> dict[str, Any]:
@@ -56,6 +63,8 @@ class DeltaStore:
     """Delta tables by path, read by `deltalake`; by Spark where it lacks a table feature."""
 
     name = "delta"
+    once = True
+    effects = ""
     empty_lists = True
 
     def __init__(self, folder: Path, spark: SparkSession | None = None) -> None:
@@ -97,6 +106,8 @@ class IcebergStore:
     """Iceberg tables by path, read by `pyiceberg`, to which a null list of structs is empty."""
 
     name = "iceberg"
+    once = True
+    effects = ""
     empty_lists = False
 
     def __init__(self, folder: Path) -> None:
@@ -132,6 +143,8 @@ class PostgresStore:
     """Tables of PostgreSQL, read by psql."""
 
     name = "postgresql"
+    once = True
+    effects = "postgresql"
     empty_lists = True
 
     def __init__(self, database: Database) -> None:
@@ -176,6 +189,8 @@ class ParquetStore:
     """A folder of Parquet files; rows that no STATE covers are loaded again."""
 
     name = "parquet"
+    once = False
+    effects = ""
     empty_lists = True
 
     def __init__(self, folder: Path) -> None:
@@ -204,14 +219,71 @@ class ParquetStore:
         return ""
 
 
+class CsvStore(ParquetStore):
+    """The same with CSV files."""
+
+    name = "csv"
+
+    def settings(self, number: int) -> dict[str, Any]:
+        return {**super().settings(number), "format": "csv"}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        folder = self._folder / f"parquet-{number}" / table
+        if not folder.is_dir():
+            return None
+        files = [file for file in folder.glob("*.csv") if not file.name.startswith(".")]
+        return [row for file in files for row in pacsv.read_csv(file).to_pylist()]
+
+
+class S3Store:
+    """Tables in the bucket of a server that keeps objects as files, which another store reads.
+
+    Args:
+        server: The server.
+        objects: Folder of the bucket.
+        store: Reads the tables there.
+    """
+
+    effects = "s3"
+
+    def __init__(
+        self, server: Server, objects: Path, store: Callable[[Path], DeltaStore | ParquetStore]
+    ) -> None:
+        self._server, self._objects, self._store = server, objects, store(objects)
+        self.name = f"{self._store.name} on S3"
+        self.once = self._store.once
+        self.empty_lists = self._store.empty_lists
+
+    def settings(self, number: int) -> dict[str, Any]:
+        found = self._store.settings(number)
+        path = found["path"].replace(str(self._objects), f"s3://{BUCKET}")
+        return {**found, "path": path, "storage_options": self._server.options}
+
+    def rows(self, number: int, table: str) -> Rows | None:
+        return self._store.rows(number, table)
+
+    def commits(self, number: int) -> int:
+        return self._store.commits(number)
+
+    def files(self, number: int) -> int:
+        return self._store.files(number)
+
+    def leftovers(self, number: int) -> list[str]:
+        return self._store.leftovers(number)
+
+    def note(self, number: int) -> str:
+        return self._store.note(number)
+
+
 class MySqlStore:
     """Tables of MariaDB or MySQL, read by MariaDB's client."""
 
+    once = False
     empty_lists = True
 
     def __init__(self, server: MySqlLikeServer) -> None:
         self._server = server
-        self.name = server.kind
+        self.name = self.effects = server.kind
 
     def settings(self, number: int) -> dict[str, Any]:
         jdbc = {"url": self._server.url(), "user": "tester", "password": MYSQL_PASSWORD}

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chaos import Chain, Fault, Figures, Place, Source
+from chaos_operations import operate
 from kill_runs import ADDED, KEPT
 from model_stores import DeltaStore, IcebergStore, MySqlStore, ParquetStore, PostgresStore
 from mysql_servers import MySqlLikeServer
@@ -26,8 +27,12 @@ from postgres_server import Database
 
 pytestmark = [pytest.mark.pipe, pytest.mark.soak]
 FOREIGN = "a row of another program"
-SPARK_SHARE = 0.1
-"""Of the chains of a long run, those in which Spark loads."""
+SPARK_SHARE, AUDIT_SHARE = 0.1, 0.1
+"""Of the chains of a long run, those in which Spark loads, and those that audit their rows."""
+SPARK_SECONDS = 20.0
+"""About how long a run takes in which Spark loads."""
+COMMAND_SHARE = 0.15
+"""Of the parts of a long run that end well, those that a command over the tables follows."""
 
 
 def parquet(folder: Path) -> Place:
@@ -35,7 +40,7 @@ def parquet(folder: Path) -> Place:
         table = pa.table({"n": [n], "t": [FOREIGN]})
         pq.write_table(table, folder / f"parquet-{number}" / ADDED / f"others{n}.parquet")
 
-    return Place(ParquetStore(folder), once=False, upserts=False, insert=insert)
+    return Place(ParquetStore(folder), upserts=False, insert=insert)
 
 
 def delta(folder: Path) -> Place:
@@ -46,11 +51,14 @@ def delta(folder: Path) -> Place:
         table = pa.table({"n": [n], "t": [FOREIGN]})
         deltalake.write_deltalake(path, table, mode="append", schema_mode="merge")
 
-    return Place(DeltaStore(folder), once=True, upserts=True, insert=insert)
+    def damage(number: int) -> None:
+        deltalake.DeltaTable(str(folder / f"delta-{number}" / KEPT)).delete("id % 7 = 3")
+
+    return Place(DeltaStore(folder), upserts=True, insert=insert, damage=damage)
 
 
 def iceberg(folder: Path) -> Place:
-    return Place(IcebergStore(folder), once=True, upserts=True)
+    return Place(IcebergStore(folder), upserts=True)
 
 
 def postgresql(database: Database) -> Place:
@@ -59,14 +67,17 @@ def postgresql(database: Database) -> Place:
     def insert(number: int, n: int) -> None:
         database.run(f"insert into s{number}.{ADDED} (n, t) values ({n}, '{FOREIGN}')")
 
+    def damage(number: int) -> None:
+        database.run(f"update s{number}.{KEPT} set n = -1 where id % 7 = 3")
+
     def settle() -> None:
         _wait_until_none(lambda: database.value(f"select count(*) {others}"))
 
     return Place(
         PostgresStore(database),
-        once=True,
         upserts=True,
         insert=insert,
+        damage=damage,
         disconnect=lambda: database.run(f"select pg_terminate_backend(pid) {others}"),
         settle=settle,
     )
@@ -78,6 +89,9 @@ def mysql_like(server: MySqlLikeServer) -> Place:
     def insert(number: int, n: int) -> None:
         server.run(f"insert into p{number}_{ADDED} (n, t) values ({n}, '{FOREIGN}')")
 
+    def damage(number: int) -> None:
+        server.run(f"update p{number}_{KEPT} set n = -1 where id % 7 = 3")
+
     def disconnect() -> None:
         for line in server.run(f"select id {others}").split():
             with contextlib.suppress(AssertionError):  # It may have ended meanwhile.
@@ -88,9 +102,9 @@ def mysql_like(server: MySqlLikeServer) -> Place:
 
     return Place(
         MySqlStore(server),
-        once=False,
         upserts=True,
         insert=insert,
+        damage=damage,
         disconnect=disconnect,
         settle=settle,
     )
@@ -107,7 +121,12 @@ def places(request: pytest.FixtureRequest, folder: Path, minutes: int) -> Iterat
     if not minutes:
         return iter([delta(folder)])
     kinds: list[Place] = []
-    servers = {"postgres": postgresql, "mariadb_server": mysql_like, "mysql_server": mysql_like}
+    servers = {
+        "postgres": postgresql,
+        "mariadb_server": mysql_like,
+        "mysql_server": mysql_like,
+        "s3_parquet": lambda store: Place(store, upserts=False),
+    }
     for fixture, place in servers.items():
         try:
             kinds.append(place(request.getfixturevalue(fixture)))
@@ -122,11 +141,14 @@ def say(line: str) -> None:
 
 
 def chain_of(
-    programs: Programs, place: Place, number: int, figures: Figures, seed: int, minutes: int
+    request: pytest.FixtureRequest, programs: Programs, place: Place, number: int, figures: Figures
 ) -> Chain:
     """Return a chain of runs over a place; in some of the long ones Spark loads."""
+    minutes, seed = (request.config.getoption(f"--chaos-{name}") for name in ("minutes", "seed"))
     folder, chance = programs.folder, random.Random(f"{seed} {number}")
     by_spark = minutes and chance.random() < SPARK_SHARE
+    is_lake = place.store.name in {"delta", "iceberg"}
+    audits = minutes and is_lake and chance.random() < AUDIT_SHARE
     settings = {
         **place.store.settings(number),
         "staging": {"root": str(folder / f"staging-{number}")},
@@ -135,9 +157,13 @@ def chain_of(
         "batch_wait_limit_seconds": 600,
         "streams": {KEPT: {"load_method": "upsert"}} if place.upserts else {},
         **({"load_without_spark": False} if by_spark else {}),
+        **({"write_audit_publish": True} if audits else {}),
     }
     source = Source(folder / f"source-{number}", (ADDED, KEPT) if place.upserts else (ADDED,))
-    return Chain(programs, place, number, source, figures, chance, settings)
+    forks = request.getfixturevalue("forks")
+    chain = Chain(programs, forks, place, number, source, figures, chance, settings)
+    chain.seconds = SPARK_SECONDS if by_spark else chain.seconds
+    return chain
 
 
 def phases(request: pytest.FixtureRequest, programs: Programs, figures: Figures) -> Iterator[Chain]:
@@ -145,7 +171,7 @@ def phases(request: pytest.FixtureRequest, programs: Programs, figures: Figures)
     minutes, seed = (request.config.getoption(f"--chaos-{name}") for name in ("minutes", "seed"))
     say(f"chaos: seed {seed}, {minutes} minutes")
     for number, place in enumerate(places(request, programs.folder, minutes)):
-        chain = chain_of(programs, place, number, figures, seed, minutes)
+        chain = chain_of(request, programs, place, number, figures)
         for _ in range(chain.chance.randint(1, 3)):
             yield chain
 
@@ -162,7 +188,13 @@ def test_chaos(request: pytest.FixtureRequest, programs: Programs) -> None:
         chain.run(Fault())
         chain.check()
         assert chain.place.store.leftovers(chain.number) == []
-        say(f"{chain.number}. {chain.place.store.name}: {figures}")
+        done = ""
+        if minutes and chain.chance.random() < COMMAND_SHARE:
+            done = operate(chain)
+        if done == "rewind":
+            chain.run(Fault())
+            chain.check()
+        say(f"{chain.number}. {chain.place.store.name} {done}: {figures}")
         if time.monotonic() >= end:
             break
     assert (figures.lost, figures.doubled) == (0, 0)
