@@ -100,6 +100,9 @@ class Batches:
         self._kept_bytes = 0
         self._last_flush = 0
         self._last_file = 0
+        self._due_at: float | None = math.inf
+        """When the first open batch is due; None if that must be computed. With thousands of
+        streams, computing it for each message would take minutes."""
 
     @property
     def have_room(self) -> bool:
@@ -110,7 +113,9 @@ class Batches:
     @property
     def deadline(self) -> float:
         """Return when an open batch is due; `math.inf` for never."""
-        return min((self._due(flush) for flush in self._open()), default=math.inf)
+        if self._due_at is None:
+            self._due_at = min(map(self._due, self._open()), default=math.inf)
+        return self._due_at
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
         """Return numbers and headers of the flushes that are not durable."""
@@ -211,6 +216,10 @@ class Batches:
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
             self._streams[flush.position] = stream
+            if self._due_at is not None:
+                self._due_at = min(self._due_at, self._due(flush))
+        if stream.expected is not None:
+            self._due_at = None
         return stream.open
 
     def key_pass(
@@ -241,7 +250,7 @@ class Batches:
             if held is None or held.open is None:
                 continue
             if _is_within_segment(held, held.open):
-                held.open.awaits_segment = True
+                held.open.awaits_segment, self._due_at = True, None
             else:
                 self._close_one(held.open, now)
 
@@ -253,6 +262,7 @@ class Batches:
 
     def close_due(self, now: float) -> None:
         """Close the batches that have waited long enough."""
+        self._due_at = None
         for flush in [flush for flush in self._open() if self._due(flush) <= now]:
             self._close_by_rule(flush, now)
 
@@ -427,7 +437,7 @@ class Batches:
         ):
             return
         if _is_within_segment(stream, flush):
-            flush.awaits_segment = True
+            flush.awaits_segment, self._due_at = True, None
             return
         if flush.awaits_segment:
             self.close(stream, now)
@@ -453,6 +463,8 @@ class Batches:
             self.close(stream, now)
 
     def _close_one(self, flush: PendingFlush, now: float) -> None:
+        if self._due_at is not None and self._due(flush) <= self._due_at:
+            self._due_at = None
         stream = self._streams.pop(flush.position)
         self._complete_file(stream, flush)
         flush.closed_at, flush.reached = now, self._reached(flush)

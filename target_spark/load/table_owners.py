@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.errors import SettingsError, Where
@@ -24,6 +25,8 @@ class TableOwners:
 
     def __init__(self) -> None:
         self._claims: dict[str, _Claim] = {}
+        self._places: dict[str, dict[str, _Claim]] = {}
+        self._below: dict[str, dict[str, _Claim]] = {}
         self._alone: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -45,7 +48,7 @@ class TableOwners:
                     raise _not_alone(other, new, self._alone[other.stream])
                 if _disagree(other, new):
                     raise _partitions(other, new)
-            self._claims[stream] = new
+            self._add(new)
 
     def claim_alone(self, stream: str, message: str) -> None:
         """Check that a message of a stream may remove or mark the rows that it does not name.
@@ -60,17 +63,35 @@ class TableOwners:
             if claim is not None and others:
                 raise _not_alone(claim, others[0], message)
 
+    def _add(self, claim: _Claim) -> None:
+        old = self._claims.get(claim.stream)
+        if old is not None:
+            self._places[old.table.key].pop(old.stream)
+            for folder in _folders(old.table.key):
+                self._below[folder].pop(old.stream, None)
+        self._claims[claim.stream] = claim
+        self._places.setdefault(claim.table.key, {})[claim.stream] = claim
+        for folder in _folders(claim.table.key):
+            self._below.setdefault(folder, {})[claim.stream] = claim
+
     def _beside(self, claim: _Claim) -> list[_Claim]:
-        return [
-            other
-            for other in self._claims.values()
-            if other.stream != claim.stream and _overlap(other.table.key, claim.table.key)
-        ]
+        """Return claims of other streams on the same table, or on one in the folder of the other.
+
+        With thousands of streams, a search through all of them would take minutes.
+        """
+        key = claim.table.key
+        found = (
+            self._places.get(key, {}),
+            self._below.get(key, {}),
+            *(self._places.get(folder, {}) for folder in _folders(key)),
+        )
+        every = (other for claims in found for other in claims.values())
+        return [other for other in every if other.stream != claim.stream]
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Return whether two tables are the same, or one is in the folder of the other."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+def _folders(key: str) -> Iterator[str]:
+    """Yield all folders that a table is in."""
+    return (key[:end] for end, char in enumerate(key) if char == "/")
 
 
 def _disagree(one: _Claim, other: _Claim) -> bool:

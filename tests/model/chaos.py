@@ -378,7 +378,7 @@ class Pipe:
             data, _ = self._chain.fork("tap", self._tap).communicate(b"", LONGEST)
             twin = self._chain.fork("target", self._target)
             out, log = twin.communicate(data, LONGEST)
-            assert twin.wait() == OVERLAP, log.decode()
+            assert twin.wait() == (OVERLAP if b'"RECORD"' in data else FINE), log.decode()
             covered = self._chain.source.covered
             for line in out.splitlines():  # Of a stream without new rows.
                 assert covered(line) == covered(self._chain.state), log.decode()
@@ -393,9 +393,12 @@ class Pipe:
         if "target" in who:
             may_target |= ENDS.get(kind, set())
             may_tap |= {8, -signal.SIGPIPE} if kind != "others" else set()
+        logs = b"".join(line for log in self._logs.values() for line in log).decode()
+        if "ExistingObjectIsDirectory" in logs:  # versitygw removes empty folders meanwhile.
+            may_target.add(STORAGE)
+            may_tap |= {8, -signal.SIGPIPE}
         if kind == "others" and self._chain.settings.get("write_audit_publish"):
             may_target.add(STORAGE)
-        logs = b"".join(line for log in self._logs.values() for line in log).decode()
         shown = f"{self._fault}: {self.codes}\n{logs}"
         assert self.codes[0] in may_tap, shown
         assert self.codes[1] in may_target, shown

@@ -5,14 +5,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from functools import cache
-
-ASIDE = ".old"
-"""Follows the name of the folder that takes a place, in the name of what was moved aside for it.
-
-As long as both are there, the place is empty: only the first of two renames was done.
-"""
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -24,7 +19,7 @@ def exchange(first: str, second: str, spare: str) -> None:
 
     On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
     step. Elsewhere `second` is moved aside and `first` to `second`: in between, readers do not find
-    the folder, and a run that is killed leaves `first` with its `ASIDE`.
+    the folder, and what a run leaves that is killed there, `put_right` mends.
 
     Raises:
         OSError: One of the folders cannot be renamed.
@@ -46,16 +41,38 @@ def exchange(first: str, second: str, spare: str) -> None:
 def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
     """Exchange by two renames: `second` is moved aside, then `first` becomes `second`.
 
-    `ASIDE` says what was moved aside for which folder, and so which step a killed run has done.
+    Both have names beside `second` then, which tell how far a killed run has come.
     """
-    aside = f"{first}{ASIDE}"
+    put_right(second)
+    near, aside = _names_between(second)
+    os.rename(first, near)  # noqa: PTH104
     os.rename(second, aside)  # noqa: PTH104
     try:
-        os.rename(first, second)  # noqa: PTH104
+        os.rename(near, second)  # noqa: PTH104
     except OSError:
         os.rename(aside, second)  # noqa: PTH104
         raise
     os.rename(aside, spare)  # noqa: PTH104
+
+
+def put_right(folder: str) -> None:
+    """Restore a folder if a killed run has moved it aside, and not put another one in its place.
+
+    Otherwise a folder that is missing was removed by others, and stays removed.
+    """
+    near, aside = _names_between(folder)
+    if os.path.lexists(aside) and os.path.lexists(near) and not os.path.lexists(folder):
+        os.rename(aside, folder)  # noqa: PTH104
+    for left in (aside, near):
+        if os.path.lexists(left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _names_between(folder: str) -> tuple[str, str]:
+    """Return the names of the new and of the old folder while they are exchanged."""
+    parent, name = os.path.split(folder)
+    beside = f"{parent}/.{name}"
+    return f"{beside}.next", f"{beside}.old"
 
 
 @cache

@@ -11,13 +11,14 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from shared.storage.files import NO_OPTIONS, make_durable
 from shared.storage.name_locks import NameLock, lock_name
-from target_spark.destinations.folders.exchange import ASIDE, exchange
+from target_spark.destinations.folders.exchange import exchange, put_right
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.table_folder import (
     SIDE_FILE,
@@ -28,7 +29,7 @@ from target_spark.destinations.folders.table_folder import (
 
 GRACE_SECONDS = 0.2
 """How long a replaced folder is kept for readers that have already listed it."""
-_NEXT = "next-"
+_RUN = ".run-"
 
 
 class LocalFolder:
@@ -40,7 +41,8 @@ class LocalFolder:
         self.table = os.path.realpath(table)
         self._path = Path(self.table)
         self._beside = self._path.parent / f".{self._path.name}"
-        self._run = Path(f"{self._beside}.run-{run}")
+        self._run = Path(f"{self._beside}{_RUN}{run}")
+        self._id = run
         self.pending = str(self._run / "pending")
         self._alive: NameLock | None = None
         self._retired: list[tuple[Path, float]] = []
@@ -126,7 +128,7 @@ class LocalFolder:
     def _built(self, change: FolderChange) -> Path:
         """Return a complete folder of hard links with the change applied, beside the table."""
         self._serial += 1
-        target = self._run / f"{_NEXT}{self._serial}"
+        target = self._run / f"next-{self._serial}"
         target.mkdir()
         if self._path.exists():
             link_tree(self._path, target, change.drop)
@@ -161,17 +163,29 @@ class LocalFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _recover(self) -> None:
-        """Remove the folders of dead runs; first restore a table that only left its place."""
-        begin = f"{self._beside.name}.run-"
-        for run in self._path.parent.glob(f"{_literal(begin)}*"):
-            # With a dot it is of another table, whose name begins with the name of this one.
-            if "." in run.name.removeprefix(begin) or not _dead(run):
-                continue
-            for aside in run.glob(f"{_NEXT}*{ASIDE}"):
-                is_half_done = aside.with_name(aside.name.removesuffix(ASIDE)).exists()
-                if is_half_done and not self._path.exists():
-                    aside.rename(self._path)
-            shutil.rmtree(run, ignore_errors=True)
+        """Remove the folders of dead runs; first restore a table lost between two renames."""
+        put_right(self.table)
+        for run in _runs_in(self._path.parent, self._id).get(self._beside.name, ()):
+            if run != self._run and _dead(run):
+                shutil.rmtree(run, ignore_errors=True)
+
+
+@lru_cache(maxsize=8)
+def _runs_in(folder: Path, run: str) -> Mapping[str, Sequence[Path]]:  # noqa: ARG001
+    """Return the folders of runs that a run finds when it looks for the first time.
+
+    One search serves all tables in the folder: one for each would take minutes with thousands.
+
+    Returns:
+        Hidden name of the table → its folders.
+    """
+    found: dict[str, list[Path]] = {}
+    for name in os.listdir(folder):  # noqa: PTH208
+        table, begin, other = name.rpartition(_RUN)
+        # With a dot it is the file of a table whose name has `.run-` in it.
+        if begin and "." not in other:
+            found.setdefault(table, []).append(folder / name)
+    return found
 
 
 def make_folders(path: Path) -> None:
@@ -226,7 +240,3 @@ def _dead(run: Path) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -328,7 +328,9 @@ def killed_at_rename(
             raise KeyboardInterrupt
         os.rename(*paths)
 
-    monkeypatch.setattr(exchange_module, "os", SimpleNamespace(rename=dying, fsencode=os.fsencode))
+    monkeypatch.setattr(
+        exchange_module, "os", SimpleNamespace(rename=dying, fsencode=os.fsencode, path=os.path)
+    )
     with pytest.raises(KeyboardInterrupt):
         put(killed, 2)
     monkeypatch.undo()
@@ -336,29 +338,39 @@ def killed_at_rename(
     killed._alive.release()  # as the end of the process does
 
 
-NAMES = ("t", "t.run-old", "old-1", "t.old-1", "t.next-1", "replaced-1", "t.lock")
+NAMES = (
+    "t",
+    "t.run-old",
+    "old-1",
+    "t.old-1",
+    "t.next-1",
+    "replaced-1",
+    "t.lock",
+    "t.old",
+    "t.next",
+)
 """Of tables; some look like what runs leave."""
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("rename", [1, 2, 3])
+@pytest.mark.parametrize("rename", [1, 2, 3, 4])
 def test_a_run_killed_between_two_renames_is_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename: int, name: str
 ) -> None:
     killed_at_rename(tmp_path, monkeypatch, name, "two", rename)
     for other in NAMES:
         if other != name:
-            opened = LocalFolder(str(tmp_path / other), "other").open()
+            opened = LocalFolder(str(tmp_path / other), "run").open()
             assert opened.files() == ()
             opened.close()
     opened = LocalFolder(str(tmp_path / name), "run").open()
     assert {file[:10] for file in opened.files()} >= {"part-00001"}
-    assert len(opened.files()) == (2 if rename == 3 else 1) * FILES_PER_FLUSH
+    assert len(opened.files()) == (2 if rename == 4 else 1) * FILES_PER_FLUSH
     opened.close()
     assert not (tmp_path / f".{name}.run-killed").exists()
 
 
-@pytest.mark.parametrize(("steps", "rename"), [("one", 1), ("two", 3)])
+@pytest.mark.parametrize(("steps", "rename"), [("one", 1), ("two", 4)])
 def test_a_table_that_was_removed_after_a_kill_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str, rename: int
 ) -> None:
@@ -417,7 +429,7 @@ def test_killed_at_random_points(tmp_path: Path, way: str, seed: int) -> None:
         lines = process.stdout.read().split()
         process.wait()
         told = max([told, *map(int, lines)])
-        check = LocalFolder(str(tmp_path / "t"), "check").open()
+        check = LocalFolder(str(tmp_path / "t"), f"check-{attempt}").open()
         names = check.files()
         check.close()
         flushes = len(names) // FILES_PER_FLUSH
