@@ -9,7 +9,10 @@ or overwrite files of this one.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -48,8 +51,24 @@ def _run(program: str, *, submitted: bool = False) -> int:
             sys.stderr.write(f"{program}: {error}\n")
             return int(error.exit_code)
     run = import_module("shared.process_end").run_to_exit
-    code: int = run(import_module(f"{program.replace('-', '_')}.cli").main)
+    with _plain_interrupt():
+        main = import_module(f"{program.replace('-', '_')}.cli").main
+    code: int = run(main)
     return code
+
+
+@contextmanager
+def _plain_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process at once while it only imports modules: no traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _found() -> str:

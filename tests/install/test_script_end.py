@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -63,3 +64,20 @@ def test_modules_end_as_the_scripts_do(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("ended with 0\n")
+
+
+@pytest.mark.parametrize("program", ["tap", "target"])
+def test_ctrl_c_while_modules_are_imported(program: str) -> None:
+    code = (
+        "import os, signal, sys, time, singer_spark\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == '{program}_spark.cli':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            time.sleep(10)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        f"sys.exit(singer_spark.{program}())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
