@@ -33,16 +33,22 @@ _RUN = ".run-"
 
 
 class LocalFolder:
-    """See `TableFolder`. Hidden siblings of the table `t`: `.t.lock` and `.t.run-<run>/`."""
+    """See `TableFolder`. Hidden siblings of the table `t`: `.t.lock` and `.t.run-<run>/`.
+
+    Args:
+        table: Path of the folder.
+        run: What tells it from others of the same table.
+        search: What tables have in common that look for dead runs once; the run if empty.
+    """
 
     options = NO_OPTIONS
 
-    def __init__(self, table: str, run: str) -> None:
+    def __init__(self, table: str, run: str, search: str = "") -> None:
         self.table = os.path.realpath(table)
         self._path = Path(self.table)
         self._beside = self._path.parent / f".{self._path.name}"
         self._run = Path(f"{self._beside}{_RUN}{run}")
-        self._id = run
+        self._search = search or run
         self.pending = str(self._run / "pending")
         self._alive: NameLock | None = None
         self._retired: list[tuple[Path, float]] = []
@@ -165,14 +171,14 @@ class LocalFolder:
     def _recover(self) -> None:
         """Remove the folders of dead runs; first restore a table lost between two renames."""
         put_right(self.table)
-        for run in _runs_in(self._path.parent, self._id).get(self._beside.name, ()):
+        for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
             if run != self._run and _dead(run):
                 shutil.rmtree(run, ignore_errors=True)
 
 
 @lru_cache(maxsize=8)
-def _runs_in(folder: Path, run: str) -> Mapping[str, Sequence[Path]]:  # noqa: ARG001
-    """Return the folders of runs that a run finds when it looks for the first time.
+def _runs_in(folder: Path, search: str) -> Mapping[str, Sequence[Path]]:  # noqa: ARG001
+    """Return the folders of runs that are there at the first look.
 
     One search serves all tables in the folder: one for each would take minutes with thousands.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import tempfile
+import uuid
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -33,14 +34,14 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
         config: The settings.
     """
     options = StorageOptions(config.storage_options)
-    root = cache(lambda: _root(config))
+    root, search = cache(lambda: _root(config)), uuid.uuid4().hex
 
     def open_folder(place: Place, run: str) -> TableFolder:
         table = place.folder or join(root(), folder_name(place.shown))
         path = local_path(table)
         if path is None:
             return RemoteFolder(table, run, options or NO_OPTIONS).open()
-        return LocalFolder(path, run).open()
+        return LocalFolder(path, run, search).open()
 
     return open_folder
 
