@@ -23,6 +23,7 @@ from shared.errors import (
     InvalidSettingsError,
     SettingsError,
     SingerSparkError,
+    SparkStartError,
     Where,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
@@ -333,10 +334,12 @@ def report(error: BaseException, logger: logging.Logger) -> int:
 def known_error(error: BaseException) -> SingerSparkError | None:
     """Return the documented error for an exception; None for an unexpected one.
 
-    An unexpected one after a signal is what the signal has done to a call of a library.
+    After a signal, an unexpected one, or that Spark has gone away, is what the signal has done to a
+    call of a library.
     """
     if isinstance(error, SingerSparkError):
-        return error
+        ended = received_error() if isinstance(error, SparkStartError) else None
+        return ended or error
     if isinstance(error, KeyboardInterrupt):
         return signal_error(signal.SIGINT)
     if (ended := received_error()) is not None:

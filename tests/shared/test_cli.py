@@ -29,6 +29,7 @@ from shared.errors import (
     MessageError,
     RecordError,
     SourceError,
+    SparkStartError,
     TerminatedRunError,
     Where,
 )
@@ -308,6 +309,20 @@ class TestTap:
         assert self.run() == 143
         assert "terminated by SIGTERM" in capsys.readouterr().err
         signal.raise_signal(signal.SIGTERM)  # A second one no longer interrupts the clean-up.
+
+    def test_spark_that_a_signal_has_cut_off_is_no_failure_of_spark(
+        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def sync(*_: Any) -> None:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                raise SparkStartError("Spark has gone away")
+
+        module: Any = sys.modules["tap_spark.sync.sync"]
+        module.run_sync = sync
+        assert self.run() == 143
+        assert "terminated by SIGTERM" in capsys.readouterr().err
 
     def test_ctrl_c_ends_the_run(
         self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
