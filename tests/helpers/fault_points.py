@@ -101,9 +101,9 @@ def main(arguments: Sequence[str]) -> int:
     sys.argv = list(arguments)
     program = import_module("singer_spark")
     _watch(points, os.environ.get("FAULT_KIND", ""))
-    for name in ("write", "pwrite"):
-        # One byte wakes the run loop.
-        points.before(os, name, lambda _fd, data, *_, name=name: name if len(data) > 1 else "")
+    # One byte wakes the run loop; one byte at a place makes a note valid.
+    points.before(os, "write", lambda _fd, data: "write" if len(data) > 1 else "")
+    points.before(os, "pwrite", lambda *_: "pwrite")
     points.before(os, "fsync", lambda _: "fsync")
     sys.addaudithook(points.audited)
     return int(program.tap() if sys.argv[0] == "tap-spark" else program.target())

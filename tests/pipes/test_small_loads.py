@@ -191,21 +191,34 @@ def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_streams_take_no_descriptors_each(programs: Programs, tmp_path: Path, form: str) -> None:
-    """More streams than the system allows files, whatever the run asks for."""
+MANY = [
+    ("parquet", 300, 200),
+    ("delta", 300, 200),
+    pytest.param("parquet", 5_000, 1_024, marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("form", "count", "limit"), MANY)
+def test_streams_take_no_descriptors_each(
+    programs: Programs, tmp_path: Path, form: str, count: int, limit: int
+) -> None:
+    """More streams than the system allows files; a retry adds no rows."""
     lines = []
-    for number in range(300):
+    for number in range(count):
         schema = {"properties": {"id": {"type": "integer"}}}
         start = {"type": "SCHEMA", "stream": f"s{number}", "schema": schema, "key_properties": []}
         lines += [start, {"type": "RECORD", "stream": f"s{number}", "record": {"id": 1}}]
     lines.append({"type": "STATE", "value": {"a": 1}})
-    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-    command = programs.target_command({"path": str(tmp_path / "out"), "format": form})
-    limited = ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command]
-    done = programs.run(limited, data)
-    assert done.returncode == 0, done.stderr.decode()
+    data = [f"{json.dumps(line)}\n".encode() for line in lines]
+    settings = {"path": str(tmp_path / "out"), "format": form, "batch_wait_limit_seconds": 3_600}
+    limited = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"]
+    for end, code in ((b"cut off", 4), (data[-1], 0)):
+        command = [*limited, *programs.target_command(settings)]
+        done = programs.run(command, b"".join([*data[:-1], end]), timeout=1_800)
+        assert done.returncode == code, done.stderr.decode()
     assert json.loads(done.stdout) == {"a": 1}
+    for number in range(0, count, 50):
+        assert rows_of(form, tmp_path / "out" / f"s{number}", "id") == [{"id": 1}]
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
