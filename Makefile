@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make wheel  build the wheel into dist/"
-	@echo "make demo   install the wheel and run tap-spark | target-spark over sample data, three times"
+	@echo "make demo   install the wheel and run tap-spark | target-spark over sample data, small and large"
 	@echo "make test   every test"
 	@echo "make lint   ruff, mypy, what packages import, generated documentation"
 	@echo "make soak   slow tests, and those with random seeds, 50 each (34 for each destination, 100 kills)"

@@ -175,20 +175,20 @@ def _type(kind: Any) -> str:
 
 def watched(arguments: Sequence[str]) -> int:
     """Run target-spark; record when its first job began and when it wrote its last STATE."""
+    from shared.engine.engine import Threads  # noqa: PLC0415
     from shared.singer.stdout import MessageOutput  # noqa: PLC0415
     from shared.spark.session import SessionStarter  # noqa: PLC0415
     from target_spark.cli import main as target_main  # noqa: PLC0415
-    from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
 
     times: dict[str, float] = {}
-    get, write, run = SessionStarter.get, MessageOutput.write, DriverTasks.run
+    get, write, run = SessionStarter.get, MessageOutput.write, Threads.run
 
     def first_get(self: SessionStarter) -> Any:
         session = get(self)
         times.setdefault("first job", time.monotonic())
         return session
 
-    def first_run(self: DriverTasks, *task: Any) -> Any:
+    def first_run(self: Threads, *task: Any) -> Any:
         times.setdefault("first job", time.monotonic())
         return run(self, *task)
 
@@ -198,7 +198,7 @@ def watched(arguments: Sequence[str]) -> int:
 
     SessionStarter.get = first_get  # type: ignore[method-assign]
     MessageOutput.write = last_write  # type: ignore[method-assign]
-    DriverTasks.run = first_run  # type: ignore[method-assign]
+    Threads.run = first_run  # type: ignore[method-assign]
     code = target_main(arguments)
     Path(TIMES).write_text(json.dumps(times["last STATE"] - times["first job"]))
     return code

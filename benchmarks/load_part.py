@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.engine.engine import Engine
 from shared.formats.file_formats import Encoding
 from shared.spark.session import start_session
 from shared.spark.spark_settings import SparkSettings
@@ -41,7 +42,7 @@ def load(spark: SparkSession, frame: DataFrame, folder: Path, format_: str, toke
     paths = sorted(path for path in (folder / format_).iterdir() if path.name.startswith("part-"))
     encoding = Encoding("jsonl" if format_ == "json" else format_)
     batch = Batch(schema, tuple(InputFile(str(path), encoding) for path in paths), token)
-    loader = Loader(target_config({"path": str(folder / "ours")}), lambda: spark)
+    loader = Loader(target_config({"path": str(folder / "ours")}), Engine.of(lambda: spark))
     loader.commit(batch, [loader.convert(batch)])
 
 

@@ -21,7 +21,7 @@ from benchmarks.results import publish
 from benchmarks.small_loads import ROWS, UPSERT_ROWS, load, messages
 from benchmarks.upsert_path import Place, target
 
-OWN = {"load_without_spark": False}
+OWN = {"engine": "spark"}
 SPARK = "Spark of its own"
 WARM = "warm server"
 

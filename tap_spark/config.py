@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.encodings.encoding_registry import check_encodings
+from shared.engine.settings import EngineSettings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
     TransformSettings,
@@ -54,7 +55,7 @@ class SpoolSettings:
 
 
 @dataclass(frozen=True)
-class TapConfig:
+class TapConfig(EngineSettings):
     """All settings of a run; `batch` is None if no stream is sent as BATCH."""
 
     streams: tuple[StreamConfig, ...] = setting(

@@ -285,8 +285,8 @@ def _run(
     state: Mapping[str, Any] | None = None,
 ) -> list[Message]:
     """Return the messages of a run, as a reader of standard output gets them."""
+    from shared.engine.engine import Engine  # noqa: PLC0415
     from shared.singer.stdout import MessageOutput  # noqa: PLC0415
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
     from tap_spark.output.line_output import LineOutput  # noqa: PLC0415
     from tap_spark.output.spool import Spool  # noqa: PLC0415
     from tap_spark.output.state_writer import StateWriter  # noqa: PLC0415
@@ -302,7 +302,7 @@ def _run(
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
-            run = Run(SessionStarter.of(spark), output, spool, config.batch)
+            run = Run(Engine.of(lambda: spark), output, spool, config.batch)
             (plan,) = begun(run, [plan], state_writer)
             sync_stream(run, plan, state_writer)
     finally:

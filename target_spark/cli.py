@@ -348,14 +348,13 @@ def _tables(
 
     (check or check_format)(config)
     raise_on_sigterm()
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from shared.engine.engine import engine_of  # noqa: PLC0415
 
-    starter = SessionStarter(config.spark)
-    starter.start()
+    engine = engine_of(config, config.spark)
     try:
-        yield LakeTables(config, starter.get())
+        yield LakeTables(config, engine.session("the history of tables"))
     finally:
-        starter.stop()
+        engine.stop()
 
 
 COMMANDS = {

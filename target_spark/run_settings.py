@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.engine.settings import EngineSettings
 from shared.maps.map_settings import TransformSettings
 from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy, Strategy
 from shared.settings.kinds import (
@@ -86,7 +87,7 @@ class OverlapSettings:
 
 
 @dataclass(frozen=True)
-class TargetConfig(TableSettings):
+class TargetConfig(TableSettings, EngineSettings):
     """All settings of a run.
 
     `block` is the destination's own block, as its declaration makes it. Without a `strategy` the
@@ -129,13 +130,6 @@ class TargetConfig(TableSettings):
         "Each time that there was no input, finished conversion or commit for so long, an INFO "
         "line says what the run waits for. 0 for no such lines.",
         default=60,
-    )
-    load_without_spark: bool = setting(
-        SWITCH,
-        "Convert batches by threads of this program until Spark is up, and small ones later, too. "
-        "Spark starts only if something needs it: see docs/target-spark.md. Otherwise Spark does "
-        "everything.",
-        default=True,
     )
     staging: StagingSettings = group(
         StagingSettings, "Disk space for received lines until Spark reads them."

@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
     raise
 from pyspark.sql import SparkSession
 
+from shared.engine.engine import Engine
 from shared.errors import (
     BalanceError,
     DifferenceError,
@@ -31,7 +32,7 @@ from shared.errors import (
 )
 from shared.formats.file_formats import Encoding
 from shared.run_summary import RunSummary
-from shared.spark.session import SessionStarter
+from shared.spark.session import start_session
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.backfill import Backfill
 from target_spark.core.dry_run_report import DryRun
@@ -86,16 +87,6 @@ class _States:
         self.numbers.append(number)
 
 
-class _RunningSpark:
-    """A session that belongs to the tests."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
 class DestinationSuite:
     """The tests. Give `format`, `settings` and `read`; `session` if you have one."""
 
@@ -113,9 +104,7 @@ class DestinationSuite:
     def session(self, config: TargetConfig) -> SparkSession:
         """Return the Spark session; by default one that all tests of the process share."""
         if DestinationSuite._session is None:
-            starter = SessionStarter(config.spark)
-            starter.start()
-            DestinationSuite._session = starter.get()
+            DestinationSuite._session = start_session(config.spark)
         return DestinationSuite._session
 
     @property
@@ -159,10 +148,11 @@ class DestinationSuite:
         own = self.config(folder, **more)
         config = replace(own, backfill=backfill, verification=verification, dry_run=dry_run)
         states = _States(check)
-        loader = Loader(config, lambda: self.session(config))
+        engine = Engine.of(lambda: self.session(config))
+        loader = Loader(config, engine)
         fd = os.open(path, os.O_RDONLY)
         try:
-            run_with(config, fd, states, loader, _RunningSpark(), summary)  # type: ignore[arg-type]
+            run_with(config, fd, states, loader, engine, summary)  # type: ignore[arg-type]
         finally:
             os.close(fd)
         return states.numbers
@@ -407,7 +397,7 @@ class DestinationSuite:
         """Records behind the last STATE of a tap that died are not loaded again."""
         self.needs("replays")
         config = self.config(tmp_path)
-        loader = Loader(config, lambda: self.session(config))
+        loader = Loader(config, Engine.of(lambda: self.session(config)))
         can_detect = loader.can_detect_replays(TABLE)
         loader.close()
         if not can_detect:
@@ -473,7 +463,7 @@ class DestinationSuite:
         size, runs = path.stat().st_size, ((1, 1),)
         file = InputFile(str(path), Encoding("singer"), None, size, runs)
         config = self.config(folder)
-        loader = Loader(config, lambda: self.session(config))
+        loader = Loader(config, Engine.of(lambda: self.session(config)))
         declared = schema()
         stream = StreamSchema(TABLE, declared["schema"], tuple(declared["key_properties"]))
         loader.plan(stream)

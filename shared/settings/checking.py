@@ -33,6 +33,9 @@ INVALID: Any = object()
 OTHER_SPELLING = "x-other-spelling"
 """Marks a setting that is another spelling of a setting; lists of settings leave it out."""
 
+FORMER = "x-former"
+"""Settings that a setting has replaced: whoever gives them learns its name."""
+
 ALLOWED = "x-allowed"
 """What may stand there, in words; the error then says this and not which keyword failed."""
 HIDDEN = "x-hidden"
@@ -43,7 +46,7 @@ UNIT = "x-unit"
 """How text becomes the value of the first schema of `anyOf`: a key of `_PARSERS`."""
 WRONG = "x-wrong"
 """The error of a value of a wrong type, in place of one that shows the value."""
-ENGINE_KEYWORDS = frozenset({ALLOWED, HIDDEN, NEVER, UNIT, WRONG})
+ENGINE_KEYWORDS = frozenset({ALLOWED, FORMER, HIDDEN, NEVER, UNIT, WRONG})
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_BITS = 256
@@ -382,8 +385,10 @@ def declared_names(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Sche
 
 def _unknown_setting(root: Schema, schema: Schema, path: Location, _: Json) -> Problem:
     """Say which declared setting an unknown key may stand for."""
-    key, siblings = str(path[-1]), list(schema.get("properties", {}))
-    match = nearest(key, siblings)
+    properties = schema.get("properties", {})
+    key, siblings = str(path[-1]), list(properties)
+    heirs = (name for name, child in properties.items() if key in child.get(FORMER, ()))
+    match = next(heirs, None) or nearest(key, siblings)
     if match is None:
         # The key may be right and only its place wrong (`master` for `spark.master`).
         elsewhere = {re.split(r"[.\]]+", name)[-1]: name for name, _ in declared_names(root)}

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-
-from shared.releases.spark_types import T
+from pyspark.sql import types as T  # noqa: N812
 
 SPARK_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Parquet footer key from which Spark reads the exact schema of a file."""

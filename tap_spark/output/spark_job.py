@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from shared.spark.session import JobTags
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,24 +24,23 @@ def tagged(spark: SparkSession) -> Iterator[str]:
         spark: The session, classic or Connect.
     """
     tag = f"tap-spark-{uuid.uuid4().hex}"
-    tags = JobTags(spark)
-    tags.add(tag)
+    spark.addTag(tag)
     try:
         yield tag
     finally:
         with contextlib.suppress(Exception):
-            tags.remove(tag)
+            spark.removeTag(tag)
         interrupt(spark, tag)
 
 
 def interrupt(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
-    _ask(lambda: JobTags(spark).interrupt(tag))
+    _ask(lambda: spark.interruptTag(tag))
 
 
 def interrupt_all(spark: SparkSession) -> None:
     """Cancel everything that runs in the session; does not wait long for an answer."""
-    _ask(lambda: JobTags(spark).interrupt_all())
+    _ask(spark.interruptAll)
 
 
 def _ask(action: Callable[[], object]) -> None:
@@ -76,7 +73,7 @@ class SparkJob(Generic[T]):
 
     def _run(self) -> None:
         try:
-            JobTags(self._spark).add(self._tag)
+            self._spark.addTag(self._tag)
             self._result.append(self._action())
         except BaseException as error:
             self._error = error

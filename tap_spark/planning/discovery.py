@@ -7,26 +7,27 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shared.engine.engine import Engine, engine_of
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain_environment
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.stream_failures import Report
 from tap_spark.planning.table_entries import SOURCE, table_entry
 from tap_spark.sources.connections.connection import table_lister
-from tap_spark.sources.source import DriverSource, Source, driver_may_read, source_for
+from tap_spark.sources.source import DriverSource, Source, source_for
 from tap_spark.sources.source_failures import all_of, source_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.spark.session import SessionStarter
     from tap_spark.config import TapConfig
     from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.connections.connection import DiscoveredTable
     from tap_spark.stream_config import StreamConfig
 
 T = TypeVar("T")
+CONNECTIONS = "tables and topics of `connections`"
 
 
 def discover(config: TapConfig) -> dict[str, Any]:
@@ -39,13 +40,11 @@ def discover(config: TapConfig) -> dict[str, Any]:
         SourceError: Streams cannot be read; names each of them.
         SparkStartError: Spark cannot be started.
     """
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
-
-    starter = SessionStarter(config.spark)
+    engine = engine_of(config, config.spark)
     try:
-        return found_catalog(starter, config)
+        return found_catalog(engine, config)
     finally:
-        starter.stop()
+        engine.stop()
 
 
 def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
@@ -55,31 +54,26 @@ def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
         SourceError: A connection cannot be read.
         SparkStartError: Spark cannot be started.
     """
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
-
-    starter = SessionStarter(config.spark)
-    starter.start()
+    engine = engine_of(config, config.spark)
     try:
-        spark = starter.get()
+        spark = engine.session(CONNECTIONS)
         return [table for item in config.connections for table in table_lister(item).tables(spark)]
     finally:
-        starter.stop()
+        engine.stop()
 
 
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
     """Do the same as `found_catalog`, with a running session."""
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
-
-    return found_catalog(SessionStarter.of(spark), config)
+    return found_catalog(Engine.of(lambda: spark), config)
 
 
 def found_catalog(
-    starter: SessionStarter, config: TapConfig, failed: Report | None = None
+    engine: Engine, config: TapConfig, failed: Report | None = None
 ) -> dict[str, Any]:
     """Describe every stream and table of the settings.
 
     Args:
-        starter: Starts the session if a source needs it.
+        engine: Reads what sources do not tell.
         config: The settings.
         failed: Takes streams that cannot be read, which the catalog then lacks; None for an error.
 
@@ -87,8 +81,9 @@ def found_catalog(
         SourceError: Streams or connections cannot be read; names each of them.
     """
     if config.connections:
-        starter.start()
-    return _catalog(starter, config, _sources(config, failed), failed)
+        engine.needs(CONNECTIONS)
+        engine.start()
+    return _catalog(engine, config, _sources(config, failed), failed)
 
 
 def _sources(config: TapConfig, failed: Report | None) -> list[tuple[StreamConfig, Source]]:
@@ -102,19 +97,17 @@ def _source(stream: StreamConfig) -> tuple[StreamConfig, Source]:
 
 
 def _catalog(
-    starter: SessionStarter,
+    engine: Engine,
     config: TapConfig,
     sources: Sequence[tuple[StreamConfig, Source]],
     failed: Report | None,
 ) -> dict[str, Any]:
     """Return the streams of the settings, then the other tables of the connections."""
-    structs = _structs_on_driver(starter, config, sources)
+    structs = _structs_on_driver(engine, sources)
     makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
-        (item[0].name, partial(_entries_of_stream, starter, *item)) for item in structs
+        (item[0].name, partial(_entries_of_stream, engine, *item)) for item in structs
     ]
-    makers += [
-        (None, partial(_entries_of_connection, starter, item)) for item in config.connections
-    ]
+    makers += [(None, partial(_entries_of_connection, engine, item)) for item in config.connections]
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
     for made in _each(makers, failed):
@@ -139,41 +132,40 @@ def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
     )
 
 
-def _entries_of_connection(
-    starter: SessionStarter, config: ConnectionConfig
-) -> list[dict[str, Any]]:
-    return [table_entry(found) for found in table_lister(config).tables(starter.get())]
+def _entries_of_connection(engine: Engine, config: ConnectionConfig) -> list[dict[str, Any]]:
+    spark = engine.session(CONNECTIONS)
+    return [table_entry(found) for found in table_lister(config).tables(spark)]
 
 
 def _entries_of_stream(
-    starter: SessionStarter, stream: StreamConfig, source: Source, struct: StructType | None
+    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> list[dict[str, Any]]:
-    return [_entry(starter, stream, source, struct)]
+    return [_entry(engine, stream, source, struct)]
 
 
 def _structs_on_driver(
-    starter: SessionStarter, config: TapConfig, sources: Sequence[tuple[StreamConfig, Source]]
+    engine: Engine, sources: Sequence[tuple[StreamConfig, Source]]
 ) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
     """Yield each source with its columns, if they are known without Spark; else start Spark."""
-    may_read = driver_may_read(config.spark)
     for stream, source in sources:
         struct = None
-        if may_read and isinstance(source, DriverSource):
+        if engine.may_read and isinstance(source, DriverSource):
             with suppress(OSError, SourceError):
-                struct = source.schema_on_driver()
+                struct = source.schema_on_driver(engine)
         if struct is None:
-            starter.start()
+            engine.start()
         yield stream, source, struct
 
 
 def _entry(
-    starter: SessionStarter, stream: StreamConfig, source: Source, struct: StructType | None
+    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> dict[str, Any]:
     from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
 
     try:
         with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
-            struct = source.schema(starter.get()) if struct is None else struct
+            if struct is None:
+                struct = source.schema(engine.session(f"columns of stream '{stream.name}'"))
     except SingerSparkError:
         raise
     except Exception as error:

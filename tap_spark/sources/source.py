@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.spark.spark_settings import SparkSettings
+    from shared.engine.engine import Engine
     from tap_spark.state.stream_plans import DriverRows, RowForm, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
@@ -54,8 +54,11 @@ class DriverSource(Protocol):
     The results are those of Spark, else None.
     """
 
-    def schema_on_driver(self) -> StructType | None:
+    def schema_on_driver(self, engine: Engine) -> StructType | None:
         """Return what `Source.schema` returns; None if Spark has to tell.
+
+        Args:
+            engine: Asked whether threads may read so much (`Work.kind` is `TYPES`).
 
         Raises:
             OSError, SourceError: The same as None.
@@ -63,14 +66,14 @@ class DriverSource(Protocol):
         ...
 
     def read_on_driver(
-        self, plan: StreamPlan, form: RowForm | None, start_spark: Callable[[], None]
+        self, plan: StreamPlan, form: RowForm | None, engine: Engine
     ) -> DriverRows | None:
         """Read the planned rows; None if Spark has to.
 
         Args:
             plan: The stream.
             form: How to read rows; None to only find that there are none.
-            start_spark: Starts Spark in the background; called once it is likely to be needed.
+            engine: Asked whether threads may read so much; starts Spark once it is needed.
         """
         ...
 
@@ -102,26 +105,6 @@ class TellingSource(Protocol):
             OSError, SourceError: The same as None.
         """
         ...
-
-
-_CHANGES_READING = (
-    "spark.sql.legacy.",
-    "spark.sql.csv.",
-    "spark.sql.json",
-    "spark.sql.timestampType",
-    "spark.sql.caseSensitive",
-)
-
-
-def driver_may_read(settings: SparkSettings) -> bool:
-    """Return whether the driver knows how Spark would read: by its defaults.
-
-    Args:
-        settings: How Spark would be started; another's server has a configuration of its own.
-    """
-    return settings.remote is None and not any(
-        name.startswith(_CHANGES_READING) for name in settings.conf
-    )
 
 
 def source_for(stream: StreamConfig) -> Source:

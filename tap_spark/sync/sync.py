@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shared.engine.engine import Engine, engine_of
+from shared.engine.settings import THREADS
 from shared.errors import (
     DISK_FULL,
     ClosedPipeError,
@@ -42,8 +44,6 @@ from shared.singer.metrics import (
     Timer,
 )
 from shared.singer.stdout import MessageOutput
-from shared.spark.conf import local_cores
-from shared.spark.session import SessionStarter
 from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
 from shared.stall_watch import ends_if_stalled
@@ -53,6 +53,7 @@ from tap_spark.batch.batch_staging import BatchStagingFolder, staging_folder_for
 from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.batch.key_writer import KeyWriter
 from tap_spark.config import TapConfig
+from tap_spark.output.held_records import held
 from tap_spark.output.line_output import LineOutput
 from tap_spark.output.record_writer import ChunkInfo, OnChunk, write_records, write_rows
 from tap_spark.output.spark_job import interrupt_all
@@ -76,7 +77,6 @@ from tap_spark.sources.source import (
     DriverSource,
     Source,
     TellingSource,
-    driver_may_read,
     source_for,
 )
 from tap_spark.sources.source_datasets import source_datasets
@@ -106,12 +106,15 @@ from tap_spark.sync.stream_retries import read_with_retries
 from tap_spark.sync.stream_threads import run_parallel
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _logger = logging.getLogger(__name__)
 
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
 """After these, standard output may lack a reader."""
+
+UNSURE = "what the files hold, which Spark may read in another way"
 
 Catalog = Mapping[str, Any]
 State = Mapping[str, Any]
@@ -121,22 +124,21 @@ State = Mapping[str, Any]
 class Run:
     """What the streams of a run share."""
 
-    starter: SessionStarter
+    engine: Engine
     output: LineOutput
     spool: Spool | None
     batch: BatchConfig | None = None
     staging: BatchStagingFolder | None = None
     outputs: Outputs = field(default_factory=Outputs)
-    driver_reads: bool = False
-    driver_threads: int = 0
     failures: StreamFailures | None = None
     limit: int | None = None
+    spool_root: str | None = None
     summary: RunSummary = field(default_factory=partial(RunSummary, "tap-spark"))
 
     @property
     def spark(self) -> SparkSession:
         """Return the session; start it if nothing has needed it yet."""
-        return self.starter.get()
+        return self.engine.session()
 
     def batch_of(self, stream: str) -> BatchConfig | None:
         """Return how to write a stream as BATCH; None for RECORD."""
@@ -310,10 +312,10 @@ def dry_run(
     """
     failures = _failures(config)
     errors: list[SourceError] = []
-    starter = SessionStarter(config.spark)
+    engine = engine_of(config, config.spark)
     try:
         state = refreshed_state(state or {}, options)
-        _, plans, _ = _planned(starter, config, catalog, state, failures, options)
+        _, plans, _ = _planned(engine, config, catalog, state, failures, options)
         for plan in plans:
             try:
                 _logger.info("%s", plan_line(plan, _file_facts(plan)))
@@ -322,7 +324,7 @@ def dry_run(
                 if failures is not None:
                     failures.report(plan.tap_stream_id, error)
     finally:
-        starter.stop()
+        engine.stop()
     if failures is not None:
         failures.raise_if_any(plan.tap_stream_id for plan in plans)
     elif errors:
@@ -359,7 +361,7 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
     """Stop the streams that still run: they neither read nor write any more."""
     _flush_state(state_writer, reason)
     run.output.close()
-    session = run.starter.running()
+    session = run.engine.running()
     if session is not None:
         interrupt_all(session)
 
@@ -420,6 +422,7 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
     first_run = plan.tap_stream_id not in (state_writer.state.get("bookmarks") or {})
     _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value)
     with (
+        run.engine.serving(plan.stream),
         Timer(SYNC_DURATION, plan.stream),
         Counter(RECORD_COUNT, plan.stream) as counter,
         Progress(plan.stream) as progress,
@@ -433,7 +436,7 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             if first_run and run.failures is None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
-        run.summary.uses(plan.stream, lambda: source_datasets(plan, run.starter.conf))
+        run.summary.uses(plan.stream, lambda: source_datasets(plan, run.engine.conf))
         made = run.outputs.of(plan)
         run.summary.uses(plan.stream, lambda: map(_written, made), is_output=True)
         told = _told_rows(run, plan)
@@ -449,7 +452,11 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             state_writer.flush()
             _send_keys(_SliceReader(run, plan, state_writer))
         state_writer.finish(lambda state: _known(count_run(finish_stream(state, plan), plan), plan))
-    _logger.info("stream '%s': %s records", plan.stream, counter.total)
+    used = run.engine.used(plan.stream)
+    if used is not None:
+        run.summary.note(plan.stream, engine=used[0], engine_reason=used[1])
+    by = "" if used is None else f", read by {used[0]} ({used[1]})"
+    _logger.info("stream '%s': %s records%s", plan.stream, counter.total, by)
     if told is not None:
         run.summary.note(plan.stream, source_rows=told)
         if told != counter.total:
@@ -500,16 +507,18 @@ def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> No
     run, plan, state_writer = reader.run, reader.plan, reader.state_writer
     source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    why = why_spark(run, plan)
     if isinstance(source, DriverSource):
-        form = _driver_form(run, outputs, batch)
+        form = None if why else RowForm.RECORDS if batch is None else RowForm.BLOCKS
         with _reading(plan):
-            rows = source.read_on_driver(read_plan, form, run.starter.start)
+            rows = source.read_on_driver(read_plan, form, run.engine)
         if rows is not None and _written_on_driver(run, outputs[0], rows, batch, meter):
             if rows.blocks is not None:
                 _settle(plan, rows.bookmark, state_writer)
             elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
             return
+    run.engine.session(why or UNSURE)
     slices = reader.slices(source, read_plan)
     if len(outputs) > 1:
         several = SeveralOutputs(plan, outputs, state_writer, meter)
@@ -530,25 +539,59 @@ def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> No
             state_writer.update(partial(_reached, plan, slice_.bookmark))
 
 
-def _driver_form(run: Run, outputs: Sequence[Output], batch: BatchConfig | None) -> RowForm | None:
-    """Return how the driver may read a stream; None if Spark must read rows."""
-    is_mapped = outputs[0].transform is not None
-    if not run.driver_reads or len(outputs) > 1 or (is_mapped and batch is None):
-        return None
-    if batch is None:
-        return RowForm.RECORDS
+def why_spark(run: Run, plan: StreamPlan) -> str:
+    """Return why only Spark can read a stream, as far as its plan tells; empty if threads may.
+
+    Args:
+        run: The outputs and settings.
+        plan: The stream.
+    """
+    outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    reasons = (
+        (plan.config.format not in ON_DRIVER, f"format {plan.config.format}"),
+        (not run.engine.may_read, "a Spark that reads by other rules"),
+        (plan.resume not in (Resume.NOTHING, Resume.FILE_POSITION), "a replication key"),
+        (len(outputs) > 1, "several outputs of a stream"),
+        (plan.sends_keys, "the keys of all rows"),
+    )
+    why = next((reason for applies, reason in reasons if applies), "")
+    if why:
+        return why
+    if batch is not None:
+        return _why_files(run, outputs[0], batch)
+    return "" if outputs[0].transform is None else "stream maps or flattening of RECORD messages"
+
+
+def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:
     from shared.formats.file_formats import FORMATS  # noqa: PLC0415
 
+    if FORMATS[batch.format].text:
+        return f"batch files of {batch.format}"
     # Files with an exact number of rows take a second pass, over the rows left over.
-    exact = batch.batch_size is not None or run.limit is not None
-    is_typed = not FORMATS[batch.format].text
-    if not run.driver_threads or not is_typed or exact:
-        return None
-    if is_mapped:
-        from tap_spark.sync.mapped_blocks import block_map  # noqa: PLC0415
+    if batch.batch_size is not None or run.limit is not None:
+        return "batch files with an exact number of rows"
+    if output.transform is None:
+        return ""
+    from tap_spark.sync.mapped_blocks import block_map  # noqa: PLC0415
 
-        return None if block_map(outputs[0]) is None else RowForm.BLOCKS
-    return RowForm.BLOCKS
+    return "" if block_map(output) is not None else "a stream map that is not computed over Arrow"
+
+
+def _sure(
+    run: Run, records: Iterable[pa.StringArray | None]
+) -> AbstractContextManager[Iterable[pa.StringArray] | None]:
+    """Hold records back until Spark need not read them; not if it must never start."""
+    if run.engine.choice != THREADS:
+        return held(records, run.spool_root)
+
+    def checked() -> Iterator[pa.StringArray]:
+        for texts in records:
+            if texts is None:
+                run.engine.session(UNSURE)
+            else:
+                yield texts
+
+    return nullcontext(checked())
 
 
 def _written_on_driver(
@@ -560,8 +603,12 @@ def _written_on_driver(
 ) -> bool:
     """Write rows that the driver reads; return False if Spark must read them after all."""
     if rows.blocks is None or batch is None:
-        rows = rows if run.limit is None else first_rows(rows, run.limit)
-        write_rows(output.plan, rows, run.output, meter)
+        with _sure(run, rows.records or ()) as records:
+            if records is None:
+                return False
+            kept = replace(rows, records=records)
+            kept = kept if run.limit is None else first_rows(kept, run.limit)
+            write_rows(output.plan, kept, run.output, meter)
         return True
     blocks: DriverBlocks | None = rows.blocks
     if output.transform is not None:
@@ -579,7 +626,7 @@ def _written_on_driver(
             counter.increment()
             meter(chunk)
 
-        return files.write_blocks(blocks, run.driver_threads, on_chunk)
+        return files.write_blocks(blocks, min(run.engine.threads.count, MOST_THREADS), on_chunk)
 
 
 class _SliceReader:
@@ -746,7 +793,8 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
         if not wants_record:
             continue
         read_plan = run.outputs.read_plan(plan)
-        for slice_ in source_for(plan.config).slices(run.spark, read_plan):
+        spark = run.engine.session("the record of `--test`; `--test=schema` needs none")
+        for slice_ in source_for(plan.config).slices(spark, read_plan):
             mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
@@ -766,11 +814,9 @@ def _prepare(
     options: RunOptions = EVERYTHING,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
     """Plan the streams; start Spark in the background if a stream surely needs it."""
-    starter = SessionStarter(config.spark)
-    cleaning.callback(starter.stop)
-    outputs, plans, planner = _planned(starter, config, catalog, state, failures, options)
-    if any(map(_needs_spark, plans)):
-        starter.start()
+    engine = engine_of(config, config.spark)
+    cleaning.callback(engine.stop)
+    outputs, plans, planner = _planned(engine, config, catalog, state, failures, options)
     spool = staging = None
     if executors_share_disk(config.spark):
         spool = cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
@@ -779,24 +825,28 @@ def _prepare(
             cleaning.enter_context(staging)
     lines = LineOutput(output)
     cleaning.callback(lines.close)
-    may_read = driver_may_read(config.spark)
     run = Run(
-        starter,
+        engine,
         lines,
         spool,
         config.batch,
         staging,
         outputs,
-        may_read,
-        min(local_cores(config.spark), MOST_THREADS),
         failures,
         options.limit,
+        config.spool.root,
     )
+    for plan in plans:
+        why = why_spark(run, plan)
+        # With positions in files, there may be nothing to read.
+        if why and (plan.resume is not Resume.FILE_POSITION or plan.sends_keys):
+            engine.needs(why, plan.stream)
+            engine.start()
     return run, plans, planner
 
 
 def _planned(
-    starter: SessionStarter,
+    engine: Engine,
     config: TapConfig,
     catalog: Catalog | None,
     state: State,
@@ -806,10 +856,11 @@ def _planned(
     """Plan the streams and their outputs."""
     failed = None if failures is None else failures.report
     if catalog is None:
-        catalog = found_catalog(starter, chosen_settings(config, options), failed)
+        catalog = found_catalog(engine, chosen_settings(config, options), failed)
     catalog = chosen_catalog(catalog, options, failures.errors if failures else ())
     planner = Planner(config, catalog, failed, options)
-    outputs, plans = outputs_of(config.transforms, planner.plans(state), starter.get)
+    sql = partial(engine.session, "SQL in stream maps")
+    outputs, plans = outputs_of(config.transforms, planner.plans(state), sql)
     _check_keys(config, outputs, plans)
     if not plans and not (failures and failures.errors):
         _logger.warning("no stream is selected: nothing to read")
@@ -828,13 +879,6 @@ def _check_keys(config: TapConfig, outputs: Outputs, plans: Sequence[StreamPlan]
         if not all(output.plan.key_properties for output in outputs.of(plan)):
             hint = "let `stream_maps` keep the keys, or remove the setting"
             raise SettingsError("needs key properties", where=where, hint=hint)
-
-
-def _needs_spark(plan: StreamPlan) -> bool:
-    """Return whether a stream surely needs Spark; the others start it when they turn out to."""
-    if plan.resume is Resume.FILE_POSITION:
-        return False
-    return plan.resume is not Resume.NOTHING or plan.config.format not in ON_DRIVER
 
 
 @contextmanager

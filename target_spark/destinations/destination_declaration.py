@@ -68,8 +68,8 @@ class Supports:
     repair: bool = False
 
 
-def _always(config: TargetConfig) -> bool:  # noqa: ARG001
-    return True
+def _always(config: TargetConfig) -> str:
+    return f"the format {config.format}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Declaration:
         uses: Which of `TABLE_SETTINGS` have an effect.
         ignores: Which of them are accepted without an effect; the rest are rejected.
         needs: What the Spark session needs: packages, and settings that go with them.
-        needs_spark: Whether a small load needs Spark, with given settings.
+        needs_spark: Returns why even a small load needs Spark, by the settings; else empty.
         notes: Name in `supports` → what limits it, for the documentation.
 
     Raises:
@@ -106,7 +106,7 @@ class Declaration:
     uses: frozenset[str] = frozenset()
     ignores: frozenset[str] = frozenset()
     needs: tuple[Need, ...] = ()
-    needs_spark: Callable[[TargetConfig], bool] = _always
+    needs_spark: Callable[[TargetConfig], str] = _always
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.engine.engine import Task
+from shared.engine.weights import IN_PYTHON
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS
 from shared.maps.transform import ERROR
@@ -17,8 +18,7 @@ from shared.types.arrow_conform import conform
 from target_spark.core.load_plans import Making
 from target_spark.destinations.destination import ROW_ORIGIN, TableWrite
 from target_spark.load import load_tasks
-from target_spark.load.driver_tasks import EVALUATED_BYTES, Task
-from target_spark.load.load_frames import needs_frame, plain_types
+from target_spark.load.load_frames import NEEDS_MAP, needs_frame, plain_types
 from target_spark.load.mapped_frames import source_columns, source_records, with_origins
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
@@ -28,22 +28,31 @@ from target_spark.validation.missing_keys import missing_key_reason
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from shared.engine.engine import Engine
     from shared.maps.transform import Transform
 
 
-def early_bytes(transform: Transform | None, source: StructType) -> int:
-    """Return the bytes of records of a mapped stream after which Spark is to start.
+def tell_engine(
+    engine: Engine, stream: str, transform: Transform | None, source: StructType
+) -> None:
+    """Say what a map costs before its first row, so that Spark starts in time.
 
     Args:
+        engine: Where the rows are mapped.
+        stream: Whose rows.
         transform: The map; None if rows are unchanged.
         source: The columns of the records.
+
+    Raises:
+        SettingsError: Only Spark can map them, and the settings forbid it.
     """
     if transform is None or transform.only_copies:
-        return sys.maxsize
+        return
     found = arrow_map(transform, source)
     if found is None:
-        return 0
-    return EVALUATED_BYTES if found.in_python else sys.maxsize
+        engine.needs(NEEDS_MAP, stream)
+    elif found.in_python:
+        engine.weigh(IN_PYTHON)
 
 
 def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | None, bool]:

@@ -1,7 +1,7 @@
 """Files of a batch in, hidden parts of a table out.
 
-One Spark job in which each task reads some files, completes the rows and writes one hidden part,
-all in Arrow. Formats whose text Spark makes take the same readers and writers with a DataFrame
+Each task of the engine reads some files, completes the rows and writes one hidden part, all in
+Arrow. Formats whose text Spark makes take the same readers and writers with a DataFrame
 between them. Only file names and counts come back to the driver.
 """
 
@@ -13,21 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from shared.engine.engine import Engine, FrameTask, Report, Runs, Task, Threads, Work
+from shared.engine.weights import weight
 from shared.errors import DestinationError, Where
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from shared.storage.files import size_of
-from target_spark.core.load_plans import Batch, LoadResult, Reject
+from target_spark.core.load_plans import Batch, LoadResult, Making, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.files.stored_columns import arrow_schema
-from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.folder_failures import write_error, writing
 from target_spark.load import load_frames, load_tasks, mapped_frames
 from target_spark.load.adoption import adoption
 from target_spark.load.batch_files import BatchFiles
-from target_spark.load.driver_tasks import SMALL_FILES, DriverTasks, Task, work_of
 from target_spark.load.line_uploads import LineUploads
 from target_spark.load.load_results import raise_failure, result_of
 from target_spark.load.read_rows import Piece, ReadPlan
@@ -40,7 +41,7 @@ from target_spark.validation.missing_keys import Key
 from target_spark.validation.schema_check import SlowKeywords
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
@@ -54,27 +55,24 @@ LOOKERS = 16
 
 
 class Converter:
-    """Converts batches by Spark jobs; methods may be called from any thread.
+    """Converts batches by tasks of the engine; methods may be called from any thread.
 
     Args:
         config: The settings.
-        spark: Returns the session, waits for it if it still starts.
+        engine: Runs the tasks.
         files: Opens the files.
         tables: Tables of the run.
-        driver: Converts small batches without Spark; None to leave all to Spark.
     """
 
     def __init__(
         self,
         config: TargetConfig,
-        spark: Callable[[], SparkSession],
+        engine: Engine,
         files: BatchFiles,
         tables: StreamTables,
-        driver: DriverTasks | None = None,
     ) -> None:
-        self._driver = driver
         self._config = config
-        self._spark = spark
+        self._engine = engine
         self._files = files
         self._tables = tables
         self._uploads = LineUploads(config)
@@ -123,37 +121,26 @@ class Converter:
             refusals.add(batch, refused)
         return write
 
-    def _reports(self, batch: Batch, write: TableWrite) -> list[dict[str, Any]]:
+    def _reports(self, batch: Batch, write: TableWrite) -> list[Report]:
         """Convert the batch's files, and return what the tasks report."""
-        where, read = Where(stream=batch.source), self._read_plan(batch, write)
+        read = self._read_plan(batch, write)
         if not read.tasks:
             return []
-        driven = self._driven(batch, write, read)
-        if driven is None:
-            with self._uploads.reachable(read) as there:
-                return collected(self._job(batch, write, there), where)
-        driver, task = driven
-        return driver.run(task, len(read.tasks), write.pending, where)
+        task, in_python = _task(batch, write, read)
+        work = self._work(batch, in_python=in_python, frame=task is None)
+        if self._engine.takes(work) and task is not None:
+            return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
+        with self._uploads.reachable(read) as reachable:
+            by_spark = _spark_task(batch, write, reachable)
+            return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
 
-    def _driven(
-        self, batch: Batch, write: TableWrite, read: ReadPlan
-    ) -> tuple[DriverTasks, Task] | None:
-        """Return the driver and its work if it converts a batch."""
-        driver = self._driver
-        if driver is None or (driver.is_spark_up and len(batch.files) > SMALL_FILES):
-            return None
-        task, evaluated = _task(batch, write, read), False
-        if task is None and batch.making is not None:
-            from target_spark.load.arrow_map_tasks import map_task  # noqa: PLC0415
-
-            task, evaluated = map_task(read, write, batch.making)
-        if task is None:
-            return None
+    def _work(self, batch: Batch, *, in_python: bool, frame: bool) -> Work:
         with self._files.readable(batch) as size:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
             pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
-            work = sum(work_of(form, size, evaluated=evaluated) for form, size in pairs)
-            return (driver, task) if driver.take(work, evaluated=evaluated) else None
+            work = sum(size * weight(form, in_python=in_python) for form, size in pairs)
+        needs = load_frames.NEEDS_COLUMNS if batch.making is None else load_frames.NEEDS_MAP
+        return Work(batch.source, work, needs if frame else "", load_tasks.RESULTS_DDL)
 
     def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
         with self._files.readable(batch) as size:
@@ -188,15 +175,6 @@ class Converter:
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read
 
-    def _job(self, batch: Batch, write: TableWrite, read: ReadPlan) -> DataFrame:
-        """Return the frame with the reports of the tasks."""
-        numbers, task = _numbers(self._spark(), len(read.tasks)), _task(batch, write, read)
-        if task is not None:
-            return numbers.mapInArrow(task, load_tasks.RESULTS_DDL)
-        if batch.making is not None:
-            return mapped_frames.job(numbers, read, write, batch.making)
-        return load_frames.job(numbers, read, write)
-
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
         if batch.making is not None:
@@ -211,18 +189,14 @@ class Converter:
 
 
 class Rewriter:
-    """Rewrites files of a table on executors; see `Rewrite`.
+    """Rewrites files of a table by tasks of the engine; see `Rewrite`.
 
     Args:
-        spark: Returns the session, waits for it if it still starts.
-        driver: Rewrites small files without Spark; None to leave all to Spark.
+        engine: Runs the tasks.
     """
 
-    def __init__(
-        self, spark: Callable[[], SparkSession], driver: DriverTasks | None = None
-    ) -> None:
-        self._spark = spark
-        self._driver = driver
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def __call__(
         self,
@@ -233,23 +207,36 @@ class Rewriter:
         """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
         parts = load_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
-        driver = self._driver if len(pairs) <= MOST_LOOKED_AT else None
-        if driver is not None:
+        size = self._engine.limit + 1.0  # Of so many files, none is looked at.
+        if len(pairs) <= MOST_LOOKED_AT:
             pairs = _without_kept(pairs, write, edit)
-            driver = driver if driver.take(_work_of(pairs, write)) else None
+            sizes = _each(pairs, write, lambda url: size_of(url, write.options))
+            size = sum(sizes) * weight(write.encoding)
         if not pairs:
             return {}
         task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
-        if driver is not None:
-            rows = driver.run(task, len(pairs), write.pending, Where())
-        else:
-            numbers = _numbers(self._spark(), len(pairs))
-            rows = collected(numbers.mapInArrow(task, load_tasks.RESULTS_DDL), Where())
+        work = Work(None, size, reports=load_tasks.RESULTS_DDL)
+        runs = self._engine.choose(work)
+        rows = reports(runs, task, len(pairs), work, write.pending)
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
-    """Return what loads the tasks of a plan, by number; None if rows must pass through Spark."""
+def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None, bool]:
+    """Return what loads the tasks of a plan, by number.
+
+    Returns:
+        The work, None if rows must pass through Spark's columns; and whether Python evaluates an
+        expression for each record.
+    """
+    copying = _arrow_task(batch, write, read)
+    if copying is not None or batch.making is None:
+        return copying, False
+    from target_spark.load.arrow_map_tasks import map_task  # noqa: PLC0415
+
+    return map_task(read, write, batch.making)
+
+
+def _arrow_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
     if load_frames.needs_frame(write):
         return None
     if batch.making is not None:
@@ -257,9 +244,18 @@ def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
     return partial(load_tasks.load, read, load_tasks.write_plan(write, read.columns))
 
 
-def _work_of(pairs: Sequence[tuple[str, str]], write: TableWrite) -> float:
-    sizes = _each(pairs, write, lambda url: size_of(url, write.options))
-    return sum(work_of(write.encoding, size) for size in sizes)
+def _spark_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | FrameTask:
+    """Return the same for Spark, whose columns map faster than Python."""
+    task = _arrow_task(batch, write, read)
+    if task is not None:
+        return task
+    if batch.making is not None:
+        return FrameTask(partial(_mapped, read, write, batch.making))
+    return FrameTask(lambda numbers: load_frames.job(numbers, read, write))
+
+
+def _mapped(read: ReadPlan, write: TableWrite, making: Making, numbers: DataFrame) -> DataFrame:
+    return mapped_frames.job(numbers, read, write, making)
 
 
 def _without_kept(
@@ -281,21 +277,26 @@ def _each(
         return list(threads.map(look, [source for source, _ in pairs]))
 
 
-def collected(frame: DataFrame, where: Where) -> list[dict[str, Any]]:
-    """Run the job of a frame and return what its tasks report.
+def reports(runs: Runs, task: Task | FrameTask, count: int, work: Work, place: str) -> list[Report]:
+    """Run tasks and return what they report.
+
+    Args:
+        runs: Runs them.
+        task: The work.
+        count: Number of tasks.
+        work: See `Work`.
+        place: Where they write, for messages.
 
     Raises:
         DestinationError: Spark failed, or a part could not be written.
         MessageError: A file could not be read.
     """
+    where = Where(stream=work.stream)
     try:
-        rows = [row.asDict() for row in frame.collect()]
+        rows = runs.run(task, count, work)
     except Exception as error:
+        if isinstance(error, OSError) and isinstance(runs, Threads):
+            raise write_error(place, error) from error
         raise explain(error, where, DestinationError) from error
     raise_failure(rows, where)
     return rows
-
-
-def _numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Return a frame with one row in each of `count` partitions."""
-    return spark.range(0, count, 1, numPartitions=count)

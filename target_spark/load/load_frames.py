@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 
+NEEDS_COLUMNS = "rows as JSON text, or nested columns in CSV"
+NEEDS_MAP = "a stream map that is not computed over Arrow"
+
+
 def needs_frame(write: TableWrite) -> bool:
     """Return whether Spark makes the text of the rows: all JSON, and nested columns in CSV."""
     if FORMATS[write.encoding.format].text:
@@ -81,7 +85,7 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
 
 def _is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
@@ -90,8 +94,8 @@ def _is_plain(kind: DataType) -> bool:
 def _text(field: StructField) -> Column:
     """Return a column as text of a JSON record: nested values as JSON, others bare."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import record_json  # noqa: PLC0415
 
     nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
@@ -104,7 +108,7 @@ def _text(field: StructField) -> Column:
 
 def carried(field: StructField) -> StructField:
     """Return the field with types that Spark can exchange with Arrow, at any depth."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     def carry(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -121,9 +125,8 @@ def plain_types(struct: StructType) -> dict[str, DataType]:
 
 def _restored(field: StructField, variants: bool) -> Column:
     """Return the column with its own type after its way through Arrow; variants if asked."""
-
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     def months(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -135,7 +138,7 @@ def _restored(field: StructField, variants: bool) -> Column:
 
     column = _column(field.name)
     if variants and isinstance(field.dataType, T.VariantType):
-        return parse_json(column)
+        return F.parse_json(column)
     if carried(field).dataType == mapped(field.dataType, texts):
         return column
     in_months = column.cast(mapped(field.dataType, months))

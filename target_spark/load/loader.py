@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.files import StorageOptions, delete
@@ -35,7 +36,6 @@ from target_spark.destinations.destination import Destination, Flush, RefusedByS
 from target_spark.destinations.dry_destination import DryDestination
 from target_spark.load.batch_files import BatchFiles
 from target_spark.load.conversion import Converter, Rewriter
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.load_results import columns_of, record_error
 from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
@@ -52,12 +52,11 @@ from target_spark.stream_settings import (
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 
+COMMIT = "a commit that only Spark can make"
 CONSENT = (
     "is the source whole? then raise `max_deleted_share` for this run, or run `tap-spark --catalog "
     "keys.json | target-spark verify --deletes --repair --force`"
@@ -69,19 +68,15 @@ class Loader:
 
     Args:
         config: The settings.
-        spark: Returns the session, waits for it if it still starts.
-        driver: Converts small batches without Spark; None to leave all to Spark.
+        engine: Runs tasks.
+
+    Raises:
+        SettingsError: Only Spark can load into the destination, and `engine` forbids it.
     """
 
-    def __init__(
-        self,
-        config: TargetConfig,
-        spark: Callable[[], SparkSession],
-        driver: DriverTasks | None = None,
-    ) -> None:
+    def __init__(self, config: TargetConfig, engine: Engine) -> None:
         self._config = config
-        self._spark = spark
-        self._driver = driver
+        self._engine = engine
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
@@ -90,8 +85,11 @@ class Loader:
         self._unswapped: dict[str, int] = {}
         declared = REGISTRY.get(config.format)
         self._supports = declared.supports
+        why = declared.needs_spark(config)
+        if why:
+            engine.needs(why)
         self._destination: Destination = declared.open(
-            config, Tools(spark, Rewriter(spark, driver))
+            config, Tools(partial(engine.session, COMMIT), Rewriter(engine))
         )
         if config.dry_run is not None:
             self._destination = DryDestination(self._destination, config.dry_run)
@@ -99,10 +97,7 @@ class Loader:
         self._changes: dict[str, list[str]] = {}
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
-        self._converter = Converter(config, spark, self._files, self._tables, driver)
-        self._early_bytes = 0
-        if driver is not None and not declared.needs_spark(config):
-            self._early_bytes = driver.early_bytes
+        self._converter = Converter(config, engine, self._files, self._tables)
         self._leases = RunLeases(config.overlapping_runs)
         self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
 
@@ -267,10 +262,6 @@ class Loader:
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
         return self._destination.may_refuse and load_method(self._config, stream) != "overwrite"
-
-    def early_bytes(self) -> int:
-        """Return the bytes of records after which Spark starts before a batch needs it."""
-        return self._early_bytes
 
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""
@@ -442,8 +433,7 @@ class Loader:
                 overlapping_runs=replace(config.overlapping_runs, policy=ALLOW),
                 failure=replace(config.failure, policy="FailBatch"),
             ),
-            self._spark,
-            self._driver,
+            self._engine,
         )
         schema = only_properties(stream.schema, stream.key_properties)
         batch = replace(keys, stream=replace(stream, schema=schema))

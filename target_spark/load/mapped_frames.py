@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.engine.engine import Task
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.types.arrow_conform import conform
 from shared.types.arrow_types import TEXT_ONLY, mapped
@@ -27,7 +28,6 @@ from target_spark.load.copied_columns import (
     select_copies,
     without_copies,
 )
-from target_spark.load.driver_tasks import Task
 from target_spark.load.load_tasks import REJECT_COLUMN
 from target_spark.load.read_rows import ReadPlan
 from target_spark.load.reject_files import Rejects
@@ -65,7 +65,7 @@ class _Work:
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
     """Return the columns of a stream's records for maps; metadata columns last, if asked."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
 
@@ -272,9 +272,9 @@ def _carried(struct: StructType) -> StructType:
 def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     """Return the records with the types for maps."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import quoted  # noqa: PLC0415
     from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
@@ -299,12 +299,11 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value with the type that it had before its way through Arrow."""
-
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     if isinstance(want, T.VariantType):
-        return parse_json(value)
+        return F.parse_json(value)
     if isinstance(want, T.YearMonthIntervalType):
         return value.cast(T.YearMonthIntervalType(1, 1)).cast(want)
     return value.cast(want)
@@ -324,10 +323,9 @@ def _in_table_columns(
 ) -> DataFrame:
     """Return the mapped rows with the table's columns, in types for Arrow or as text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.maps.transform import ERROR  # noqa: PLC0415
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import quoted, record_json  # noqa: PLC0415
     from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
@@ -341,7 +339,7 @@ def _in_table_columns(
         want = field.dataType if as_text else load_frames.carried(field).dataType
         if field.name == document:
             made = record_json(result)
-            made = parse_json(made) if isinstance(want, T.VariantType) else made
+            made = F.parse_json(made) if isinstance(want, T.VariantType) else made
         elif field.name in known:
             column = F.col(quoted(field.name))
             made = fitting.value(column, known[field.name], want, (field.name,))
@@ -368,7 +366,8 @@ def _error(work: _Work) -> Column:
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value in a wider type, or in the type that carries it through Arrow."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
     from shared.types.record_text import json_text  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)

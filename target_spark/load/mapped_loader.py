@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +17,8 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shared.engine.engine import Engine
     from shared.maps.stream_maps import StreamOutput
-    from shared.spark.session import SessionStarter
     from target_spark.load.loader import Loader
     from target_spark.run_settings import TargetConfig
 
@@ -63,18 +62,17 @@ class MappedLoader:
     Args:
         config: The settings.
         loader: Loads the outputs.
-        spark: Started and used only if a map contains SQL.
+        engine: Learns what maps need; parses their SQL.
     """
 
-    def __init__(self, config: TargetConfig, loader: Loader, spark: SessionStarter) -> None:
+    def __init__(self, config: TargetConfig, loader: Loader, engine: Engine) -> None:
         self._config = config
         self._loader = loader
-        self._spark = spark
+        self._engine = engine
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
         self._found: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, dict[str, Loaded]] = {}
         self._logged: set[str] = set()
-        self._most_early = sys.maxsize
         self._lock = threading.RLock()
 
     def plan(self, stream: StreamSchema) -> bool:
@@ -97,10 +95,6 @@ class MappedLoader:
     def may_refuse(self, stream: str) -> bool:
         """See `Loader.may_refuse`: of any output."""
         return any(map(self._loader.may_refuse, self._names(stream)))
-
-    def early_bytes(self) -> int:
-        """See `Loader.early_bytes`: 0 if only Spark can map a stream, fewer if it is faster."""
-        return min(self._loader.early_bytes(), self._most_early)
 
     def discards_uncovered(self, stream: str) -> bool:
         """See `Loader.discards_uncovered`: of any output."""
@@ -225,7 +219,7 @@ class MappedLoader:
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
-        from target_spark.load.arrow_map_tasks import early_bytes  # noqa: PLC0415
+        from target_spark.load.arrow_map_tasks import tell_engine  # noqa: PLC0415
         from target_spark.load.mapped_frames import source_columns  # noqa: PLC0415
 
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
@@ -248,8 +242,8 @@ class MappedLoader:
             if self._loader.plan(planned):
                 loaded.append((output, planned))
         self._found[stream.stream] = found
-        early = (early_bytes(output.transform, struct) for output, _ in loaded)
-        self._most_early = min([self._most_early, *early])
+        for output, _ in loaded:
+            tell_engine(self._engine, stream.stream, output.transform, struct)
         self._log_notes(stream.stream, found)
         read = _pruned(schema, _reads(found), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
@@ -266,8 +260,7 @@ class MappedLoader:
         )
 
     def _session(self) -> SparkSession:
-        self._spark.start()
-        return self._spark.get()
+        return self._engine.session("SQL in stream maps")
 
     def _check(self, stream: str, output: StreamOutput) -> None:
         """Reject a property with the name of a metadata column."""

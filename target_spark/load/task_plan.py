@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from shared.engine.weights import COMPRESSED
 from shared.formats.file_formats import FORMATS
 from shared.formats.row_groups import ROW_GROUPS
 from shared.storage.files import StorageOptions, codec_of
@@ -13,9 +14,6 @@ from target_spark.load.read_rows import Piece
 
 TASK_BYTES = 64 * 1024 * 1024
 """Input bytes that one task reads and writes into one file."""
-
-PACKED = 3
-"""Estimated bytes of JSON lines in one byte of a compressed file."""
 
 LEAST_BYTES = 16 * 1024 * 1024
 """Input bytes below which a task is not split further to keep all cores busy."""
@@ -81,7 +79,7 @@ def _pieces(
     if form in ROW_GROUPS:
         task_bytes = group_bytes
     elif form == "jsonl" and file.encoding.compression != "none":
-        task_bytes //= PACKED
+        task_bytes //= COMPRESSED
     if size <= task_bytes * _SPLIT_SHARE:
         yield Piece(file), size
     elif form in ROW_GROUPS:
@@ -92,7 +90,7 @@ def _pieces(
         step = -(-size // count)
         for start in range(0, size, step):
             length = min(step, size - start)
-            yield Piece(file, start, length), length * (PACKED if packed else 1)
+            yield Piece(file, start, length), length * (COMPRESSED if packed else 1)
     else:
         yield Piece(file), size
 

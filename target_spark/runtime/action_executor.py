@@ -34,6 +34,7 @@ from target_spark.runtime.workers import Workers
 _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from shared.engine.engine import Engine
     from shared.singer.logs import Progress
     from shared.singer.stdout import MessageOutput
 
@@ -87,13 +88,6 @@ class Loads(Protocol):
         """Return whether a commit may refuse rows, so that their files are read once more."""
         ...
 
-    def early_bytes(self) -> int:
-        """Return the bytes of records after which Spark starts before a batch needs it.
-
-        If 0, it starts at the first record, or if the tap is silent after a SCHEMA.
-        """
-        ...
-
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""
         ...
@@ -135,24 +129,12 @@ class Loads(Protocol):
         ...
 
 
-class Spark(Protocol):
-    """The part of Spark's life cycle that the run needs."""
-
-    def start(self) -> None:
-        """Start it in the background."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it with its running jobs; never hang."""
-        ...
-
-
 class ActionExecutor:
     """Executes actions; slow ones in threads, whose results become events.
 
     Args:
         loader: Converts and commits.
-        spark: Started and stopped.
+        engine: Learns what comes, and of which stream; stopped with its jobs.
         staging: Holds RECORD lines.
         workers: Run slow actions.
         output: Output for STATE.
@@ -168,7 +150,7 @@ class ActionExecutor:
         self,
         *,
         loader: Loads,
-        spark: Spark,
+        engine: Engine,
         staging: Staging,
         workers: Workers,
         output: MessageOutput,
@@ -179,20 +161,19 @@ class ActionExecutor:
         expected: ExpectedRows | None = None,
         publishes: bool = False,
     ) -> None:
-        self._staged_bytes = 0
         self._publishes = publishes
         self._expected = expected or ExpectedRows()
         self._summary = summary or RunSummary("target-spark")
         self._dead_letters = dead_letters
         self._rejections = rejections or Rejections()
         self._loader = loader
-        self._spark = spark
+        self._engine = engine
         self._staging = staging
         self._workers = workers
         self._output = output
         self._progress = progress
         self._output_open = True
-        self._is_spark_wanted = False
+        self._has_schema = False
         self._inputs: dict[int, InputFile] = {}
         self._converted: dict[int, dict[int, _Piece]] = {}
         self._staged_files: dict[int, tuple[int, str]] = {}
@@ -244,18 +225,16 @@ class ActionExecutor:
         self._rejections.close()
         self._loader.close()
 
-    def start_spark(self) -> None:
-        """Start Spark, which takes seconds, before work needs it; not before a SCHEMA."""
-        if self._is_spark_wanted and self._staged_bytes >= self._loader.early_bytes():
-            self._is_spark_wanted = False
-            self._spark.start()
+    def expect_records(self) -> None:
+        """Start Spark, which takes seconds, if records need it; not before a SCHEMA."""
+        if self._has_schema:
+            self._engine.receive(0)
 
     def _expect_records(self, action: ev.StartSpark) -> None:  # noqa: ARG002
-        self._is_spark_wanted = True
+        self._has_schema = True
 
     def _stage(self, action: ev.Stage) -> None:
-        self._staged_bytes += len(action.data)
-        self.start_spark()
+        self._engine.receive(len(action.data))
         self._staging.append(action.file, action.data, action.lines, action.first_line)
         if self._progress is not None:
             self._progress.add(action.lines, len(action.data))
@@ -278,12 +257,13 @@ class ActionExecutor:
         if action.staged is not None:
             files = (self._staged(action.staged, action),)
             self._staged_files[action.staged] = action.flush, action.header.stream.stream
-        pieces = self._converted.setdefault(action.flush, {})
+        pieces, stream = self._converted.setdefault(action.flush, {}), action.header.stream.stream
         batch = replace(action.header, files=files, replay=action.replay)
         self._give_up(action.header, pieces, [action.piece])
 
         def task() -> ev.WorkDone:
-            result = self._loader.convert(batch)
+            with self._engine.serving(stream):
+                result = self._loader.convert(batch)
             pieces[action.piece] = (files, result)
             size = sum(part.size for part in result.parts)
             records = result.rows - result.exploded
@@ -317,15 +297,18 @@ class ActionExecutor:
                 stream.stream, lambda: [Dataset(stream.stream, None, schema_fields(stream.schema))]
             )
 
-        self._start(action.work, commit)
+        self._start(action.work, batch.stream.stream, commit)
 
     def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
         letters = self._dead_letters
         if letters is not None:
-            self._start(action.work, lambda: letters.write_lines(action.number, action.lines))
+            self._start(action.work, None, lambda: letters.write_lines(action.number, action.lines))
 
     def _activate(self, action: ev.Activate) -> None:
-        self._start(action.work, lambda: self._loader.activate(action.stream, action.version))
+        stream = action.stream
+        self._start(
+            action.work, stream.stream, lambda: self._loader.activate(stream, action.version)
+        )
 
     def _delete_missing(self, action: ev.DeleteMissing) -> None:
         name, files = action.keys.stream.stream, action.keys.files
@@ -338,14 +321,15 @@ class ActionExecutor:
                 self._summary.has_work = True
                 self._summary.add(name, deleted=deleted)
 
-        self._start(action.work, delete)
+        self._start(action.work, name, delete)
 
     def _finish(self, action: ev.Finish) -> None:
         def finish() -> None:
-            name = action.stream
             self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
+            self._note_engine(name, log=True)
 
-        self._start(action.work, finish)
+        name = action.stream
+        self._start(action.work, name, finish)
 
     def _audit(self, action: ev.Audit) -> None:
         def audit() -> None:
@@ -354,7 +338,7 @@ class ActionExecutor:
             else:
                 self._expected.check()
 
-        self._start(action.work, audit)
+        self._start(action.work, None, audit)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
         for table, loaded in tables.items():
@@ -363,9 +347,19 @@ class ActionExecutor:
             if loaded.dataset is not None:
                 self._summary.uses(stream, partial(_only, loaded.dataset), is_output=True)
 
-    def _start(self, work: int, call: Callable[[], None]) -> None:
+    def _note_engine(self, stream: str, *, log: bool = False) -> None:
+        """Note what loads a stream, if rows needed any work."""
+        used = self._engine.used(stream)
+        if used is not None:
+            engine, reason = used
+            self._summary.note(stream, engine=engine, engine_reason=reason)
+            if log:
+                _logger.info("stream '%s': loaded by %s (%s)", stream, engine, reason)
+
+    def _start(self, work: int, stream: str | None, call: Callable[[], None]) -> None:
         def task() -> ev.WorkDone:
-            call()
+            with contextlib.nullcontext() if stream is None else self._engine.serving(stream):
+                call()
             return ev.WorkDone(work)
 
         self._workers.start(work, task)
@@ -400,6 +394,7 @@ class ActionExecutor:
         self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
         self._count(BATCH_COUNT, stream, 1)
         self._summarize(stream, results, action.seconds)
+        self._note_engine(stream)
         tags = {"stream": stream, "pid": os.getpid(), "context": {}, "status": "succeeded"}
         emit(Point("timer", BATCH_PROCESSING_TIME, round(action.seconds, 6), tags))
 
@@ -446,7 +441,7 @@ class ActionExecutor:
     def _clean_up(self, action: ev.CleanUp) -> None:
         if action.flushes:
             # Jobs that still run would continue to write parts that are about to be removed.
-            self._spark.stop()
+            self._engine.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
         for batch, results in (*left, *self._given_up):
             with contextlib.suppress(Exception):

@@ -29,7 +29,7 @@ from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
 from target_spark.core.transient_failures import Backoff
-from target_spark.runtime.action_executor import ActionExecutor, Loads, Spark
+from target_spark.runtime.action_executor import ActionExecutor, Loads
 from target_spark.runtime.dead_letters import DeadLetters
 from target_spark.runtime.expected_rows import ExpectedRows, plain_names
 from target_spark.runtime.rejections import Rejections
@@ -39,6 +39,7 @@ from target_spark.stream_settings import error_budget, expectations
 from target_spark.validation.schema_check import checked
 
 if TYPE_CHECKING:
+    from shared.engine.engine import Engine
     from shared.singer.stdout import MessageOutput
     from target_spark.run_settings import TargetConfig
 
@@ -77,10 +78,8 @@ def run(
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.spark.conf import local_cores  # noqa: PLC0415
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
+    from shared.engine.engine import engine_of  # noqa: PLC0415
     from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
-    from target_spark.load.driver_tasks import DriverTasks  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
     from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
 
@@ -91,19 +90,18 @@ def run(
             hint="name a folder that this machine and all executors share, or a URL (s3://…); "
             "`tap-spark spark-server` needs none, while it runs",
         )
-    starter = SessionStarter(config.spark)
+    engine = engine_of(config, config.spark)
+    status = os.fstat(input_fd)
+    if stat.S_ISREG(status.st_mode):
+        engine.expect(status.st_size)
     try:
         with Timer(JOB_DURATION):
-            driver = None
-            if config.load_without_spark:
-                cores = local_cores(config.spark)
-                driver = DriverTasks(starter.running, starter.start, cores)
-            plain = Loader(config, starter.get, driver)
+            plain = Loader(config, engine)
             mapped = config.transforms.active
-            loader = MappedLoader(config, plain, starter) if mapped else plain
-            run_with(config, input_fd, output, loader, starter, summary)
+            loader = MappedLoader(config, plain, engine) if mapped else plain
+            run_with(config, input_fd, output, loader, engine, summary)
     finally:
-        starter.stop()
+        engine.stop()
 
 
 def run_with(
@@ -111,17 +109,17 @@ def run_with(
     input_fd: int,
     output: MessageOutput,
     loader: Loads,
-    spark: Spark,
+    engine: Engine,
     summary: RunSummary | None = None,
 ) -> None:
-    """Run with a loader and Spark of the caller.
+    """Run with a loader and an engine of the caller.
 
     Args:
         config: The settings.
         input_fd: Descriptor of the messages.
         output: Output for STATE.
         loader: Loads batches.
-        spark: Starts Spark.
+        engine: Starts Spark.
         summary: Collects what the run moved.
     """
     _widen(input_fd)
@@ -138,7 +136,7 @@ def run_with(
             letters = failure.dead_letter_path
             executor = ActionExecutor(
                 loader=loader,
-                spark=spark,
+                engine=engine,
                 staging=staging,
                 workers=(workers := Workers(wakeup)),
                 output=output,
@@ -290,7 +288,7 @@ class _Loop:
                 self._handle(ev.Tick())
             if self._silent_at <= self.clock():
                 self._silent_at = math.inf
-                self.executor.start_spark()
+                self.executor.expect_records()
             if not self.pipeline.done:
                 self._take_input()
         if self._error is not None:

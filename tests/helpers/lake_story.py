@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared.engine.engine import Engine
 from shared.errors import MessageError
 from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
@@ -48,12 +49,6 @@ class _Output:
         self.written.append(data)
 
 
-class _Spark:
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str, Any]:
     """Return settings of a run that loads each stream by its own method."""
     methods = {name: {"load_method": STREAMS[name]} for name in streams}
@@ -87,9 +82,9 @@ def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], fold
     def run(lines: list[str], config: TargetConfig = config) -> list[bytes]:
         path, output = folder / "input.jsonl", _Output()
         path.write_text("".join(f"{line}\n" for line in lines))
-        fd = os.open(path, os.O_RDONLY)
+        fd, engine = os.open(path, os.O_RDONLY), Engine.of(spark)
         try:
-            run_with(config, fd, output, Loader(config, spark), _Spark())  # type: ignore[arg-type]
+            run_with(config, fd, output, Loader(config, engine), engine)  # type: ignore[arg-type]
         finally:
             os.close(fd)
         return output.written

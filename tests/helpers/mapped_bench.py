@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.sync import sync
 from target_spark.config import target_config
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 from target_spark.runtime.run import run_with
@@ -33,6 +33,8 @@ class Starter:
     def __init__(self, spark: SparkSession | None) -> None:
         self.spark = spark
         self.stopped = False
+
+    conf: Mapping[str, str] = {}
 
     def start(self) -> None:
         """Do nothing."""
@@ -92,7 +94,7 @@ class Bench:
         """Return the messages of a run."""
         out = self._output()
         config = tap_config(settings)
-        self.patch.setattr(sync, "SessionStarter", lambda _: Starter(self.spark))
+        self.patch.setattr(sync, "engine_of", lambda *_: Engine(Starter(self.spark)))
         with out.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
@@ -103,7 +105,7 @@ class Bench:
 
     def tested(self, settings: Mapping[str, Any], mode: str = "all") -> list[dict[str, Any]]:
         """Return the messages of `--test`."""
-        self.patch.setattr(sync, "SessionStarter", lambda _: Starter(self.spark))
+        self.patch.setattr(sync, "engine_of", lambda *_: Engine(Starter(self.spark)))
         with self._output().open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
@@ -125,18 +127,17 @@ class Bench:
         config = target_config({"path": str(path), **(settings or {})})
         data = self.folder / f"in-{self.count}.jsonl"
         data.write_text("".join(json.dumps(message) + "\n" for message in messages))
-        starter = Starter(self.spark)
         # Without a session threads of the target convert what comes.
-        driver = DriverTasks(starter.running, starter.start) if self.spark is None else None
-        loader: Any = Loader(config, starter.get, driver)
+        engine = Engine(Starter(self.spark), "auto" if self.spark is None else "spark")
+        loader: Any = Loader(config, engine)
         if config.transforms.active:
-            loader = MappedLoader(config, loader, starter)
+            loader = MappedLoader(config, loader, engine)
         out = self._output()
         fd = os.open(data, os.O_RDONLY)
         with out.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
-                run_with(config, fd, output, loader, starter)
+                run_with(config, fd, output, loader, engine)
             finally:
                 output.close()
                 os.close(fd)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared.engine.engine import Engine
 from shared.errors import AuditError, RecordError, Where
 from target_spark.config import target_config
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
@@ -29,6 +30,19 @@ class FakeSpark:
 
     def stop(self) -> None:
         self.calls.append("stop")
+
+    def get(self) -> Any:
+        raise AssertionError("Spark is asked for")
+
+    def running(self) -> None:
+        return None
+
+
+def fake_engine(spark: FakeSpark | None = None) -> Engine:
+    """Return an engine whose Spark starts with the first record."""
+    engine = Engine(spark or FakeSpark())
+    engine.needs("a test")
+    return engine
 
 
 class FakeLoader:
@@ -126,9 +140,6 @@ class FakeLoader:
     def may_refuse(self, stream: str) -> bool:
         return False
 
-    def early_bytes(self) -> int:
-        return 0
-
     def recalls(self, stream: str) -> bool:
         return False
 
@@ -180,7 +191,7 @@ def main() -> int:
     folder, delay, settings = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
     loader = FakeLoader(folder / "rows", delay)
     try:
-        run_with(config(folder, **settings), 0, claim_stdout(), loader, FakeSpark())
+        run_with(config(folder, **settings), 0, claim_stdout(), loader, fake_engine())
     except BaseException as error:
         return report(error, logging.getLogger("target"))
     return 0

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from engines import IdleSpark, threads
+
+from shared.engine.engine import Engine
 from target_spark.run_settings import TargetConfig
 from target_spark.runtime.action_executor import Loads
 from target_spark.runtime.run import run_with
@@ -23,16 +26,12 @@ class Output:
         self.written.append(data)
 
 
-class NoSpark:
-    """A Spark that the test starts and stops."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def run_target(
-    config: TargetConfig, loader: Loads, folder: Path, messages: Iterable[Mapping[str, Any] | str]
+    config: TargetConfig,
+    loader: Loads,
+    folder: Path,
+    messages: Iterable[Mapping[str, Any] | str],
+    engine: Engine | None = None,
 ) -> list[bytes]:
     """Run the target over messages; texts are sent as they are.
 
@@ -42,12 +41,25 @@ def run_target(
     Raises:
         SingerSparkError: What ended the run.
     """
-    path, output = folder / "input.jsonl", Output()
+    output = Output()
     texts = (m if isinstance(m, str) else json.dumps(m) for m in messages)
-    path.write_text("".join(f"{text}\n" for text in texts))
+    run_lines(config, loader, folder, texts, engine or threads(IdleSpark()), output)
+    return output.written
+
+
+def run_lines(
+    config: TargetConfig,
+    loader: Loads,
+    folder: Path,
+    lines: Iterable[str],
+    engine: Engine,
+    output: Output,
+) -> None:
+    """Do the same, with an output that is there also after an error."""
+    path = folder / "input.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
     fd = os.open(path, os.O_RDONLY)
     try:
-        run_with(config, fd, output, loader, NoSpark())  # type: ignore[arg-type]
+        run_with(config, fd, output, loader, engine)  # type: ignore[arg-type]
     finally:
         os.close(fd)
-    return output.written

@@ -73,7 +73,7 @@ def read(environment: Environment, folder: Path, *streams: dict[str, Any], **val
 
 def load(environment: Environment, folder: Path, messages: bytes, **values: Any) -> None:
     """Load messages by Spark."""
-    config = settings(folder, "target.json", load_without_spark=False, **values)
+    config = settings(folder, "target.json", engine="spark", **values)
     states = environment.result(folder, "target-spark", "--config", config, stdin=messages)
     assert json.loads(states.splitlines()[-1])["bookmarks"].keys() == {"numbers"}
 
@@ -215,7 +215,7 @@ MISSING = [
     ),
     ("target", {"format": "jdbc", "jdbc": {"url": "jdbc:mysql://127.0.0.1:1/x"}}, "mysql"),
     ("target", {"format": "jdbc", "jdbc": {"url": "jdbc:mariadb://127.0.0.1:1/x"}}, "mysql"),
-    ("target", {"load_without_spark": False, "spark": {"remote": "local"}}, "connect"),
+    ("target", {"engine": "spark", "spark": {"remote": "local"}}, "connect"),
 ]
 
 

@@ -208,7 +208,7 @@ class Chain:
         place = self.place
         if (kind == "others" and not place.insert) or (kind == "lost" and not place.disconnect):
             kind = "effect"
-        if kind == "disk" and "load_without_spark" in self.settings:
+        if kind == "disk" and "engine" in self.settings:
             kind = "kill"  # Java needs larger files than the limit.
         who: tuple[str, ...] = ("target",)
         if kind in {"effect", "kill", "terminate"}:

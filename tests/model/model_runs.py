@@ -13,6 +13,7 @@ from typing import Any
 from model_source import VERSION, Source
 from model_tables import Row, TableModel
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError
 from target_spark.core import events as ev
 from target_spark.core.pipeline import Limits, Pipeline
@@ -49,12 +50,6 @@ class _Output:
         self.states.append(json.loads(data)["at"])
 
 
-class _Spark:
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class Run:
     """One process of the target, until its input ends or it is killed.
 
@@ -78,7 +73,8 @@ class Run:
     ) -> None:
         self.models = models
         self._source = source
-        self.loader = Loader(config, spark)
+        engine = Engine.of(spark)
+        self.loader = Loader(config, engine)
         self.output = _Output()
         self.now = time.time()
         self.error: BaseException | None = None
@@ -102,7 +98,7 @@ class Run:
         )
         self._executor = ActionExecutor(
             loader=self.loader,
-            spark=_Spark(),
+            engine=engine,
             staging=self._staging,
             workers=self._workers,  # type: ignore[arg-type]
             output=self.output,  # type: ignore[arg-type]

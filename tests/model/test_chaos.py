@@ -156,7 +156,7 @@ def chain_of(
         # On a busy machine a replay may take longer than its flush may wait.
         "batch_wait_limit_seconds": 600,
         "streams": {KEPT: {"load_method": "upsert"}} if place.upserts else {},
-        **({"load_without_spark": False} if by_spark else {}),
+        **({"engine": "spark"} if by_spark else {}),
         **({"write_audit_publish": True} if audits else {}),
     }
     source = Source(folder / f"source-{number}", (ADDED, KEPT) if place.upserts else (ADDED,))

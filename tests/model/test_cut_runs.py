@@ -12,6 +12,7 @@ import pytest
 from model_stores import Store
 from whole_runs import run_target
 
+from shared.engine.engine import Engine
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 
@@ -49,7 +50,7 @@ class Target:
     def run(self, *messages: dict[str, Any] | str, alive: bool = False, **settings: Any) -> Loader:
         """Run the target once; with `alive` it neither ends nor releases what it owns."""
         config = target_config({**self._settings, **settings})
-        loader = Loader(config, lambda: self._spark)
+        loader = Loader(config, Engine.of(lambda: self._spark))
         release = loader.close
         if alive:
             loader.close = lambda: None  # type: ignore[method-assign]

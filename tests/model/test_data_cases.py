@@ -14,6 +14,7 @@ from mysql_servers import MariaDbServer
 from table_files import check_data_files
 from whole_runs import run_target
 
+from shared.engine.engine import Engine
 from target_spark.config import target_config
 from target_spark.destinations.lakes.delta.delta_ddl import FORBIDDEN
 from target_spark.load.loader import Loader
@@ -90,7 +91,7 @@ def run(place: Store, tmp_path: Path, lake_spark: SparkSession) -> Callable[...,
     def run(*messages: dict[str, Any], **settings: Any) -> None:
         config = target_config({**place.settings(0), **settings})
         lines = [*messages, {"type": "STATE", "value": 1}]
-        written = run_target(config, Loader(config, lambda: lake_spark), tmp_path, lines)
+        written = run_target(config, Loader(config, Engine.of(lambda: lake_spark)), tmp_path, lines)
         assert written == [b"1\n"]
         if place.name in {"delta", "iceberg"}:
             check_data_files(tmp_path)

@@ -135,7 +135,7 @@ class DestinationMachine(RuleBasedStateMachine):
         self.settings = {
             **self.store.settings(self.number),
             "hard_delete": hard_delete,
-            "load_without_spark": alone,
+            "engine": "auto" if alone else "spark",
             # A server may take a moment to notice that the connection of a dead run is closed.
             "overlapping_runs": {"policy": "wait", "wait_limit_seconds": 30},
             "streams": {name: {"load_method": METHODS[name]} for name in names},

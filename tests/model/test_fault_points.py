@@ -186,7 +186,7 @@ def test_a_target_killed_before_each_of_its_effects(
     if method == "history" and place.name not in LAKES:
         pytest.skip("not offered: history into databases")
     is_spark = engine == "spark" or method == "history"
-    settings = {"load_without_spark": engine == "threads"}
+    settings = {"engine": "auto" if engine == "threads" else "spark"}
     most = SPARK_POINTS if is_spark else LAKE_POINTS if place.name in LAKES else None
     _killed_at_each(lambda: Target(programs, forks, place, method, **settings), most)
 

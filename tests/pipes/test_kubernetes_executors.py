@@ -60,7 +60,7 @@ def test_executors_load(api: KubernetesApi, programs: Programs, tmp_path: Path) 
         "format": "parquet",
         "path": str(tmp_path / "out"),
         "load_method": "append-only",
-        "load_without_spark": False,
+        "engine": "spark",
         "staging": {"root": str(tmp_path / "staging")},
         "batch_config": {},
         "spark": {**example["spark"], "master": f"k8s://{api.url}", "packages": [], "conf": conf},

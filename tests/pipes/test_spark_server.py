@@ -67,7 +67,7 @@ def left_after(seconds: float, tmp_path: Path) -> list[psutil.Process]:
 
 def settings(tmp_path: Path, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     spark = {"remote": url}
-    target = {"path": str(tmp_path / "out"), "load_without_spark": False, "spark": spark}
+    target = {"path": str(tmp_path / "out"), "engine": "spark", "spark": spark}
     return {"streams": [STREAM], "spark": spark}, target
 
 

@@ -96,7 +96,7 @@ def _conf(path: Path) -> dict[str, str]:
 def test_jars_that_are_missing_are_named(submitted: Programs, tmp_path: Path) -> None:
     """Java runs already; the exit code is the one of the program."""
     (tmp_path / "messages").write_bytes(b"\n" + INPUT)
-    config = {"path": str(tmp_path / "out"), "format": "delta", "load_without_spark": False}
+    config = {"path": str(tmp_path / "out"), "format": "delta", "engine": "spark"}
     command = shlex.join(of_target(submitted, config, "--master", "local[1]"))
     # The file's first line belongs to another reader.
     done = submitted.run(["bash", "-c", f"(read line; {command}) < messages"])

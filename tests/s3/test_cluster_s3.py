@@ -59,7 +59,7 @@ def lines(first: int, last: int, *more: dict[str, Any]) -> bytes:
 def target(cluster: SparkCluster, server: Any, **settings: Any) -> dict[str, Any]:
     return {
         "spark": cluster.settings(),
-        "load_without_spark": False,
+        "engine": "spark",
         "storage_options": server.options,
         "staging": {"root": f"{server.folder()}/staging"},
         "batch_config": {"storage": {"options": server.options}},

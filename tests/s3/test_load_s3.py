@@ -96,7 +96,7 @@ def test_options_reach_executors_and_nothing_else(server: Any, tmp_path: Path) -
     config = {
         "path": str(tmp_path / "out"),
         "batch_config": {"storage": {"root": url.rpartition("/")[0], "options": server.options}},
-        "load_without_spark": False,
+        "engine": "spark",
         "failure": {"policy": "LogAndContinue"},
         "spark": {
             "master": "local[2]",

@@ -135,7 +135,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
         "path": table,
         "storage_options": server.options,
         "batch_config": {"storage": {"root": url, "options": server.options}},
-        "load_without_spark": False,
+        "engine": "spark",
         "failure": {"policy": "SendToDLQ", "dead_letter_path": letters},
         "spark": {
             "master": "local[2]",

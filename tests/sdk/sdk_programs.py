@@ -18,6 +18,7 @@ from singer_sdk.exceptions import (
     RecordsWithoutSchemaException,
 )
 
+from shared.engine.engine import Engine
 from shared.errors import MessageError, RecordError
 from tap_spark import cli as tap_cli
 from tap_spark.config import tap_config
@@ -95,8 +96,9 @@ class SparkTarget:
                 sys.stdout.write(output.text())
 
     def _run(self, file: IO[bytes], output: Output) -> None:
-        loader = Loader(self.config, self._session.get)
-        run_with(self.config, os.dup(file.fileno()), output, loader, self._session)  # type: ignore[arg-type]
+        engine = Engine.of(self._session.get)
+        loader = Loader(self.config, engine)
+        run_with(self.config, os.dup(file.fileno()), output, loader, engine)  # type: ignore[arg-type]
 
 
 def _as_in_the_sdk(error: MessageError | RecordError) -> Exception:
@@ -146,7 +148,7 @@ class SparkTap:
     def _messages(self, call: Any, *args: Any) -> str:
         output = Output()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sync, "SessionStarter", lambda _: self._session)
+            patch.setattr(sync, "engine_of", lambda *_: Engine.of(self._session.get))
             call(*args, output)
         return output.text()
 

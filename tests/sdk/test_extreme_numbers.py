@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sdk_places import Place
-from sdk_programs import Output, Session
+from sdk_programs import Output
 
+from shared.engine.engine import Engine
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.runtime.run import run_with
@@ -82,8 +83,8 @@ def test_numbers_are_exact_or_refused(
     path = tmp_path / ".input"
     path.write_text("\n".join(lines(tmp_path, way)) + "\n")
     fd = os.open(path, os.O_RDONLY)
-    session = Session(spark)
-    run_with(config, fd, Output(), Loader(config, session.get), session)  # type: ignore[arg-type]
+    engine = Engine.of(lambda: spark)
+    run_with(config, fd, Output(), Loader(config, engine), engine)  # type: ignore[arg-type]
     os.close(fd)
     rows = {row["id"]: row for row in place.rows(f"numbers_{way}") or []}
     assert sorted(rows) == list(range(len(TAKEN)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tools.structure import Structure, sources_of, structure_of
@@ -24,6 +26,19 @@ def test_no_two_classes_have_one_name(found: Structure) -> None:
 
 def test_all_modules_are_read(found: Structure) -> None:
     assert {"shared.errors", "tap_spark.cli", "target_spark.core.pipeline"} <= set(found.lines)
+
+
+def test_only_the_engine_starts_spark_for_work_on_rows() -> None:
+    starting = re.compile(r"\b(?:SessionStarter|start_session)\b")
+    assert {name for name, text in sources_of(None).items() if starting.search(text)} == {
+        "shared.engine.engine",
+        "shared.spark.session",
+        # Programs and suites of their own.
+        "shared.spark.make_class_archive",
+        "shared.spark.spark_server",
+        "tap_spark.testing",
+        "target_spark.testing",
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 
-from shared.releases.spark_types import T
+from pyspark.sql import types as T  # noqa: N812
 
 
 @dataclass(frozen=True)

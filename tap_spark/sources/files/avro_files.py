@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"Obj\x01"
 SCHEMA_KEY = b"avro.schema"
-MOST_BYTES = 64 * 1024**2
+LONGEST_HEADER = 64 * 1024**2
+"""Bound of memory: bytes of a value in a header."""
 _MORE = 0x80
 
 
@@ -84,7 +85,7 @@ def schema_text(file: BinaryIO) -> bytes:
 
 def _bytes(file: BinaryIO) -> bytes:
     size = _long(file)
-    if not 0 <= size <= MOST_BYTES:
+    if not 0 <= size <= LONGEST_HEADER:
         raise ValueError("its header is damaged")
     data = file.read(size)
     if len(data) != size:

@@ -6,9 +6,9 @@ A block is parsed by `plain_csv`, or left to Spark.
 from __future__ import annotations
 
 import os
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,13 +24,10 @@ from tap_spark.state.stream_plans import MOST_THREADS
 _Made = TypeVar("_Made")
 
 BLOCK_BYTES = 4 * 1024 * 1024
-MOST_BYTES = 16 * 1024 * 1024
-"""Bytes of a block with very long lines, beyond which Spark reads the files."""
-LARGE_BYTES = 1024**3
-"""Bytes of local files up to which the driver reads blocks: it takes about as long as a start of
-Spark."""
-HELD_BYTES = 64 * 1024 * 1024
-"""The same for records, which are held until Spark cannot be needed for any block."""
+LONGEST_BLOCK = 16 * 1024 * 1024
+"""Bound of memory: bytes of a block with very long lines, beyond which Spark reads the files."""
+AHEAD = 2
+"""Bound of memory: blocks of each thread that wait for their turn."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +61,30 @@ class CsvBlocks:
         Raises:
             OSError: A file cannot be read.
         """
-        found = self.each(lambda columns: [text_forms.add_forms(None, texts) for texts in columns])
-        return None if found is None else text_forms.union(found, self.width)
+        known: list[list[int | None]] = []
+        for found in self.each(lambda columns: [text_forms.add_forms(None, c) for c in columns]):
+            if found is None:
+                return None
+            known.append(found)
+        return text_forms.union(known, self.width)
 
-    def each(self, make: Callable[[list[pa.StringArray]], _Made | None]) -> Sequence[_Made] | None:
-        """Return what is made of the columns of each block; None if Spark must read one.
+    def each(self, make: Callable[[list[pa.StringArray]], _Made | None]) -> Iterator[_Made | None]:
+        """Yield what is made of the columns of each block; last of all None if Spark must read it.
 
         Several threads read the blocks.
 
         Raises:
             OSError: A file cannot be read.
         """
-        refused = threading.Event()
 
         def made(block: LineRange) -> _Made | None:
-            columns = None if refused.is_set() else self.columns(block)
-            found = None if columns is None else make(columns)
-            if found is None:
-                refused.set()
-            return found
+            columns = self.columns(block)
+            return None if columns is None else make(columns)
 
-        found = list(_mapped(made, self.ranges))
-        known = [one for one in found if one is not None]
-        return known if len(known) == len(found) else None
+        for found in _mapped(made, self.ranges):
+            yield found
+            if found is None:
+                return
 
 
 def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
@@ -155,7 +153,7 @@ def _data(block: LineRange) -> bytes | None:
         end = block.limit
         if block.stop < end:
             end = next_line_start(file, block.stop, end)
-        if end - start > MOST_BYTES:
+        if end - start > LONGEST_BLOCK:
             return None
         data = bytes(file.read_at(end - start, start)) if end > start else b""
     if len(data) < end - start:
@@ -171,5 +169,14 @@ def _mapped(
     if threads <= 1:
         yield from map(make, blocks)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(make, blocks)
+    waiting: deque[Future[_Made | None]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for block in blocks:
+            waiting.append(pool.submit(make, block))
+            if len(waiting) >= threads * AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,22 +18,22 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from shared.engine.engine import TYPES, Work
 from shared.storage.files import size_of
-from shared.storage.urls import local_path
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.csv_blocks import HELD_BYTES, LARGE_BYTES, CsvBlocks, csv_blocks
+from tap_spark.sources.files.csv_blocks import CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_source import SMALL_BYTES, corrupt_options, parse_ddl
+from tap_spark.sources.files.file_source import corrupt_options, parse_ddl
 from tap_spark.sources.files.inference import PARSING, TIMES, decide, exact_casts, infer_types
-from tap_spark.sources.files.line_reader import LineRange, LineRules
+from tap_spark.sources.files.line_reader import FilePart, LineRange, LineRules
 from tap_spark.sources.files.plain_csv import (
     HEADER_BYTES,
     PlainCsv,
     plain_csv,
 )
 from tap_spark.sources.files.quoted_lines import Quotes
-from tap_spark.sources.files.resumable_files import INSPECTION_THREADS, NewData
+from tap_spark.sources.files.resumable_files import INSPECTION_THREADS
 from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.text_records import records_of
 from tap_spark.sources.files.text_source import OTHER_COLUMNS, TextFileSource, partition_value
@@ -48,11 +47,13 @@ from tap_spark.sources.frame_helpers import (
     without_corrupt,
 )
 from tap_spark.sources.source_failures import source_error
-from tap_spark.state.stream_plans import DriverBlocks, RowForm, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from shared.engine.engine import Engine
 
 RAGGED = "it has too few or too many values for its columns; check the options 'sep', 'quote', \
 'escape' and 'multiLine'"
@@ -178,18 +179,12 @@ class CsvSource(TextFileSource):
     def _plain(self) -> PlainCsv | None:
         return plain_csv(self.stream.options, header=self.header)
 
-    def driver_bytes(self, form: RowForm) -> int:
-        """See `FileSource.driver_bytes`."""
-        if self._plain is None:
-            return 0
-        return self._most(HELD_BYTES if form is RowForm.RECORDS else LARGE_BYTES)
+    @property
+    def weight(self) -> float:
+        """See `FileSource.weight`."""
+        return 0 if self._plain is None else 1
 
-    def _most(self, local_bytes: int) -> int:
-        """Return the bytes that the driver may read: fewer of remote files."""
-        is_here = all(local_path(path) is not None for path in self.paths)
-        return local_bytes if is_here else SMALL_BYTES
-
-    def schema_on_driver(self) -> StructType | None:
+    def schema_on_driver(self, engine: Engine) -> StructType | None:
         """See `DriverSource.schema_on_driver`."""
         given = simple_ddl(self.stream.schema) if self.stream.schema else None
         if self.stream.schema and given is None:
@@ -197,7 +192,8 @@ class CsvSource(TextFileSource):
         files = self.plain_files()
         # With `schema`, only the header counts.
         sizes = [min(size, HEADER_BYTES) if given else size for _, size in files]
-        if self._plain is None or sum(sizes) > (SMALL_BYTES if given else self._most(LARGE_BYTES)):
+        work = Work(self.stream.name, sum(sizes), kind=TYPES)
+        if self._plain is None or not engine.takes(work):
             return None
         blocks = csv_blocks(
             self._plain, [(url, 0, self._finished(url, size)) for url, size in files]
@@ -211,31 +207,37 @@ class CsvSource(TextFileSource):
         return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
 
     def records_on_driver(
-        self, plan: StreamPlan, new: NewData | None
-    ) -> Iterator[pa.StringArray] | None:
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> Iterator[pa.StringArray | None] | None:
         """See `FileSource.records_on_driver`.
 
         A file is read by its own header, if that names the catalog's columns.
         """
-        found = self._planned_blocks(plan, new, RowForm.RECORDS)
+        found = self._planned_blocks(plan, struct, parts)
         if found is None:
             return None
         blocks, places, fields = found
         types = {field.name: field.dataType for field in fields}
 
-        def records(columns: list[pa.StringArray]) -> Iterator[pa.StringArray] | None:
+        def records(columns: list[pa.StringArray]) -> list[pa.StringArray] | None:
             texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
-            return records_of(texts, types)
+            made = records_of(texts, types)
+            return None if made is None else list(made)
 
-        try:
-            known = blocks.each(records)
-        except OSError:
-            return None
-        return None if known is None else chain.from_iterable(known)
+        def texts() -> Iterator[pa.StringArray | None]:
+            try:
+                for arrays in blocks.each(records):
+                    yield from (None,) if arrays is None else arrays
+            except OSError:
+                yield None
 
-    def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
+        return texts()
+
+    def blocks_on_driver(
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> DriverBlocks | None:
         """See `FileSource.blocks_on_driver`."""
-        found = self._planned_blocks(plan, new, RowForm.BLOCKS)
+        found = self._planned_blocks(plan, struct, parts)
         if found is None:
             return None
         blocks, places, fields = found
@@ -247,16 +249,10 @@ class CsvSource(TextFileSource):
         return DriverBlocks(schema, readers)
 
     def _planned_blocks(
-        self, plan: StreamPlan, new: NewData | None, form: RowForm
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
         """Return blocks, and where they have which columns; None if Spark must read them."""
-        found = self.planned_parts(plan, new)
-        if found is None or self._plain is None:
-            return None
-        struct, parts = found
-        if sum(end - start for _, start, end in parts) > self.driver_bytes(form):
-            return None
-        blocks = csv_blocks(self._plain, parts)
+        blocks = None if self._plain is None else csv_blocks(self._plain, parts)
         if blocks is None:
             return None
         places = self._places(blocks.header, blocks.width, plan, struct)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from shared.engine.engine import Work
 from shared.errors import SourceError, Where
 from shared.storage.files import head_of, size_of
 from shared.storage.urls import local_path
@@ -56,13 +57,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
+    from shared.engine.engine import Engine
     from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
 
 log = logging.getLogger("tap-spark")
-SMALL_BYTES = 8 * 1024 * 1024
-"""Bytes of a stream up to which the driver reads it: about a second of work, an eighth of what a
-start of Spark takes, in about fifteen times as much memory."""
 SELECTING = (
     *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
     *("ignoremissingfiles", "ignorecorruptfiles"),
@@ -170,31 +169,38 @@ class FileSource(ABC):
         """See `GrowingFiles`."""
         return self.stream.read_unterminated_line
 
-    def driver_bytes(self, form: RowForm) -> int:  # noqa: ARG002
-        """Return how many bytes the driver may read itself."""
+    @property
+    def weight(self) -> float:
+        """Return the work of a byte that threads read; 0 if only Spark can. See `Work`."""
         return 0
 
-    def schema_on_driver(self) -> StructType | None:
+    def schema_on_driver(self, engine: Engine) -> StructType | None:  # noqa: ARG002
         """See `DriverSource.schema_on_driver`."""
         return None
 
     def records_on_driver(
         self,
         plan: StreamPlan,  # noqa: ARG002
-        new: NewData | None,  # noqa: ARG002
-    ) -> Iterator[pa.StringArray] | None:
-        """Return the JSON text of each record; None if Spark has to read them.
+        struct: StructType,  # noqa: ARG002
+        parts: Sequence[FilePart],  # noqa: ARG002
+    ) -> Iterator[pa.StringArray | None] | None:
+        """Return the JSON text of each record, in arrays; None if Spark has to read them all.
 
         Args:
             plan: The stream.
-            new: What to read of the files; None for everything.
+            struct: The columns of the catalog.
+            parts: What to read of the files.
+
+        Returns:
+            An array that is None means the same as None.
         """
         return None
 
     def blocks_on_driver(
         self,
         plan: StreamPlan,  # noqa: ARG002
-        new: NewData | None,  # noqa: ARG002
+        struct: StructType,  # noqa: ARG002
+        parts: Sequence[FilePart],  # noqa: ARG002
     ) -> DriverBlocks | None:
         """Return the rows in blocks; None if Spark has to read them. See `records_on_driver`."""
         return None
@@ -224,25 +230,30 @@ class FileSource(ABC):
         return [(file.url, file.size) for file in files if file.size]
 
     def read_on_driver(
-        self, plan: StreamPlan, form: RowForm | None, start_spark: Callable[[], None]
+        self, plan: StreamPlan, form: RowForm | None, engine: Engine
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
         self._incremental = plan.method is Method.INCREMENTAL
         read_at, new = datetime.now(timezone.utc), None
-        most = 0 if form is None else self.driver_bytes(form)
+        weight = 0 if form is None else self.weight
         if plan.resume is Resume.FILE_POSITION:
-            new = self._new_data(plan, most, start_spark)
+            new = self._new_data(plan, engine.limit / weight if weight else 0, engine.start)
             if not new.file_ranges:
                 return DriverRows(bookmark=new.bookmark(plan))
-        if form is None or not most or (new is not None and new.size > most):
+        planned = self.planned_parts(plan, new) if weight else None
+        if planned is None:
+            return None
+        struct, parts = planned
+        size = sum(end - start for _, start, end in parts)
+        if not size or not engine.takes(Work(plan.stream, size * weight)):
             return None
         # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
         bookmark = None if new is None else new.last_bookmark(plan)
         if form is RowForm.RECORDS:
-            found = self.records_on_driver(plan, new)
+            found = self.records_on_driver(plan, struct, parts)
             rows = None if found is None else DriverRows(found)
         else:
-            blocks = self.blocks_on_driver(plan, new)
+            blocks = self.blocks_on_driver(plan, struct, parts)
             rows = None if blocks is None else DriverRows(blocks=blocks)
         return None if rows is None else replace(rows, bookmark=bookmark, read_at=read_at)
 
@@ -414,7 +425,7 @@ class FileSource(ABC):
             yield from line_slices(self, spark, plan, new, new.rules)
 
     def _new_data(
-        self, plan: StreamPlan, most: int = 0, start_spark: Callable[[], None] = lambda: None
+        self, plan: StreamPlan, most: float = 0, start_spark: Callable[[], None] = lambda: None
     ) -> NewData:
         """Return what is new in the files, looked for once; start Spark if it is over `most`."""
         if self._new is None:

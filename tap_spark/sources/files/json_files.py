@@ -13,6 +13,8 @@ import orjson
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from shared.engine.engine import TYPES, Work
+from shared.engine.weights import JSON_VALUES
 from shared.errors import SourceError
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
@@ -22,7 +24,6 @@ from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_source import (
     BY_NAME,
-    SMALL_BYTES,
     FileSource,
     corrupt_options,
     parse_ddl,
@@ -39,7 +40,6 @@ from tap_spark.sources.files.json_rows import (
 from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
 from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
-    NewData,
     line_tasks,
     pack,
 )
@@ -47,6 +47,7 @@ from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_json import (
     UnsureError,
     inferred_struct,
+    line_blocks,
     record_batch,
     record_texts,
 )
@@ -61,11 +62,13 @@ from tap_spark.sources.frame_helpers import (
     widen_inferred,
     without_corrupt,
 )
-from tap_spark.state.stream_plans import DriverBlocks, RowForm, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+    from shared.engine.engine import Engine
 
 BY_LINE = ("", "utf-8", "utf8", "us-ascii", "ascii")
 """Encodings of files that are resumed by line."""
@@ -172,11 +175,12 @@ class JsonSource(FileSource):
         rows = JsonRows(struct, case_sensitive=is_case_sensitive(spark))
         return self._tasks(spark, parts, rows, struct)
 
-    def driver_bytes(self, form: RowForm) -> int:  # noqa: ARG002
-        """See `FileSource.driver_bytes`."""
-        return SMALL_BYTES if self._is_plain else 0
+    @property
+    def weight(self) -> float:
+        """See `FileSource.weight`."""
+        return JSON_VALUES if self._is_plain else 0
 
-    def schema_on_driver(self) -> StructType | None:
+    def schema_on_driver(self, engine: Engine) -> StructType | None:
         """See `DriverSource.schema_on_driver`."""
         if self.stream.schema:
             return simple_ddl(self.stream.schema)
@@ -184,48 +188,43 @@ class JsonSource(FileSource):
             return None
         files = self.plain_files()
         size = sum(size for _, size in files)
-        if not size or size > SMALL_BYTES or self.waiting([url for url, _ in files]):
+        work = Work(self.stream.name, size * self.weight, kind=TYPES)
+        if not size or not engine.takes(work) or self.waiting([url for url, _ in files]):
             return None
         try:
-            return inferred_struct([(url, 0, size) for url, size in files])
+            return inferred_struct(line_blocks([(url, 0, size) for url, size in files]))
         except UnsureError:
             return None
 
     def records_on_driver(
-        self, plan: StreamPlan, new: NewData | None
-    ) -> Iterator[pa.StringArray] | None:
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> Iterator[pa.StringArray | None] | None:
         """See `FileSource.records_on_driver`."""
-        found = self._parts_of_columns(plan, new)
-        if found is None:
+        columns = _planned_columns(plan, struct)
+        if columns is None:
             return None
-        struct, parts = found
+
+        def texts() -> Iterator[pa.StringArray | None]:
+            try:
+                for part in line_blocks(parts):
+                    yield record_texts([part], columns)
+            except (UnsureError, OSError):
+                yield None
+
+        return texts()
+
+    def blocks_on_driver(
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> DriverBlocks | None:
+        """See `FileSource.blocks_on_driver`."""
+        columns = _planned_columns(plan, struct)
+        if columns is None:
+            return None
         try:
-            return iter([record_texts(parts, struct)])
+            readers = [partial(record_batch, part, columns) for part in line_blocks(parts)]
         except (UnsureError, OSError):
             return None
-
-    def blocks_on_driver(self, plan: StreamPlan, new: NewData | None) -> DriverBlocks | None:
-        """See `FileSource.blocks_on_driver`."""
-        found = self._parts_of_columns(plan, new)
-        if found is None:
-            return None
-        struct, parts = found
-        readers = [partial(record_batch, part, struct) for part in parts]
-        return DriverBlocks(struct_to_arrow(struct), readers)
-
-    def _parts_of_columns(
-        self, plan: StreamPlan, new: NewData | None
-    ) -> tuple[StructType, list[FilePart]] | None:
-        """Return the plan's columns, and what to read of files; None if Spark must read."""
-        found = self.planned_parts(plan, new)
-        if found is None:
-            return None
-        struct, parts = found
-        struct = prune(struct, plan.schema)
-        size = sum(end - start for _, start, end in parts)
-        if not size or size > SMALL_BYTES or not {*plan.columns} <= {*struct.names}:
-            return None
-        return StructType([struct[name] for name in plan.columns]), parts
+        return DriverBlocks(struct_to_arrow(columns), readers)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
@@ -417,6 +416,14 @@ class JsonSource(FileSource):
                 hint=NO_OBJECT,
                 file=plain_path(file),
             )
+
+
+def _planned_columns(plan: StreamPlan, struct: StructType) -> StructType | None:
+    """Return the plan's columns; None if the files have other ones."""
+    struct = prune(struct, plan.schema)
+    if not {*plan.columns} <= {*struct.names}:
+        return None
+    return StructType([struct[name] for name in plan.columns])
 
 
 def _whole_files(

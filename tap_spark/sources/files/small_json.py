@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.storage.files import open_random
 from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.files.file_inspector import next_line_start
 from tap_spark.sources.files.json_kinds import SAFE, number_kind
 from tap_spark.sources.files.line_reader import BOM, FilePart
 from tap_spark.sources.files.text_records import with_exponent
@@ -32,10 +33,13 @@ MOST_NAME = 10_000
 MOST_DEPTH = 50
 MOST_BRACKETS = 1000
 """Brackets of a line, and so their depth, up to which Spark reads it."""
-MOST_BYTES = 256 * 1024 * 1024
+ROW_BYTES = 256 * 1024 * 1024
 VALUE_BYTES = 32
-"""Bytes of rows with their names, most in all and about those of a value. They may be far more than
-those of the file, if most values are missing."""
+"""Bound of memory: bytes of the rows of a block with their names, most in all and about those of a
+value. They may be far more than those of the file, if most values are missing."""
+BLOCK_BYTES = 4 * 1024 * 1024
+LONGEST_BLOCK = 16 * 1024 * 1024
+"""Bound of memory: bytes of a block with very long lines, beyond which Spark reads the files."""
 
 _OWN_NAMES = ("_metadata", "_corrupt_record", "_tap_spark")
 """How names begin that columns of Spark or of this program have."""
@@ -87,7 +91,26 @@ def objects(part: FilePart) -> Iterator[dict[str, Any]]:
             yield _object(line)
 
 
-def inferred_struct(parts: Sequence[FilePart]) -> T.StructType:
+def line_blocks(parts: Iterable[FilePart]) -> Iterator[FilePart]:
+    """Cut parts of files into blocks of whole lines.
+
+    Raises:
+        UnsureError: A line is very long.
+        OSError: A file cannot be read.
+    """
+    for url, start, end in parts:
+        with open_random(url) as file:
+            at = start
+            while at < end:
+                after = min(at + BLOCK_BYTES, end)
+                stop = after if after == end else next_line_start(file, after, end)
+                if stop - at > LONGEST_BLOCK:
+                    raise UnsureError
+                yield url, at, stop
+                at = stop
+
+
+def inferred_struct(parts: Iterable[FilePart]) -> T.StructType:
     """Return the columns of files with the types that keep all values.
 
     Raises:
@@ -237,7 +260,7 @@ class _Converters:
 
     def __init__(self, double: Convert) -> None:
         self._double = double
-        self._left = MOST_BYTES
+        self._left = ROW_BYTES
 
     def struct(self, struct: T.StructType) -> Convert:
         """Return what converts an object; missing fields become null, others are left out."""

@@ -45,6 +45,6 @@ JDBC = Declaration(
     typed=partial(typed, JdbcSettings),
     uses=frozenset(TABLE_SETTINGS) - _LAYOUT - _LAKES_ONLY,
     ignores=_LAYOUT,
-    needs_spark=lambda _: False,
+    needs_spark=lambda _: "",
     notes={"replays": "PostgreSQL"},
 )

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from shared.releases.spark_types import T
+from pyspark.sql import types as T  # noqa: N812
 
 _CONTROL = {chr(code): json.dumps(chr(code))[1:-1] for code in range(1, 32)}
 _TIMES = (pa.types.is_date, pa.types.is_time)

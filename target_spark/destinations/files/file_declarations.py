@@ -18,8 +18,8 @@ def _open(config: TargetConfig, tools: Tools) -> Destination:
     return FileDestination(file_settings(config), tools.rewrite, folder_leases(config), tools.spark)
 
 
-def _needs_spark(config: TargetConfig) -> bool:
-    return config.format == "json"  # Spark makes the text.
+def _needs_spark(config: TargetConfig) -> str:
+    return "Spark makes the text of JSON tables" if config.format == "json" else ""
 
 
 _USES = frozenset({"schema_contract", "partition_by"})

@@ -29,8 +29,8 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
     return iceberg_destination(config, tools.spark)
 
 
-def _needs_spark(config: TargetConfig) -> bool:
-    """Return whether tables are no plain folders, or their rows are versioned.
+def _needs_spark(config: TargetConfig) -> str:
+    """Return why Spark must commit: tables are no plain folders, or their rows are versioned.
 
     Spark also overwrites Iceberg tables, and writes tables whose package is not installed.
     """
@@ -40,14 +40,17 @@ def _needs_spark(config: TargetConfig) -> bool:
     from shared.storage.urls import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
-    is_plain = config.catalog is None and local_path(config.path) is not None
-    return not (
-        is_plain
-        and find_spec(_PACKAGES[config.format]) is not None
-        and not config.write_audit_publish
-        and executors_share_disk(config.spark)
-        and methods <= {"append-only", "upsert", *_EXCHANGED[config.format], None}
-    )
+    others = methods - {"append-only", "upsert", *_EXCHANGED[config.format], None}
+    package = _PACKAGES[config.format]
+    reasons = {
+        "tables in a catalog": config.catalog is not None,
+        "tables on remote storage": config.catalog is None and local_path(config.path) is None,
+        f"the package {package} is not installed": find_spec(package) is None,
+        "write_audit_publish": config.write_audit_publish,
+        "executors on other machines": not executors_share_disk(config.spark),
+        f"load_method {', '.join(map(str, others))}": bool(others),
+    }
+    return next((why for why, applies in reasons.items() if applies), "")
 
 
 _SUPPORTS = Supports(

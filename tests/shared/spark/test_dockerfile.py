@@ -277,7 +277,7 @@ def test_a_table_is_loaded_without_a_network(built: Build, tmp_path: Path) -> No
     }
     config = {
         "spark": {"master": "local[2]", "conf": conf},
-        "load_without_spark": False,
+        "engine": "spark",
         "path": "lake",
         "format": "delta",
     }

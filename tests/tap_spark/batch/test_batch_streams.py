@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
@@ -88,7 +89,7 @@ class Bench:
 
     def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
         pace = StateWriter({}, self.write, interval)
-        sync_stream(Run(self, self, None, batch), plan, pace)  # type: ignore[arg-type]
+        sync_stream(Run(Engine.of(self.get), self, None, batch), plan, pace)  # type: ignore[arg-type]
         return [self.short(json.loads(line)) for line in self.lines]
 
     @staticmethod

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.batch.batch_staging import staging_folder_for
 from tap_spark.config import SpoolSettings, tap_config
 from tap_spark.output.line_output import LineOutput
@@ -89,7 +89,7 @@ class Bench:
         place = staging_folder_for(batch)
         assert place is not None
         with Spool(SpoolSettings(root=str(self.path / "spool"))) as spool, place:
-            run = Run(SessionStarter.of(self.spark), output, spool, batch, place)
+            run = Run(Engine.of(lambda: self.spark), output, spool, batch, place)
             sync_stream(run, self.plan(self.state), StateWriter(self.state, output.write, 1e9))
         output.close()
         os.close(sink)

@@ -13,12 +13,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from mapped_bench import Starter
 
+from shared.engine.engine import Engine
 from shared.errors import SingerSparkError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.planning import discovery
 from tap_spark.planning.discovery import found_catalog
 from tap_spark.sources.files import csv_blocks
 from tap_spark.sync import sync
@@ -239,9 +238,9 @@ class Runs:
 
     def catalog(self, settings: dict[str, Any], *, by_spark: bool) -> Any:
         """Return the catalog, or the error."""
-        with self._as(by_spark=by_spark) as starter:
+        with self._as(by_spark=by_spark) as engine:
             try:
-                return found_catalog(starter, tap_config({"streams": [settings]}))
+                return found_catalog(engine, tap_config({"streams": [settings]}))
             except SingerSparkError as error:
                 if not by_spark:
                     raise LeftToSparkError from error
@@ -267,12 +266,10 @@ class Runs:
 
     @contextmanager
     def _as(self, *, by_spark: bool) -> Iterator[Any]:
-        starter = Starter(self.spark) if by_spark else NoSpark()
+        engine = Engine.of(lambda: self.spark) if by_spark else Engine(NoSpark())
         with self.patch.context() as patch:
-            patch.setattr(sync, "SessionStarter", lambda _: starter)
-            patch.setattr(discovery, "driver_may_read", lambda _: not by_spark)
-            patch.setattr(sync, "driver_may_read", lambda _: not by_spark)
-            yield starter
+            patch.setattr(sync, "engine_of", lambda *_: engine)
+            yield engine
 
 
 def comparable(line: bytes) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.config import tap_config
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.sync import sync
@@ -51,7 +51,7 @@ def source(form: str, folder: Path) -> dict[str, Any]:
 def test_records_follow_the_catalog(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, batch: bool
 ) -> None:
-    monkeypatch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
+    monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
     settings: dict[str, Any] = {"streams": [source(form, tmp_path)]}
     if batch:
         storage = {"root": (tmp_path / "batch").as_uri()}

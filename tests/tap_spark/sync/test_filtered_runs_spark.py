@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.config import tap_config
 from tap_spark.sync import sync
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 def test_filtered_rows_are_nothing_to_do_and_move_the_bookmark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, has_work: bool
 ) -> None:
-    monkeypatch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
+    monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
     (tmp_path / "data.csv").write_text("id\n1\n2\n")
     stream = {"name": "s", "format": "csv", "path": str(tmp_path / "data.csv")}
     stream["replication_method"] = "INCREMENTAL"

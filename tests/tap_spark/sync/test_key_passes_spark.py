@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from shared.engine.engine import Engine
 from shared.errors import RecordError, SettingsError
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.config import tap_config
 from tap_spark.sync import sync
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
     def run(
         state: Any = None, *, every: int = 1, excluded: Sequence[str] = (), **settings: Any
     ) -> list[dict[str, Any]]:
-        monkeypatch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
+        monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
         stream = {
             "name": "s",
             "format": "csv",

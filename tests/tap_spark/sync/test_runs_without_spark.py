@@ -10,17 +10,22 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from engines import NoSpark, threads
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from shared.errors import PartialRunError, SourceError
+from shared.engine.engine import Engine, engine_of
+from shared.engine.settings import EngineSettings
+from shared.errors import PartialRunError, SettingsError, SourceError
 from shared.formats import columnar_encoding
 from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
+from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
+from tap_spark.output import held_records
 from tap_spark.planning.catalog import build_entry
 from tap_spark.planning.discovery import found_catalog
 from tap_spark.planning.run_options import RunOptions
-from tap_spark.sources.files import csv_blocks, csv_files
+from tap_spark.sources.files import csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
 from tap_spark.sync import sync
 
@@ -28,24 +33,14 @@ STRUCT = StructType([StructField("id", LongType()), StructField("name", StringTy
 FILES = {"csv": b"id,name\n1,a\n", "json": b'{"id": 1, "name": "a"}\n', "parquet": b"PAR1"}
 
 
-class NoSpark:
-    """Stands for the start of Spark, which must not happen."""
-
-    def start(self) -> None:
-        pytest.fail("Spark was started")
-
-    get = start
-
-    def running(self) -> None:
-        return None
-
-    def stop(self) -> None:
-        pass
+def engine_without_spark(settings: EngineSettings, spark: SparkSettings) -> Engine:
+    own = engine_of(settings, spark)
+    return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "SessionStarter", lambda _: NoSpark())
+    monkeypatch.setattr(sync, "engine_of", engine_without_spark)
 
 
 def run(
@@ -246,7 +241,7 @@ def test_a_dry_run_finds_what_is_missing(
 ) -> None:
     caplog.set_level("INFO")
     config = tap_config({"streams": [orders], "on_stream_failure": policy})
-    catalog = found_catalog(NoSpark(), config)  # type: ignore[arg-type]
+    catalog = found_catalog(threads(), config)
     other = {**catalog["streams"][0], "tap_stream_id": "gone", "stream": "gone"}
     gone = {**orders, "name": "gone", "path": orders["path"] + "/gone.csv"}
     config = tap_config({"streams": [gone, orders], "on_stream_failure": policy})
@@ -261,7 +256,7 @@ def test_a_large_file_with_a_schema_is_looked_at_only_at_its_start(
     path = Path(orders["path"], "large.csv")
     path.write_bytes(b"id,name,at\r\n" + b"1,a,2024-01-01\r\n" * 8000 + b"\xff\n")
     config = tap_config({"streams": [{**orders, "schema": "id INT, at DATE"}]})
-    (entry,) = found_catalog(NoSpark(), config)["streams"]  # type: ignore[arg-type]
+    (entry,) = found_catalog(threads(), config)["streams"]
     assert list(entry["schema"]["properties"]) == ["id", "at"]
 
 
@@ -316,7 +311,7 @@ def test_small_files_of_json_lines_are_discovered_and_read(
 
 def test_fields_that_are_not_selected_are_left_out(tmp_path: Path, events: dict[str, Any]) -> None:
     config = {"streams": [{**events, "replication_method": "FULL_TABLE"}]}
-    catalog = found_catalog(NoSpark(), tap_config(config))  # type: ignore[arg-type]
+    catalog = found_catalog(threads(), tap_config(config))
     for item in catalog["streams"][0]["metadata"]:
         if item["breadcrumb"] in (["properties", "tags"], ["properties", "at", "properties", "y"]):
             item["metadata"]["selected"] = False
@@ -337,7 +332,6 @@ def test_small_files_of_json_lines_become_batch_files(
 def test_csv_files_of_any_size_become_batch_files(
     tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_files, "HELD_BYTES", 10)
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
     settings = {"streams": [orders], "batch_config": batches}
     first = run(tmp_path, settings)
@@ -367,7 +361,6 @@ def many_orders(folder: str) -> list[int]:
 def test_records_of_csv_files_come_in_order(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_files, "SMALL_BYTES", 10)
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
     numbers = many_orders(orders["path"])
     records = of_type("RECORD", run(tmp_path, {"streams": [orders]}))
@@ -378,7 +371,7 @@ def test_records_of_csv_files_come_in_order(
 def test_records_are_left_to_spark_before_the_first_is_written(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    catalog = found_catalog(NoSpark(), tap_config({"streams": [orders]}))  # type: ignore[arg-type]
+    catalog = found_catalog(threads(), tap_config({"streams": [orders]}))
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
     many_orders(orders["path"])
     with Path(orders["path"], "c.csv").open("a") as file:
@@ -388,12 +381,9 @@ def test_records_are_left_to_spark_before_the_first_is_written(
     assert "RECORD" not in (tmp_path / "out.jsonl").read_text()
 
 
-def test_more_records_than_may_be_held_are_left_to_spark(
-    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(csv_files, "HELD_BYTES", 10)
+def test_records_beyond_the_limit_are_left_to_spark(tmp_path: Path, orders: dict[str, Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
-        run(tmp_path, {"streams": [orders]})
+        run(tmp_path, {"streams": [orders], "spark_above": 10})
 
 
 @pytest.mark.parametrize(
@@ -411,13 +401,46 @@ def test_exact_files_and_lines_are_left_to_spark(
         run(tmp_path, settings)
 
 
-@pytest.mark.parametrize("spark", [{"master": "spark://localhost:7077"}, {"master": "yarn"}])
-def test_batch_files_of_a_cluster_are_left_to_spark(
-    tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], spark: dict[str, Any]
+@pytest.mark.parametrize("master", ["local[1]", "local[64]", "spark://localhost:7077", "yarn"])
+def test_the_rule_is_the_same_for_every_master(
+    tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], master: str
 ) -> None:
-    settings = {"streams": [orders], "batch_config": batches, "spark": spark}
+    settings = {"streams": [orders], "batch_config": batches, "spark": {"master": master}}
+    summary = RunSummary("tap-spark")
+    assert len(batch_rows(run(tmp_path, settings, summary=summary))) == 2
+    assert summary.as_dict(None)["streams"]["s"]["engine"] == "threads"
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
-        run(tmp_path, settings)
+        run(tmp_path, {**settings, "spark_above": 10})
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, {**settings, "engine": "spark"})
+
+
+def test_records_wait_on_disk_until_spark_need_not_read_them(
+    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_records, "HELD_BYTES", 1)
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
+    settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(tmp_path)}}
+    before = sorted(tmp_path.iterdir())
+    assert len(of_type("RECORD", run(tmp_path, settings))) == 2
+    catalog = found_catalog(threads(), tap_config(settings))
+    with Path(orders["path"], "b.csv").open("a") as file:
+        file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, settings, catalog)
+    assert b"RECORD" not in (tmp_path / "out.jsonl").read_bytes()
+    assert {*tmp_path.iterdir()} - {*before} == {tmp_path / "out.jsonl"}
+
+
+def test_with_threads_what_only_spark_reads_is_an_error(
+    tmp_path: Path, orders: dict[str, Any]
+) -> None:
+    settings = {"streams": [orders], "engine": "threads"}
+    catalog = found_catalog(threads(), tap_config(settings))
+    with Path(orders["path"], "b.csv").open("a") as file:
+        file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
+    with pytest.raises(SettingsError, match="never starts: what the files hold"):
+        run(tmp_path, settings, catalog)
 
 
 @pytest.mark.parametrize("staged", [True, False])
@@ -429,7 +452,7 @@ def test_if_one_value_is_left_to_spark_no_file_stays(
     staged: bool,
 ) -> None:
     settings = {"streams": [orders], "batch_config": batches}
-    catalog = found_catalog(NoSpark(), tap_config(settings))  # type: ignore[arg-type]
+    catalog = found_catalog(threads(), tap_config(settings))
     with Path(orders["path"], "b.csv").open("a") as file:
         file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
     if not staged:
@@ -444,7 +467,7 @@ def test_if_one_value_is_left_to_spark_no_file_stays(
 def test_selected_columns_of_whole_files(tmp_path: Path, orders: dict[str, Any]) -> None:
     stream = {**orders, "replication_method": "FULL_TABLE", "path": orders["path"] + "/a.csv"}
     config = {"streams": [stream]}
-    catalog = found_catalog(NoSpark(), tap_config(config))  # type: ignore[arg-type]
+    catalog = found_catalog(threads(), tap_config(config))
     for item in catalog["streams"][0]["metadata"]:
         if item["breadcrumb"] == ["properties", "name"]:
             item["metadata"]["selected"] = False

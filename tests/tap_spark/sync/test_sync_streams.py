@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
@@ -89,7 +90,7 @@ class Bench:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
         monkeypatch.setattr(sync, "source_for", self.source_for)
         monkeypatch.setattr(sync, "write_records", self.write_records)
-        monkeypatch.setattr(sync, "SessionStarter", lambda _: self)
+        monkeypatch.setattr(sync, "engine_of", lambda *_: Engine(self))
         return self
 
     def source_for(self, config: StreamConfig) -> Any:
@@ -135,7 +136,7 @@ class Bench:
 
     def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StateWriter:
         pace = StateWriter(state or {}, self.output.write, interval, lambda: self.now)
-        sync_stream(sync.Run(self, self.output, None), plan, pace)  # type: ignore[arg-type]
+        sync_stream(sync.Run(Engine.of(self.get), self.output, None), plan, pace)  # type: ignore[arg-type]
         return pace
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from target_fakes import FakeLoader, FakeSpark, config
+from target_fakes import FakeLoader, config, fake_engine
 
 from shared.errors import DestinationError, MessageError, RecordError, Where
 from target_spark.core.balance import Loaded
@@ -79,7 +79,7 @@ class Result:
     def load_file(self, path: Path) -> Result:
         fd = os.open(path, os.O_RDONLY)
         try:
-            run_with(self.config, fd, self.output, self.loader, FakeSpark())
+            run_with(self.config, fd, self.output, self.loader, fake_engine())
         finally:
             os.close(fd)
         return self
@@ -405,7 +405,7 @@ class TestRetryWithBackoff:
 
         result.loader.commit = watched
         try:
-            run_with(result.config, reader, result.output, result.loader, FakeSpark())
+            run_with(result.config, reader, result.output, result.loader, fake_engine())
         finally:
             os.close(reader)
         assert done == [*["t"] * 5, "s"]
@@ -431,7 +431,7 @@ def test_eager_low_latency_commits_while_the_input_is_open(tmp_path):
     import threading
 
     thread = threading.Thread(
-        target=run_with, args=(result.config, reader, result.output, result.loader, FakeSpark())
+        target=run_with, args=(result.config, reader, result.output, result.loader, fake_engine())
     )
     thread.start()
     try:

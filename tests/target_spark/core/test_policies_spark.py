@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from target_fakes import FakeSpark, config
+from target_fakes import config
 
+from shared.engine.engine import Engine
 from target_spark.load.loader import Loader
 from target_spark.runtime.run import run_with
 
@@ -38,7 +39,8 @@ def load(spark, folder: Path, data: bytes, **settings) -> list[bytes]:
     path.write_bytes(data)
     fd, output = os.open(path, os.O_RDONLY), Output()
     try:
-        run_with(given, fd, output, Loader(given, lambda: spark), FakeSpark())
+        engine = Engine.of(lambda: spark)
+        run_with(given, fd, output, Loader(given, engine), engine)
     finally:
         os.close(fd)
     return output.written

@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from engines import threads
 from file_tables import Table, struct
 from test_loader import Bench
 
+from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.load_plans import StreamSchema
@@ -22,7 +24,6 @@ from target_spark.destinations.destination_declaration import Supports
 from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
 from target_spark.destinations.folders import local_folder
 from target_spark.load.conversion import Rewriter
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.tables.version_edit import VersionEdit
 
@@ -189,11 +190,7 @@ def test_only_destinations_that_can(table: Any) -> None:
 
 def test_spark_does_not_start_to_look_at_files(tmp_path: Path) -> None:
     """A FULL_TABLE run ends with ACTIVATE_VERSION, however many files it has written."""
-
-    def no_spark() -> Any:
-        raise AssertionError("Spark was started")
-
-    rewriter = Rewriter(no_spark, DriverTasks(lambda: None, no_spark))
+    rewriter = Rewriter(threads())
     place = TableWrite(str(tmp_path / "new"), Encoding("parquet"), struct("a bigint"))
     files = [write(tmp_path / f"{n}.parquet", [7], [None]) for n in range(200)]
     assert rewriter([(url, f"{url}.new") for url in files], place, HARD) == {}
@@ -239,7 +236,7 @@ def test_versions_of_a_history_stay(tmp_path: Path, caplog: pytest.LogCaptureFix
     def no_spark() -> Any:
         raise AssertionError
 
-    loader = Loader(config, no_spark)
+    loader = Loader(config, Engine.of(no_spark))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             loader.activate(StreamSchema("s", {"properties": {"a": {}}}, ("a",)), 5)

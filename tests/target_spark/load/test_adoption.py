@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shared.engine.engine import Engine
+from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch.batch_settings import BatchConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
@@ -47,7 +49,7 @@ class Bench:
         plain = {"add_record_metadata": False, "adopt_files": True}
         self.folder = folder
         self.config = TargetConfig(path=str(folder / "out"), **{**plain, **settings})
-        self.loader = Loader(self.config, no_spark)
+        self.loader = Loader(self.config, Engine.of(no_spark))
         self.count = 0
 
     def file(self, rows: list[dict[str, Any]], columns: pa.Schema = COLUMNS, **more: Any) -> Path:
@@ -65,8 +67,10 @@ class Bench:
     def needs_spark(self, *paths: Path, **more: Any) -> bool:
         try:
             self.load(*paths, **more)
-        except NeedsSparkError:
-            return True
+        except DestinationError as error:
+            if isinstance(error.__cause__, NeedsSparkError):
+                return True
+            raise
         return False
 
     def table(self) -> Path:

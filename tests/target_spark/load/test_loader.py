@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shared.engine.engine import Engine
 from shared.errors import DestinationError, MessageError, RecordError, SettingsError
 from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
@@ -57,7 +58,9 @@ class Bench:
     def __init__(self, spark: Any, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.path = folder / "out"
-        self.loader = Loader(TargetConfig(path=str(self.path), **settings), lambda: spark)
+        self.loader = Loader(
+            TargetConfig(path=str(self.path), **settings), Engine.of(lambda: spark)
+        )
         self.count = 0
 
     def staged(self, records: list[Any], first_line: int = 10, **extra: Any) -> InputFile:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from shared.settings.batch.batch_settings import FailurePolicy
 from shared.formats.file_formats import Encoding
 from shared.errors import RecordError
+from shared.engine.engine import Engine
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
 from shared.maps.map_rules import map_rules
@@ -31,10 +32,11 @@ from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
 folder = sys.argv[1]
 starter = SessionStarter(SparkSettings(remote="local[2]", app_name="connect-test"))
+engine = Engine.of(starter.get)
 starter.start()
 schema = {"properties": {"id": {"type": "integer"}, "tags": {"items": {"type": "string"}}}}
 for form in ("parquet", "json"):
-    loader = Loader(TargetConfig(path=f"{folder}/{form}", format=form), starter.get)
+    loader = Loader(TargetConfig(path=f"{folder}/{form}", format=form), engine)
     def batch(name, token, version):
         file = InputFile(f"{folder}/{name}", Encoding("singer"), line_map=((1, 5),))
         return Batch(StreamSchema("s", schema), (file,), token, version, time.time())
@@ -52,7 +54,7 @@ tag = {"__source__": "s", "__explode__": "tags", "of": "__parent__['id']"}
 maps = TransformSettings(map_rules({"s": rule, "tag": tag}, []))
 config = TargetConfig(path=f"{folder}/mapped", failure=FailurePolicy(policy="LogAndContinue"))
 config = replace(config, transforms=maps)
-loader = MappedLoader(config, Loader(config, starter.get), starter)
+loader = MappedLoader(config, Loader(config, engine), engine)
 names = [InputFile(f"{folder}/good{n}", Encoding("singer"), line_map=((1, n),)) for n in (1, 2)]
 one = Batch(StreamSchema("s", schema, (), 1), tuple(names), "m", None, time.time())
 result = loader.convert(one)

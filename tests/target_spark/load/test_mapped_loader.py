@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from engines import threads
+from target_fakes import FakeSpark
 
+from shared.engine.engine import Engine
+from shared.engine.settings import SPARK_ABOVE
+from shared.engine.weights import IN_PYTHON
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamSchema
-from target_spark.load.driver_tasks import EVALUATED_BYTES
 from target_spark.load.mapped_loader import MappedLoader, _pruned
 
 PROPERTIES = {
@@ -82,9 +86,6 @@ class Below:
     def replaces(self, stream: str) -> bool:
         return stream in self.overwritten
 
-    def early_bytes(self) -> int:
-        return LATE
-
     def recalls(self, stream: str) -> bool:
         return stream == "noted"
 
@@ -92,24 +93,16 @@ class Below:
         self.deleted += [url for result in results for url in result.reject_files]
 
 
-class NoSpark:
-    def start(self) -> None:
-        raise AssertionError
-
-    get = start
-
-
-def loader(maps: Any, **settings: Any) -> tuple[MappedLoader, Below]:
+def loader(maps: Any, engine: Engine | None = None, **settings: Any) -> tuple[MappedLoader, Below]:
     config = target_config({"path": "out", "stream_maps": maps, **settings})
     below = Below()
-    return MappedLoader(config, below, NoSpark()), below  # type: ignore[arg-type]
+    return MappedLoader(config, below, engine or threads()), below  # type: ignore[arg-type]
 
 
 def batch(stream: str = "orders", serial: int = 0, schema: Any = SCHEMA) -> Batch:
     return Batch(StreamSchema(stream, schema, ("id",), serial), (), "token", 7)
 
 
-LATE = 1 << 40
 SPLIT = {
     "orders": {"name": "name", "__else__": None, "id": "id"},
     "cheap": {"__source__": "orders", "price": None},
@@ -130,18 +123,22 @@ def test_each_output_has_a_batch_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ({"name": "[id, name]"}, 0),
-        ({"name": "name.title()"}, EVALUATED_BYTES),
-        ({"name": "name.upper()"}, LATE),
-        ({"price": None}, LATE),
+        ({"name": "[id, name]"}, 1),
+        ({"name": "name.title()"}, SPARK_ABOVE // IN_PYTHON // 2 + 1),
+        ({"name": "name.upper()"}, SPARK_ABOVE // 2 + 1),
+        ({"price": None}, SPARK_ABOVE // 2 + 1),
     ],
 )
 def test_spark_starts_early_for_maps_that_compute(rules: Any, expected: int) -> None:
-    mapped, _ = loader({"orders": rules})
+    spark = FakeSpark()
+    engine = Engine(spark)
+    mapped, _ = loader({"orders": rules}, engine)
     mapped.plan(batch("others").stream)
-    assert mapped.early_bytes() == LATE
     mapped.plan(batch().stream)
-    assert mapped.early_bytes() == expected
+    engine.receive(expected - 1)
+    assert spark.calls == (["start"] if expected == 1 else [])
+    engine.receive(1)
+    assert "start" in spark.calls
 
 
 def test_only_what_outputs_need_is_parsed_and_only_the_first_tells() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mapped_bench import Starter
 
+from shared.engine.engine import Engine
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from target_spark.config import target_config
@@ -62,8 +62,8 @@ def test_an_output_that_was_durable_gets_nothing_twice(
         return sorted(row.id for row in frame.collect())
 
     def run(kind: type[Loader], number: int, *ranges: tuple[int, int]) -> tuple[int, ...]:
-        starter = Starter(lake_spark)
-        loader = MappedLoader(config, kind(config, starter.get), starter)
+        engine = Engine.of(lambda: lake_spark)
+        loader = MappedLoader(config, kind(config, engine), engine)
         expected = loader.recall(stream)
         try:
             for serial, (first, last) in enumerate(ranges):

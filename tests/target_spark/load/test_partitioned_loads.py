@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from engines import threads
 from mapped_bench import Bench, record, schema, state
 from whole_runs import run_target
 
 from shared.errors import ExpectationError, SettingsError
 from target_spark.core.dry_run_report import DryRun
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
 
@@ -37,14 +37,9 @@ MESSAGES = [schema("s", COLUMNS), *(record("s", row) for row in ROWS), state({"a
 BY_BOTH = {"partition_by": ("land", "day"), "add_record_metadata": False}
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark is asked for")
-
-
 def load(folder: Path, messages: list[Any], **settings: Any) -> list[bytes]:
     config = TargetConfig(path=str(folder / "out"), **settings)
-    driver = DriverTasks(lambda: None, lambda: None)
-    return run_target(config, Loader(config, no_spark, driver), folder, messages)
+    return run_target(config, Loader(config, threads()), folder, messages)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

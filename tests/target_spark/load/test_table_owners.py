@@ -10,9 +10,8 @@ import pytest
 from postgres_server import PASSWORD, Database
 from whole_runs import run_target
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError
-from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 from target_spark.config import target_config
 from target_spark.core.load_plans import StreamSchema
 from target_spark.load.loader import Loader
@@ -45,7 +44,7 @@ def no_spark() -> Any:
 
 
 def loader(place: str, **settings: Any) -> Loader:
-    return Loader(target_config({**PLACES[place], **settings}), no_spark)
+    return Loader(target_config({**PLACES[place], **settings}), Engine.of(no_spark))
 
 
 def plan(loading: Loader | MappedLoader, *streams: str) -> None:
@@ -152,12 +151,12 @@ def test_outputs_of_stream_maps_count_by_their_names() -> None:
     maps = {"a": {"id": "id"}, "b": {"__source__": "a", "id": "id"}}
     settings = {"stream_maps": maps, "load_method": "overwrite", "streams": {"*": {"table": "t"}}}
     below = loader("delta", **settings)
-    mapped = MappedLoader(below._config, below, SessionStarter(SparkSettings()))
+    mapped = MappedLoader(below._config, below, Engine.of(no_spark))
     with pytest.raises(SettingsError, match="streams 'a' and 'b' would share the table"):
         plan(mapped, "a")
     renamed = {"x": {"__alias__": "y"}}
     below = loader("iceberg", stream_maps=renamed, load_method="overwrite")
-    mapped = MappedLoader(below._config, below, SessionStarter(SparkSettings()))
+    mapped = MappedLoader(below._config, below, Engine.of(no_spark))
     with pytest.raises(SettingsError, match="'y' and 'Y'"):
         plan(mapped, "x", "Y")
 
@@ -200,7 +199,7 @@ def test_the_table_of_before_stays(
             lines.append({"type": "SCHEMA", "stream": stream, "schema": SCHEMA})
             lines.append({"type": "RECORD", "stream": stream, "record": {"id": number}})
         lines.append({"type": "STATE", "value": 1})
-        return run_target(config, Loader(config, lambda: lake_spark), tmp_path, lines)
+        return run_target(config, Loader(config, Engine.of(lambda: lake_spark)), tmp_path, lines)
 
     def rows() -> list[int]:
         if place == "postgresql":

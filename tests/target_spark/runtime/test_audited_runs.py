@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from whole_runs import run_target
 
+from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, SingerSparkError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
@@ -64,7 +65,7 @@ class Target:
     ) -> int:
         """Run once; return how many STATE messages went out."""
         config = self.config(**more)
-        loader = Loader(config, lambda: self._spark)
+        loader = Loader(config, Engine.of(lambda: self._spark))
         change(loader)
         return len(run_target(config, loader, self._folder, messages))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from shared.engine.settings import SPARK
 from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions, failures, remote
 from shared.storage.s3a import SCHEMES
@@ -119,7 +120,7 @@ class DeltaFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._adopts = config.adopt_files
-        self._changes_rows = config.load_without_spark
+        self._changes_rows = config.engine != SPARK
         self._shares_disk = executors_share_disk(config.spark)
         self._options = StorageOptions(config.storage_options)
         self._written: dict[str, int] = {}

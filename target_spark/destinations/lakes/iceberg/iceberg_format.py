@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import AtomicType, DataType
 
+from shared.engine.settings import SPARK
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
 from shared.spark.shared_disk import executors_share_disk
@@ -134,7 +135,7 @@ class IcebergFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._options = StorageOptions(config.storage_options)
-        self._changes_rows = config.load_without_spark and executors_share_disk(config.spark)
+        self._changes_rows = config.engine != SPARK and executors_share_disk(config.spark)
         self.branch = branch
         on_branch = {} if branch is None else {_WAP_BRANCH: branch}
         self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}

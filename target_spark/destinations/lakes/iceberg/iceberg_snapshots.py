@@ -193,7 +193,7 @@ def _check_rows(base: Metadata, after: int, files: TableFiles, grown: int) -> No
         raise DestinationError(
             f"'{base.path.parent.parent}': a change without Spark would leave {after} rows instead "
             f"of {before + grown}; it was not committed",
-            hint="set `load_without_spark` to false, and report it",
+            hint="set `engine` to spark, and report it",
         )
 
 

@@ -22,7 +22,7 @@ COMMAS = PlainCsv(",", header=True)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(module, "MOST_BYTES", 64)
+    monkeypatch.setattr(module, "LONGEST_BLOCK", 64)
 
 
 def blocks(tmp_path: Path, *files: bytes, start: int = 0) -> CsvBlocks | None:

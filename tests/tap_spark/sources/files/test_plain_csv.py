@@ -27,8 +27,8 @@ def read(tmp_path: Path, data: bytes, *, start: int = 0) -> Found | None:
     found = csv_blocks(COMMAS, [(str(path), start, len(data))])
     if found is None:
         return None
-    columns = found.each(lambda texts: [values.to_pylist() for values in texts])
-    return None if columns is None else (found.header, columns[0] if columns else [])
+    columns = list(found.each(lambda texts: [values.to_pylist() for values in texts]))
+    return None if None in columns else (found.header, columns[0] or [] if columns else [])
 
 
 def test_plain_and_quoted_fields(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_rows_far_larger_than_the_file_are_left_to_spark(
     struct = T.StructType([T.StructField(f"c{number}", T.LongType()) for number in range(10)])
     found = part(tmp_path, b"{}\n" * 100)
     assert len(record_texts([found], struct)) == 100
-    monkeypatch.setattr(small_json, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(small_json, "ROW_BYTES", 30_000)
     with pytest.raises(UnsureError):
         record_texts([found], struct)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.planning.catalog import metadata_of
 from tap_spark.planning.discovery import catalog_for
@@ -79,7 +79,7 @@ def run_tap(spark: Any, settings: Mapping[str, Any], state: Any = None) -> list[
     connections = [{**item, "exclude": ["*"]} for item in settings["connections"]]
     config = tap_config({**settings, "connections": connections})
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sync, "SessionStarter", lambda _: SessionStarter.of(spark))
+        patch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
         path = Path(folder) / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))

@@ -14,9 +14,9 @@ from kafka_broker import LOGIN
 from tap_runs import failure
 from topic_reads import DELETED, TopicReads, last_state, offsets, records
 
+from shared.engine.engine import Engine
 from shared.errors import SourceError
 from shared.spark import kafka_admin
-from shared.spark.session import SessionStarter
 from tap_spark.output.state_writer import StateWriter
 from tap_spark.planning.discovery import catalog_for
 from tap_spark.planning.replication import plan_streams
@@ -200,7 +200,7 @@ def test_an_interrupted_run_is_repeated_with_the_same_slices(reads: TopicReads) 
     (plan,) = plan_streams(config, catalog, None, 1)
     plans = [plan, replace(plan, tap_stream_id="other")]
     writer = StateWriter({"bookmarks": {}}, lines.append, 1e9)
-    begun(Run(SessionStarter.of(reads.spark), None, None), plans, writer)  # type: ignore[arg-type]
+    begun(Run(Engine.of(lambda: reads.spark), None, None), plans, writer)  # type: ignore[arg-type]
     (line,) = lines
     assert json.loads(line)["value"]["bookmarks"] == {"s": begin, "other": begin}
     planned = marks()

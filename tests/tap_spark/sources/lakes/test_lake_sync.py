@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shared.engine.engine import Engine
 from shared.maps.map_rules import map_rules
 from shared.maps.map_settings import TransformSettings
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
-from shared.spark.session import SessionStarter
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.output.line_output import LineOutput
 from tap_spark.output.spool import Spool
@@ -61,7 +61,7 @@ def messages(
     reader.start()
     output = LineOutput(MessageOutput(sink))
     try:
-        run = Run(SessionStarter.of(spark), output, spool, batch, outputs=outputs)
+        run = Run(Engine.of(lambda: spark), output, spool, batch, outputs=outputs)
         sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
     finally:
         output.close()

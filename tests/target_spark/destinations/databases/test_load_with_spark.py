@@ -12,10 +12,9 @@ import pytest
 from database_loads import PASSWORD, PG, tables_of
 from pyspark.sql import SparkSession
 
+from shared.engine.engine import Engine
 from shared.errors import DestinationError, RecordError
 from shared.formats.file_formats import Encoding
-from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.core.transient_failures import may_pass
@@ -48,7 +47,8 @@ def loader(pg: PG, spark: SparkSession) -> Iterator[Loaders]:
         def made(**more: Any) -> Loader:
             jdbc = {"url": pg.database.url, "user": "postgres", "password": PASSWORD}
             settings = {"format": "jdbc", "jdbc": jdbc, "load_method": "upsert", **more}
-            return stack.enter_context(closing(Loader(target_config(settings), lambda: spark)))
+            engine = Engine.of(lambda: spark)
+            return stack.enter_context(closing(Loader(target_config(settings), engine)))
 
         yield made
 
@@ -68,7 +68,7 @@ def test_mapped_batches_are_upserted(pg: PG, loader: Loaders, tmp_path: Path):
         "tags": {"__source__": "items", "__else__": None, "all": "tags", "__filter__": "tags"},
     }
     plain = loader(stream_maps=maps, add_record_metadata=False)
-    loading = MappedLoader(plain._config, plain, SessionStarter(SparkSettings()))
+    loading = MappedLoader(plain._config, plain, plain._engine)
     rows = [{"id": n, "name": "old", "tags": ["a", 'b"'] if n else []} for n in range(3)]
     for token, files in (("m-1", (rows,)), ("m-2", ([{**rows[1], "name": "new"}],))):
         flush = batch(tmp_path, token, *files)

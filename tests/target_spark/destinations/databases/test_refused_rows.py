@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 from database_loads import MARIADB_PASSWORD, PASSWORD, PG, MariaDb
+from engines import threads
 from whole_runs import run_target
 
 from shared.errors import RecordError
-from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 from target_spark.config import target_config
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 
@@ -49,18 +47,15 @@ def settings_of(db: Db, **more: Any) -> dict[str, Any]:
     return {"format": "jdbc", "jdbc": jdbc, "add_record_metadata": False, **more}
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark is not needed")
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs the target without Spark, and returns the values of STATE."""
 
     def run(db: Db, *messages: dict[str, Any], **more: Any) -> list[Any]:
         config = target_config(settings_of(db, **more))
-        loader = Loader(config, no_spark, DriverTasks(lambda: None, lambda: None))
-        whole = MappedLoader(config, loader, SessionStarter(SparkSettings()))
+        engine = threads()
+        loader = Loader(config, engine)
+        whole = MappedLoader(config, loader, engine)
         with closing(loader):
             chosen = whole if config.transforms.active else loader
             states.clear()

@@ -17,7 +17,7 @@ SETTINGS = (
     "type_conflicts",
     "column_names",
     "default_target_schema",
-    "load_without_spark",
+    "engine",
     "maintenance",
     "write_audit_publish",
 )

@@ -51,7 +51,7 @@ def test_rows_are_those_of_sparks_merge(
     }
     ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
     made = [
-        lake_load(ddl, table=f"t{alone}", load_without_spark=alone, **given_)
+        lake_load(ddl, table=f"t{alone}", engine="auto" if alone else "spark", **given_)
         for alone in (True, False)
     ]
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_older_versions_are_changed(lake_load: Make, hard_delete: bool) -> None:
         lake_load(
             "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
             table=f"t{alone}",
-            load_without_spark=alone,
+            engine="auto" if alone else "spark",
             hard_delete=hard_delete,
         )
         for alone in (True, False)

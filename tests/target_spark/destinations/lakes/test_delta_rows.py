@@ -79,7 +79,7 @@ def test_files_have_no_bounds_that_hide_rows(delta_load: Make) -> None:
     assert engines(load)[0] == "delta-rs"
     for condition in ("x > 5", f"wide = {wide}", f"n.d = {wide}", "v = 1.25"):
         assert load.sql(f"SELECT id FROM {{t}} WHERE {condition} AND id = 1") == [(Decimal(1),)]
-    sparks = load.other(config=replace(load.config, load_without_spark=False))
+    sparks = load.other(config=replace(load.config, engine="spark"))
     sparks.load([{**row, "id": key, "x": nan}])
     assert engines(load)[0] == "Apache-Spark"
     assert load.sql("SELECT count(*) FROM {t}") == [(2,)]

@@ -189,7 +189,7 @@ def test_spark_goes_on_where_we_stop_and_the_other_way_round(iceberg_load: Make)
     about = {"properties": {"more": {"description": "It's more"}}}
     ddl = 'id long not null, v string, `k"ey` int, n struct<a: long, l: array<string>>'
     ours = iceberg_load(ddl, schema=about, **KEYED)
-    sparks = ours.other(config=replace(ours.config, load_without_spark=False))
+    sparks = ours.other(config=replace(ours.config, engine="spark"))
     row = {'k"ey': 1, "n": {"a": 1, "l": ["x"]}}
     for number, load in enumerate((ours, sparks, ours, sparks, ours)):
         if number == 2:

@@ -1,0 +1,375 @@
+"""Where the work on rows of a run takes place: one rule for both programs, machines and masters.
+
+Threads of this program do what is over before Spark has started; what comes beyond runs on Spark.
+Both run the same tasks: numbers in, reports out, as Arrow batches. See `docs/engines.md`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.engine.settings import AUTO, SPARK, SPARK_ABOVE, THREADS, EngineSettings
+from shared.errors import SettingsError, Where
+from shared.spark.conf import local_cores
+from shared.spark.session import SessionStarter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from shared.spark.spark_settings import SparkSettings
+
+_log = logging.getLogger(__name__)
+
+Task = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
+"""Takes numbers of tasks, as for `mapInArrow`, and yields their reports."""
+Report = dict[str, Any]
+
+WHILE_STARTING = 0.25
+"""Part of the limit: work of this size is over in about the time that a start of Spark takes."""
+READING, TYPES = "reading", "types"
+"""Passes over the rows: each has the whole limit."""
+
+_CHANGES_READING = (
+    "spark.sql.legacy.",
+    "spark.sql.csv.",
+    "spark.sql.json",
+    "spark.sql.timestampType",
+    "spark.sql.caseSensitive",
+)
+
+
+@dataclass(frozen=True)
+class FrameTask:
+    """Work whose rows pass through columns of Spark.
+
+    Attributes:
+        make: Makes the frame of the reports from that of the numbers.
+    """
+
+    make: Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of some tasks.
+
+    Attributes:
+        stream: Whose rows.
+        size: In bytes of plain text; see `weights`.
+        needs_spark: Why only Spark can do it; empty if threads can.
+        reports: The columns of the reports, as Spark DDL.
+        kind: The pass over the rows that it belongs to.
+    """
+
+    stream: str | None
+    size: float
+    needs_spark: str = ""
+    reports: str = ""
+    kind: str = READING
+
+
+class Runs(Protocol):
+    """Runs tasks. The reports are the same, whatever runs them."""
+
+    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
+        """Run tasks and return their reports.
+
+        Args:
+            task: The work.
+            count: Number of tasks; they are numbered from 0.
+            work: What it costs and whose it is.
+
+        Raises:
+            Exception: What a task raises, or a failure of Spark.
+        """
+        ...
+
+
+class Threads:
+    """Runs tasks in threads of this program.
+
+    Args:
+        count: How many tasks run at the same time, over all calls.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._turns = threading.BoundedSemaphore(count)
+
+    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:  # noqa: ARG002
+        """See `Runs`."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        if isinstance(task, FrameTask):
+            raise TypeError("only Spark runs a frame")
+
+        def run_one(number: int) -> list[Report]:
+            numbers = pa.record_batch({"number": [number]})
+            with self._turns:
+                return [row for rows in task([numbers]) for row in rows.to_pylist()]
+
+        with ThreadPoolExecutor(self.count, "task") as threads:
+            return [row for rows in threads.map(run_one, range(count)) for row in rows]
+
+
+class Spark:
+    """Runs tasks as one job of Spark.
+
+    Args:
+        session: Returns the session, waits for it if it still starts.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
+        """See `Runs`."""
+        numbers = self._session().range(0, count, 1, numPartitions=count)
+        if isinstance(task, FrameTask):
+            frame = task.make(numbers)
+        else:
+            frame = numbers.mapInArrow(task, work.reports)
+        return [row.asDict() for row in frame.collect()]
+
+
+class Starts(Protocol):
+    """The life cycle of Spark; see `SessionStarter`."""
+
+    def start(self) -> None: ...
+
+    def get(self) -> SparkSession: ...
+
+    def running(self) -> SparkSession | None: ...
+
+    def stop(self) -> None: ...
+
+
+class Engine:
+    """Chooses between threads and Spark, and alone starts Spark. Methods suit any thread.
+
+    Args:
+        starter: Starts Spark.
+        choice: The setting `engine`.
+        limit: The setting `spark_above`.
+        threads: Number of threads.
+        may_read: Whether Spark reads files by its defaults, so that threads can do the same.
+
+    Attributes:
+        choice: The same.
+        limit: The same.
+        threads: Runs tasks in threads.
+        spark: Runs tasks on Spark.
+        may_read: The same.
+    """
+
+    def __init__(
+        self,
+        starter: Starts,
+        choice: str = AUTO,
+        limit: int = SPARK_ABOVE,
+        threads: int = 0,
+        *,
+        may_read: bool = True,
+    ) -> None:
+        self.choice = choice
+        self.limit = limit
+        self.may_read = may_read
+        self.threads = Threads(threads or os.cpu_count() or 1)
+        self.spark = Spark(starter.get)
+        self._starter = starter
+        self._lock = threading.Lock()
+        self._done = Counter[str]()
+        self._received = self._expected = 0
+        self._heaviest = 1.0
+        self._why_needed = ""
+        self._used: dict[str, tuple[str, str]] = {}
+        self._stream: ContextVar[str | None] = ContextVar("stream", default=None)
+
+    @classmethod
+    def of(cls, get: Callable[[], SparkSession]) -> Engine:
+        """Return the engine over a session that others start and stop, for all work."""
+        return cls(_OtherSession(get), SPARK)
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """Return the Spark configuration of the settings."""
+        return getattr(self._starter, "conf", {})
+
+    def choose(self, work: Work) -> Runs:
+        """Return what runs some work, and start Spark if it is time to.
+
+        Raises:
+            SettingsError: Only Spark can do it, and the settings forbid Spark.
+        """
+        if self.takes(work):
+            return self.threads
+        return self.spark
+
+    def takes(self, work: Work) -> bool:
+        """Return whether threads do some work; see `choose`."""
+        with self._lock:
+            before = self._done[work.kind]
+            self._done[work.kind] += work.size  # type: ignore[assignment]
+        by_threads, reason = self._decided(work, before)
+        if work.kind == READING:
+            self._note(work.stream, THREADS if by_threads else SPARK, reason)
+        return by_threads
+
+    def _decided(self, work: Work, before: float) -> tuple[bool, str]:
+        reason = f"{_mib(before + work.size)} of {_mib(self.limit)} MiB"
+        if work.needs_spark:
+            self._reject_threads(work.needs_spark, work.stream)
+        if self.choice != AUTO:
+            return self.choice == THREADS, f"engine: {self.choice}"
+        if work.needs_spark:
+            return False, work.needs_spark
+        is_due = before + work.size > self.limit
+        is_open = before + work.size > self._expected
+        if is_due or (is_open and before > self.limit / 2):
+            self.start()
+        is_quick = work.size <= self.limit * WHILE_STARTING
+        return not is_due or (is_quick and self.running() is None), reason
+
+    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
+        """See `Runs`: by what `choose` returns."""
+        return self.choose(work).run(task, count, work)
+
+    def needs(self, why: str, stream: str | None = None) -> None:
+        """Say before the first row that only Spark can do the work: it then starts with that row.
+
+        Args:
+            why: What needs Spark.
+            stream: Whose rows; None for all.
+
+        Raises:
+            SettingsError: The settings forbid Spark.
+        """
+        self._reject_threads(why, stream)
+        self._why_needed = self._why_needed or why
+
+    def weigh(self, weight: float) -> None:
+        """Say that a byte that is received may be more work than one of plain text."""
+        self._heaviest = max(self._heaviest, weight)
+
+    def expect(self, size: int) -> None:
+        """Say how many bytes of text come in all."""
+        self._expected = size
+
+    def receive(self, size: int) -> None:
+        """Count bytes of text that have come; start Spark if it has to be up soon."""
+        self._received += size
+        coming = self._expected or 2 * self._received
+        is_due = self.choice == SPARK or self._why_needed
+        if is_due or (self.choice == AUTO and coming * self._heaviest > self.limit):
+            self.start()
+
+    def start(self) -> None:
+        """Start Spark in the background, unless the settings forbid it."""
+        if self.choice != THREADS:
+            self._starter.start()
+
+    def session(self, why: str = "") -> SparkSession:
+        """Return the session; start Spark if needed, and wait.
+
+        Args:
+            why: What needs it.
+
+        Raises:
+            SettingsError: The settings forbid Spark, or need packages that are not installed.
+            SparkStartError: It could not be started, or was stopped.
+        """
+        stream = self._stream.get()
+        why = why or self._why_needed or "a step that only Spark can do"
+        self._reject_threads(why, stream)
+        if self._used.get(stream or "", (THREADS, ""))[0] == THREADS:
+            self._note(stream, SPARK, why if self.choice == AUTO else f"engine: {self.choice}")
+        return self._starter.get()
+
+    def running(self) -> SparkSession | None:
+        """Return the session if it has started; does not wait."""
+        return self._starter.running()
+
+    def stop(self) -> None:
+        """Stop Spark with its running jobs; never hang."""
+        self._starter.stop()
+
+    @contextmanager
+    def serving(self, stream: str) -> Iterator[None]:
+        """Name the stream that this thread works for."""
+        token = self._stream.set(stream)
+        try:
+            yield
+        finally:
+            self._stream.reset(token)
+
+    def used(self, stream: str) -> tuple[str, str] | None:
+        """Return what has done the work of a stream, and why; None if there was none.
+
+        Spark counts as soon as it has done a part.
+        """
+        return self._used.get(stream)
+
+    def _note(self, stream: str | None, engine: str, reason: str) -> None:
+        stream = self._stream.get() or stream
+        if stream is None:
+            return
+        with self._lock:
+            if engine == SPARK or self._used.get(stream, (THREADS, ""))[0] == THREADS:
+                self._used[stream] = engine, reason
+
+    def _reject_threads(self, why: str, stream: str | None) -> None:
+        if self.choice == THREADS:
+            raise SettingsError(
+                f"Spark is needed, which `engine: threads` never starts: {why}",
+                where=Where(stream=stream, setting="engine"),
+                hint="set `engine` to auto",
+            )
+
+
+class _OtherSession:
+    """A session that others start and stop."""
+
+    def __init__(self, get: Callable[[], SparkSession]) -> None:
+        self.get = get
+
+    def start(self) -> None:
+        """Do nothing: it has been started."""
+
+    def running(self) -> SparkSession | None:
+        """Return the session."""
+        return self.get()
+
+    def stop(self) -> None:
+        """Do nothing: others stop it."""
+
+
+def engine_of(settings: EngineSettings, spark: SparkSettings) -> Engine:
+    """Return the engine of a run.
+
+    Args:
+        settings: Those of the engine.
+        spark: How to start or reach Spark. A server of others has a configuration of its own.
+    """
+    may_read = spark.remote is None and not any(
+        name.startswith(_CHANGES_READING) for name in spark.conf
+    )
+    starter, threads = SessionStarter(spark), local_cores(spark)
+    return Engine(starter, settings.engine, settings.spark_above, threads, may_read=may_read)
+
+
+def _mib(size: float) -> str:
+    """Write bytes as MiB, with a digit after the point for few."""
+    mib = size / (1 << 20)
+    if 0 < mib < 0.1:  # noqa: PLR2004
+        return "<0.1"
+    return f"{mib:.1f}" if 0 < mib < 10 and mib != int(mib) else f"{mib:.0f}"  # noqa: PLR2004

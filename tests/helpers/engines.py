@@ -1,0 +1,39 @@
+"""Engines of tests: over a session that is there, or without any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from shared.engine.engine import Engine
+
+
+class NoSpark:
+    """Stands for the start of Spark, which must not happen."""
+
+    conf: Mapping[str, str] = {}
+
+    def start(self) -> None:
+        pytest.fail("Spark was started")
+
+    get = start
+
+    def running(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class IdleSpark(NoSpark):
+    """Stands for a Spark that is never up, and not waited for."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+
+def threads(starter: Any = None) -> Engine:
+    """Return an engine that fails a test that starts Spark, or has a starter of its own."""
+    return Engine(starter or NoSpark())
