@@ -29,14 +29,13 @@ try:
 except ModuleNotFoundError as missing:
     missing.msg = f"{__name__} needs pytest: pip install 'singer-spark[testing]'"
     raise
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.batch_config import validate
 from shared.encodings.encoding_format import EncodingFormat
 from shared.formats.file_formats import FORMATS
 from shared.json.json_lines import LineReader
 from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
+from shared.releases.spark_types import T
 from shared.storage import limits
 from shared.storage.files import StorageOptions
 from shared.types.arrow_conform import conform

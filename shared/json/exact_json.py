@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.json import json_values as V  # noqa: N812
 from shared.json.json_values import NON_FINITE, Convert, Number, Refused, Value
+from shared.releases.spark_types import T
 from shared.types.schema_nodes import JsonText
 from shared.types.type_hints import INTEGER_WIDTHS
 

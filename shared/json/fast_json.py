@@ -15,10 +15,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.exact_json import converter, decode
 from shared.json.json_values import Convert, Number, Refused, Value
+from shared.releases.spark_types import T
 from shared.types.arrow_conform import dropped_fields
 from shared.types.arrow_types import as_nullable, spark_to_arrow
 from shared.types.schema_nodes import JsonText

@@ -12,10 +12,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.exact_json import converter
 from shared.json.json_values import Convert, Number, Refused, Value, json_text
+from shared.releases.spark_types import T
 
 _NUMERIC = (T.NumericType,)
 _INTERVALS = (T.DayTimeIntervalType, T.YearMonthIntervalType)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.fast_json import breaks_nullability, rows_without_columns
 from shared.json.json_values import Refused
 from shared.json.row_values import plain_rows, plain_values, row_converter, row_text
+from shared.releases.spark_types import T
 from shared.types.arrow_conform import conform_column, dropped_fields
 from shared.types.arrow_types import as_nullable, struct_to_arrow
 from shared.types.schema_nodes import JsonText, is_free_form, schema_columns

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from shared.maps.expressions.planned import Planned, plan
@@ -20,6 +19,7 @@ from shared.maps.map_rules import Definition
 from shared.maps.nested_changes import NestedChange
 from shared.maps.sql_expressions import Sql, plan_sql
 from shared.maps.transform import Condition, Made
+from shared.releases.spark_types import T
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

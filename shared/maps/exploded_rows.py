@@ -8,9 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions.syntax import PARENT
+from shared.releases.spark_functions import is_variant_null
+from shared.releases.spark_types import T
 from shared.types.record_text import at_path, quoted
 
 PLACE = "__map_place"
@@ -91,7 +92,7 @@ class Explode:
         element = F.col(_ELEMENT)
         is_there = element.isNotNull()
         if isinstance(self.element, T.VariantType):
-            is_there &= ~F.is_variant_null(element)
+            is_there &= ~is_variant_null(element)
         if bypass is not None:
             frame = frame.filter(is_there | F.col(carried[bypass]).isNotNull())
         elif not outer:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.map_settings import Flattening
 from shared.maps.transform import Cell
+from shared.releases.spark_types import T
 from shared.types.json_schema import spark_type_to_json_schema
 from shared.types.record_text import json_text
 from shared.types.schema_nodes import node_types, object_node, resolved_node

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 
+from shared.releases.spark_types import T
 from shared.types.record_text import quoted
 
 LONGEST_SHOWN = 200

@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SparkStartError
+from shared.releases.spark_release import installed
 from shared.spark.baked_packages import INDEX, artifact_and_version
 from shared.spark.conf import session_conf
 from shared.spark.jdbc_drivers import DRIVERS
 from shared.spark.jvm import pyspark_home, spawn_jvm
 from shared.spark.package_cache import only_resolver
-from shared.spark.packages import AVRO, KAFKA, LAKES
 from shared.spark.session import gateway_of
 from shared.spark.spark_settings import SparkSettings
-from shared.storage import s3a
 
+_RELEASED = installed().packages
 NAMES: Mapping[str, tuple[str, ...]] = {
-    **{name: (lake.package,) for name, lake in LAKES.items()},
-    "avro": (AVRO.package,),
-    "kafka": (KAFKA.package, *KAFKA.further),
-    "s3": (s3a.PACKAGE,),
+    **{name: (package,) for name, package in _RELEASED.items()},
+    **({"kafka": (_RELEASED["kafka"], _RELEASED["avro"])} if "kafka" in _RELEASED else {}),
     **{
         name: tuple(driver.package for driver in DRIVERS if driver.database == name)
         for name in dict.fromkeys(driver.database for driver in DRIVERS)

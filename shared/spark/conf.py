@@ -13,6 +13,8 @@ from shared.spark.spark_settings import SparkSettings
 POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
 SQL_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
+    # What does not fit a type is an error; Spark 3.5 made it null or cut it.
+    "spark.sql.ansi.enabled": "true",
     "spark.sql.timeType.enabled": "true",
     # Upper and lower case as stream maps expect them.
     "spark.sql.icu.caseMappings.enabled": "true",

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from shared.errors import SparkStartError
+from shared.releases.spark_release import check_home, installed
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
 from shared.spark.class_archive import archive_options
 from shared.spark.conf import executor_python
@@ -216,7 +217,7 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         ) from error
     connection_file = owned.path / "gateway"
     try:
-        properties = _write_properties(owned.path, conf)
+        properties = _write_properties(owned.path, conf, environ)
         process = subprocess.Popen(
             _command(conf, environ, owned.path, properties),
             stdin=subprocess.PIPE,
@@ -239,13 +240,24 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
     return Jvm(process, owned), connection_file
 
 
-def _write_properties(folder: Path, conf: Mapping[str, str]) -> Path:
+def _write_properties(folder: Path, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path:
     """Write the conf to a file: it may hold secrets, and arguments of a process are public."""
     path = folder / PROPERTIES
     path.touch(0o600)
     lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
-    path.write_text("".join(lines), encoding="ascii")
+    path.write_bytes(_defaults(environ) + "".join(lines).encode())
     return path
+
+
+def _defaults(environ: Mapping[str, str]) -> bytes:
+    """Return `spark-defaults.conf`, if Spark does not add it itself; later lines win."""
+    if installed().loads_defaults:
+        return b""
+    folder = environ.get("SPARK_CONF_DIR") or pyspark_home(environ) / "conf"
+    try:
+        return (Path(folder) / "spark-defaults.conf").read_bytes() + b"\n"
+    except OSError:
+        return b""
 
 
 def classpath(environ: Mapping[str, str]) -> list[str]:
@@ -264,6 +276,7 @@ def _present(environ: Mapping[str, str], *names: str) -> list[str]:
 def pyspark_home(environ: Mapping[str, str]) -> Path:
     """Return SPARK_HOME if it is set, else the folder of the installed pyspark."""
     if home := environ.get("SPARK_HOME"):
+        check_home(Path(home))
         return Path(home)
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -290,7 +303,7 @@ def _command(
         "org.apache.spark.deploy.SparkSubmit",
         "--properties-file",
         str(properties),
-        "--load-spark-defaults",
+        *(["--load-spark-defaults"] if installed().loads_defaults else []),
         *submit,
     ]
 
@@ -340,7 +353,7 @@ def _environment(
     env = dict(environ)
     env["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection_file)
     env["SPARK_CONNECT_MODE"] = "0"
-    env["SPARK_SCALA_VERSION"] = "2.13"
+    env["SPARK_SCALA_VERSION"] = installed().scala
     env["PYSPARK_PYTHON"] = executor_python(conf, environ)
     env["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if not conf["spark.master"].startswith("local"):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from shared.errors import SettingsError
+from shared.releases.spark_release import COMPLETE, RELEASES, Release, installed
 from shared.spark.jdbc_drivers import driver_of
 from shared.spark.spark_settings import SparkSettings
 
@@ -17,11 +19,11 @@ class Need:
     """What something needs to be there in the session.
 
     Attributes:
-        package: Maven coordinates.
+        package: Maven coordinates, or the name of a package of `Release`.
         extensions: Class of the SQL extensions; empty for none.
         conf: Spark configuration.
         signs: Texts in the user's `spark.conf` that show that it is wanted.
-        further: Maven coordinates of packages that it does not bring itself.
+        further: Packages that it does not bring itself.
     """
 
     package: str
@@ -33,7 +35,7 @@ class Need:
 
 LAKES: Mapping[str, Need] = {
     "delta": Need(
-        "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "delta",
         "io.delta.sql.DeltaSparkSessionExtension",
         {
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -43,15 +45,15 @@ LAKES: Mapping[str, Need] = {
         ("io.delta.", "org.apache.spark.sql.delta."),
     ),
     "iceberg": Need(
-        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "iceberg",
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         {},
         ("org.apache.iceberg.",),
     ),
 }
 """The packages that either program needs for tables of these formats."""
-AVRO = Need("org.apache.spark:spark-avro_2.13:4.1.1")
-KAFKA = Need("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1", further=(AVRO.package,))
+AVRO = Need("avro")
+KAFKA = Need("kafka", further=("avro",))
 
 
 def with_needs(
@@ -78,12 +80,31 @@ def with_needs(
     conf = dict(settings.conf)
     for need in needs:
         for package in (need.package, *need.further):
-            if not _is_there(package, packages, settings.jars):
-                packages.append(package)
+            if not _is_there(_coordinates(package, RELEASES[COMPLETE]), packages, settings.jars):
+                packages.append(_coordinates(package, installed()))
         conf = {**need.conf, **conf}
         if need.extensions:
             conf[EXTENSIONS] = _joined(conf.get(EXTENSIONS, ""), need.extensions)
     return replace(settings, packages=tuple(packages), conf=conf)
+
+
+def check_released(settings: SparkSettings) -> None:
+    """Check that each package has a release for the installed Spark.
+
+    Args:
+        settings: With the packages that formats and databases need; one without a release is there
+            by its name alone.
+
+    Raises:
+        SettingsError: A package has none; names it.
+    """
+    for package in settings.packages:
+        if ":" not in package:
+            fitting = [line for line, release in RELEASES.items() if package in release.packages]
+            raise SettingsError(
+                f"'{package}' has no package for Spark {installed().line}, which is installed",
+                hint=f"run `pip install 'pyspark=={fitting[-1]}.*'`, or name one in spark.packages",
+            )
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,11 @@ def missing_jars(settings: SparkSettings, loaded: Iterable[str]) -> MissingJars:
     packages = (item for item in settings.packages if not _is_there(item, (), names))
     jars = (jar for jar in settings.jars if PurePosixPath(jar).name not in names)
     return MissingJars(tuple(packages), tuple(jars))
+
+
+def _coordinates(package: str, release: Release) -> str:
+    """Return the coordinates of a package for a release; its name if it has none."""
+    return package if ":" in package else release.packages.get(package, package)
 
 
 def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:

@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SettingsError, SparkStartError
+from shared.errors import SettingsError, SparkStartError, Where
+from shared.releases.spark_release import installed
 from shared.sigterm import own_interrupt
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
@@ -25,14 +26,15 @@ from shared.spark.connect import (
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
 from shared.spark.package_cache import resolved
-from shared.spark.packages import missing_jars
+from shared.spark.packages import check_released, missing_jars
 from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
 _CAUSES = 10
@@ -147,6 +149,7 @@ class SessionStarter:
             require_connect()
             if not remote.startswith("local"):
                 return connect(remote, self._settings)
+        check_released(self._settings)
         conf = session_conf(self._settings)
         environ = dict(os.environ)
         if remote is not None:
@@ -208,19 +211,69 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
             if hasattr(part, "to_batches"):  # the schema comes first
                 yield from part.to_batches()
         return
-    from pyspark.errors.exceptions.captured import unwrap_spark_exception  # noqa: PLC0415
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer  # noqa: PLC0415
-    from pyspark.util import _load_from_socket  # noqa: PLC0415
+    # The module that collects to Arrow has what it takes; where that is from differs by release.
+    from pyspark.sql.pandas import conversion  # noqa: PLC0415
 
-    serializer = ArrowCollectSerializer()  # type: ignore[no-untyped-call]
+    spark: Any = conversion
     port, secret, server = source._jdf.collectAsArrowToPython()
     try:
-        for batch in _load_from_socket((port, secret), serializer):
+        for batch in spark._load_from_socket((port, secret), spark.ArrowCollectSerializer()):
             if not isinstance(batch, list):  # the last item: the order of the batches
                 yield batch
     finally:
-        with unwrap_spark_exception():
+        with spark.unwrap_spark_exception():
             server.getResult()
+
+
+def try_cast(column: Column, dtype: DataType | str) -> Column:
+    """Return a column in another type; null if a value does not fit.
+
+    Args:
+        column: The column.
+        dtype: The type, or its name in DDL.
+    """
+    # Of an instance, any other name is a field of a struct.
+    if hasattr(type(column), "try_cast"):
+        return column.try_cast(dtype)
+    # Before Spark 4.0, only SQL has it.
+    from pyspark import sql  # noqa: PLC0415
+
+    source, context = vars(column), _loaded("pyspark", "SparkContext")._active_spark_context
+    if "_jc" not in source or context is None:
+        raise SettingsError(
+            "the stream needs Spark 4.0 or later over Spark Connect",
+            where=Where(setting="spark.remote"),
+            hint="run `pip install 'pyspark>=4.0'`",
+        )
+    spark: Any = sql
+    java = context._jvm.org.apache.spark.sql
+    ddl = dtype if isinstance(dtype, str) else dtype.simpleString()
+    kind, none = java.types.DataType.fromDDL(ddl), getattr(context._jvm.scala, "None$")
+    catalyst, value = java.catalyst.expressions, source["_jc"].expr()
+    cast = catalyst.Cast(value, kind, getattr(none, "MODULE$"), catalyst.EvalMode.TRY())
+    made: Column = spark.Column(java.Column(cast))
+    return made
+
+
+class JobTags:
+    """Tags of what a thread runs, by which it can be cancelled.
+
+    Args:
+        spark: The session, classic or Connect.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        session: Any = spark
+        # Before Spark 4.0, a classic session has no tags, but its context has.
+        if hasattr(session, "_jsparkSession") and not installed().tags_sessions:
+            context = session.sparkContext
+            self.add: Callable[[str], None] = context.addJobTag
+            self.remove: Callable[[str], None] = context.removeJobTag
+            self.interrupt: Callable[[str], object] = context.cancelJobsWithTag
+            self.interrupt_all: Callable[[], object] = context.cancelAllJobs
+        else:
+            self.add, self.remove = session.addTag, session.removeTag
+            self.interrupt, self.interrupt_all = session.interruptTag, session.interruptAll
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -338,6 +391,7 @@ def gateway_of(jvm: Jvm) -> Any:
 
 def _submitted_session(given: submitted.Submitted, settings: SparkSettings) -> SparkSession:
     """Start the session in the Java process of spark-submit, which cannot load jars any more."""
+    check_released(settings)
     missing = missing_jars(settings, given.jars)
     if missing:
         options = [f"--packages {','.join(missing.packages)}"] if missing.packages else []
@@ -351,8 +405,7 @@ def _submitted_session(given: submitted.Submitted, settings: SparkSettings) -> S
 
 
 def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
-    from pyspark import SparkConf  # noqa: PLC0415
-    from pyspark.core.context import SparkContext  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     os.environ["PYSPARK_PYTHON"] = executor_python(conf, os.environ)
@@ -432,9 +485,7 @@ def _loaded(module: str, name: str) -> Any:
 
 def _expect_end() -> None:
     """Keep pyspark's helpers from reporting the lost connection, before Java is killed."""
-    context = getattr(
-        _loaded("pyspark.core.context", "SparkContext"), "_active_spark_context", None
-    )
+    context = getattr(_loaded("pyspark", "SparkContext"), "_active_spark_context", None)
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
@@ -448,7 +499,7 @@ def _forget_session() -> None:
     """Make pyspark forget a process that has ended, so that a new one can start."""
     os.environ.pop(CONNECT_FLAG, None)
     os.environ.pop(CONNECT_TOKEN, None)
-    SparkContext = _loaded("pyspark.core.context", "SparkContext")  # noqa: N806
+    SparkContext = _loaded("pyspark", "SparkContext")  # noqa: N806
     SparkSession = _loaded("pyspark.sql.session", "SparkSession")  # noqa: N806
     if SparkContext is None or SparkSession is None:
         return

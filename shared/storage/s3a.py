@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared.releases.spark_release import installed
+
 CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-PACKAGE = "org.apache.hadoop:hadoop-aws:3.4.2"
-"""Maven coordinates of the version for Spark 4.1's Hadoop; includes Amazon's SDK."""
+PACKAGE = installed().packages["s3"]
+"""Maven coordinates of the version for Spark's own Hadoop; brings Amazon's SDK."""
 
 SCHEMES = ("s3://", "s3a://")
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812
+
+from shared.releases.spark_types import T
 
 SPARK_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Parquet footer key from which Spark reads the exact schema of a file."""

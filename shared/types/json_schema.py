@@ -30,8 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812
-
+from shared.releases.spark_types import T
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.merge_types import merge_structs
 from shared.types.schema_nodes import FREE_FORM_COLUMN, json_schema_to_spark

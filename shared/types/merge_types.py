@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.errors import SettingsError
+from shared.releases.spark_types import T
 
 INTEGERS: dict[type[T.DataType], int] = {
     T.ByteType: 3,

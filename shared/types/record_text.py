@@ -21,7 +21,8 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
+
+from shared.releases.spark_types import T
 
 JSON_OPTIONS = {
     "ignoreNullFields": "false",

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812
-
+from shared.releases.spark_types import T
 from shared.types.type_hints import (
     HINT,
     INTEGER_WIDTHS,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.file_formats import FORMATS
+from shared.releases.spark_types import T
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.record_text import json_text, quoted, record_json, scalar_text
 from tap_spark.output.line_chunks import FILTERED

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from shared.spark.session import JobTags
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -24,23 +26,24 @@ def tagged(spark: SparkSession) -> Iterator[str]:
         spark: The session, classic or Connect.
     """
     tag = f"tap-spark-{uuid.uuid4().hex}"
-    spark.addTag(tag)
+    tags = JobTags(spark)
+    tags.add(tag)
     try:
         yield tag
     finally:
         with contextlib.suppress(Exception):
-            spark.removeTag(tag)
+            tags.remove(tag)
         interrupt(spark, tag)
 
 
 def interrupt(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
-    _ask(lambda: spark.interruptTag(tag))
+    _ask(lambda: JobTags(spark).interrupt(tag))
 
 
 def interrupt_all(spark: SparkSession) -> None:
     """Cancel everything that runs in the session; does not wait long for an answer."""
-    _ask(spark.interruptAll)
+    _ask(lambda: JobTags(spark).interrupt_all())
 
 
 def _ask(action: Callable[[], object]) -> None:
@@ -73,7 +76,7 @@ class SparkJob(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._spark.addTag(self._tag)
+            JobTags(self._spark).add(self._tag)
             self._result.append(self._action())
         except BaseException as error:
             self._error = error

@@ -13,7 +13,6 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
-    DatetimeType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -24,6 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from shared.releases.spark_types import T
+from shared.spark.session import try_cast
 from shared.types.record_text import json_text, plain_text
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.sources.text_keys import is_at_or_above, is_below, rank_column
@@ -153,7 +154,7 @@ def _record_text(value: Column, dtype: DataType) -> Column:
     if isinstance(dtype, (StringType, FloatType, DoubleType)):
         return value.cast("string")
     is_written_as_text = (
-        isinstance(dtype, (DatetimeType, BinaryType)) or "interval" in dtype.typeName()
+        isinstance(dtype, (T.DatetimeType, BinaryType)) or "interval" in dtype.typeName()
     )
     return plain_text(value, dtype) if is_written_as_text else json_text(value, dtype)
 
@@ -174,7 +175,7 @@ def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
             frame = frame.filter(is_below(key, str(plan.end_value)) | key.isNull())
         return frame if plan.null_keys else frame.filter(key.isNotNull())
     if plan.start_value is not None:
-        start = F.lit(str(plan.start_value)).try_cast(dtype)
+        start = try_cast(F.lit(str(plan.start_value)), dtype)
         frame = frame.filter((key >= start) | key.isNull() | start.isNull())
     if plan.end_value is not None:
         frame = frame.filter((key < F.lit(str(plan.end_value)).cast(dtype)) | key.isNull())

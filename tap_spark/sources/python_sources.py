@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.cloudpickle import register_pickle_by_value
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.releases.spark_release import installed
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 
@@ -72,8 +73,12 @@ class PythonSource(FrameSource):
         return reader.load(paths[0]) if paths else reader.load()
 
     def _load(self) -> type[DataSource]:
-        from pyspark.sql.datasource import DataSource  # noqa: PLC0415
-
+        try:
+            from pyspark.sql.datasource import DataSource  # noqa: PLC0415
+        except ImportError:
+            raise self._refused(
+                f"Spark {installed().line} has no sources in Python: 4.0 or later is needed"
+            ) from None
         module_name, _, name = self.stream.format.rpartition(".")
         module = self._module(module_name)
         found = getattr(module, name, None)

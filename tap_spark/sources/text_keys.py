@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.spark.session import try_cast
 from tap_spark.state.date_numbers import (
     MOMENT_CLASS,
     MOMENT_SHIFT,
@@ -30,13 +31,13 @@ def rank_column(key: Column) -> Column:
     zone = F.when((zone == "") | (F.upper(zone) == "Z"), F.lit("+00:00")).otherwise(
         F.concat(F.substring(zone, 1, 3), F.lit(":"), F.substring(zone, -2, 2))
     )
-    moment = F.concat(day, F.lit("T"), clock, zone).try_cast("timestamp")
+    moment = try_cast(F.concat(day, F.lit("T"), clock, zone), "timestamp")
     shifted = F.unix_seconds(moment) + F.lit(MOMENT_SHIFT)
     as_moment = F.concat(
         F.lit(MOMENT_CLASS), F.lpad(shifted.cast("string"), 13, "0"), F.rpad(fraction, 9, "0")
     )
     sign, whole, places = (F.regexp_extract(key, _NUMBER, n) for n in range(1, 4))
-    size = F.concat(whole, F.rpad(places, PLACES, "0")).try_cast("decimal(38,0)")
+    size = try_cast(F.concat(whole, F.rpad(places, PLACES, "0")), "decimal(38,0)")
     # A decimal has 38 digits: the digit that the shift adds is written before the others.
     rest = F.lit(str(NUMBER_SHIFT * 10**PLACES - 1)).cast("decimal(38,0)")
     below = (rest - size + F.lit(1)).cast("decimal(38,0)")

@@ -85,7 +85,7 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
 
 def _is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
@@ -94,8 +94,8 @@ def _is_plain(kind: DataType) -> bool:
 def _text(field: StructField) -> Column:
     """Return a column as text of a JSON record: nested values as JSON, others bare."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
+    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import record_json  # noqa: PLC0415
 
     nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
@@ -108,7 +108,7 @@ def _text(field: StructField) -> Column:
 
 def carried(field: StructField) -> StructField:
     """Return the field with types that Spark can exchange with Arrow, at any depth."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     def carry(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -125,8 +125,9 @@ def plain_types(struct: StructType) -> dict[str, DataType]:
 
 def _restored(field: StructField, variants: bool) -> Column:
     """Return the column with its own type after its way through Arrow; variants if asked."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     def months(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -138,7 +139,7 @@ def _restored(field: StructField, variants: bool) -> Column:
 
     column = _column(field.name)
     if variants and isinstance(field.dataType, T.VariantType):
-        return F.parse_json(column)
+        return parse_json(column)
     if carried(field).dataType == mapped(field.dataType, texts):
         return column
     in_months = column.cast(mapped(field.dataType, months))

@@ -65,7 +65,7 @@ class _Work:
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
     """Return the columns of a stream's records for maps; metadata columns last, if asked."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
 
@@ -272,9 +272,9 @@ def _carried(struct: StructType) -> StructType:
 def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     """Return the records with the types for maps."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
+    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import quoted  # noqa: PLC0415
     from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
@@ -299,11 +299,12 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value with the type that it had before its way through Arrow."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+
+    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(want, T.VariantType):
-        return F.parse_json(value)
+        return parse_json(value)
     if isinstance(want, T.YearMonthIntervalType):
         return value.cast(T.YearMonthIntervalType(1, 1)).cast(want)
     return value.cast(want)
@@ -323,9 +324,10 @@ def _in_table_columns(
 ) -> DataFrame:
     """Return the mapped rows with the table's columns, in types for Arrow or as text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.maps.transform import ERROR  # noqa: PLC0415
+    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import quoted, record_json  # noqa: PLC0415
     from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
@@ -339,7 +341,7 @@ def _in_table_columns(
         want = field.dataType if as_text else load_frames.carried(field).dataType
         if field.name == document:
             made = record_json(result)
-            made = F.parse_json(made) if isinstance(want, T.VariantType) else made
+            made = parse_json(made) if isinstance(want, T.VariantType) else made
         elif field.name in known:
             column = F.col(quoted(field.name))
             made = fitting.value(column, known[field.name], want, (field.name,))
@@ -366,8 +368,7 @@ def _error(work: _Work) -> Column:
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value in a wider type, or in the type that carries it through Arrow."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
+    from shared.releases.spark_types import T  # noqa: PLC0415
     from shared.types.record_text import json_text  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)

@@ -29,7 +29,9 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
     Raises:
         MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
     """
-    from pyspark.sql.types import StructField, StructType, VariantType  # noqa: PLC0415
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     kept = (*request.keys, *request.order_by)
     if DOCUMENT in kept:
@@ -44,7 +46,7 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
     metadata = [field for field in request.struct if field.name in COLUMNS]
     return replace(
         request,
-        struct=StructType([*keys, StructField(DOCUMENT, VariantType(), True), *metadata]),
+        struct=StructType([*keys, StructField(DOCUMENT, T.VariantType(), True), *metadata]),
         view=StructType(own) if view else None,
     )
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 
+from shared.releases.spark_functions import parse_json
+from shared.releases.spark_types import T
+from shared.spark.session import try_cast
 from shared.types.record_text import json_text, quoted, scalar_text
 from shared.types.spark_conform import Fitting, Path
 from target_spark.tables.evolution import Projected
@@ -63,8 +65,8 @@ def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column
     """Return the value as the wanted type if that holds it exactly; else null."""
     if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
         return F.lit(None).cast(want)
-    made = value.try_cast(want)
-    return F.when(made.try_cast(have) == value, made)
+    made = try_cast(value, want)
+    return F.when(try_cast(made, have) == value, made)
 
 
 def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
@@ -75,5 +77,5 @@ def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
     if is_text(want):
         return value_text(value, have)
     if isinstance(want, T.VariantType) and is_text(have):
-        return F.parse_json(value)
+        return parse_json(value)
     return value.cast(want)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import types as T  # noqa: N812
-
+from shared.releases.spark_types import T
 from shared.types.merge_types import INTEGERS, TEXTS
 
 _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.json_values import Number
 from shared.json.row_values import as_json_value, plain_rows
 from shared.json.typed_rows import RowsRead
+from shared.releases.spark_types import T
 from shared.types.schema_nodes import JsonText, is_free_form, resolved_node
 from target_spark.validation import judge
 from target_spark.validation.block_facts import Facts

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
+from shared.releases.spark_types import T
 from shared.types.arrow_types import as_nullable, spark_to_arrow
 from shared.types.schema_nodes import JsonText
 from shared.types.type_hints import HINT, INTEGER_WIDTHS

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from doc_pages import ROOT, blocks, text_of
 
+from shared.releases.spark_release import installed
 from shared.settings.loading import ENV, load_settings
 from shared.spark.conf import session_conf
 from shared.spark.packages import LAKES
@@ -84,7 +85,7 @@ def test_sessions_get_what_is_written(kind: str, program: str) -> None:
     expected = {**session_conf(defaults), **written["conf"]}
     if program == "target":
         lake = LAKES[SETTINGS[kind, program]["format"]]
-        needed = {lake.package}
+        needed = {installed().packages[lake.package]}
         expected |= {**lake.conf, "spark.sql.extensions": lake.extensions}
         assert packages == {s3a.PACKAGE}
     assert set(found.pop("spark.jars.packages").split(",")) == packages | needed

@@ -85,7 +85,11 @@ class WheelEnvironments:
     folder: Path
 
     def of(
-        self, *extras: str, python: str = sys.executable, more: Sequence[str] = ()
+        self,
+        *extras: str,
+        python: str = sys.executable,
+        more: Sequence[str] = (),
+        spark: str | None = None,
     ) -> Environment:
         """Return the environment of some extras.
 
@@ -93,8 +97,10 @@ class WheelEnvironments:
             extras: Their names.
             python: Path of its Python.
             more: Other packages, as `pip install` takes them.
+            spark: The release of Spark, such as `4.3`, installed over that of the wheel.
         """
-        folder = self.folder / "-".join([Path(python).parts[-3], *extras, *more])
+        release = [f"pyspark-{spark}"] if spark else []
+        folder = self.folder / "-".join([Path(python).parts[-3], *extras, *more, *release])
         if not folder.exists():
             _uv("venv", "--python", python, str(folder))
             wheel = f"{self.wheel}[{','.join(extras)}]"
@@ -102,6 +108,8 @@ class WheelEnvironments:
             # What a cache holds takes no second; asking the index for each package takes many.
             if _uv(*install, "--offline", check=False).returncode:
                 _uv(*install)
+            if spark is not None:
+                _uv(*install[:4], f"pyspark=={spark}.*")
         return Environment(folder / "bin")
 
 

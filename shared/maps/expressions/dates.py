@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.value_kinds import DATE
 from shared.maps.expressions.values import Fails, Rule, Value, lifted
+from shared.spark.session import try_cast
 
 _OUT_OF_RANGE = "OverflowError: date value out of range"
 _ONLY_ISO_DATES = sys.version_info < (3, 11)
@@ -34,8 +35,8 @@ def _iso_date(text: Column) -> Column:
 def _week_date(text: Column) -> Column:
     """Return the date of an ISO week and day (Monday by default)."""
     plain = F.translate(text, "-W", "")
-    year, week = (F.substring(plain, *part).try_cast("int") for part in ((1, 4), (5, 2)))
-    day = F.coalesce(F.substring(plain, 7, 1).try_cast("int"), F.lit(1))
+    year, week = (try_cast(F.substring(plain, *part), "int") for part in ((1, 4), (5, 2)))
+    day = F.coalesce(try_cast(F.substring(plain, 7, 1), "int"), F.lit(1))
     fourth = _date(F.concat(F.substring(plain, 1, 4), F.lit("-01-04")))
     monday = F.date_sub(fourth, F.weekday(fourth))
     # The year has a week 53 if its 28th of December is in one.
@@ -48,7 +49,7 @@ def _week_date(text: Column) -> Column:
 
 def _date(text: Column) -> Column:
     """Return the date of `YYYY-MM-DD`; null if it is not a date, as in year 0."""
-    return F.when(~F.startswith(text, F.lit("0000")), text.try_cast("date"))
+    return F.when(~F.startswith(text, F.lit("0000")), try_cast(text, "date"))
 
 
 def _wrong_date(text: Column) -> Column:

@@ -45,6 +45,8 @@ from shared.maps.expressions.values import (
     settled,
     uncompiled,
 )
+from shared.releases.spark_functions import arrow_udf
+from shared.spark.session import try_cast
 
 _DIGITS = "[0-9](?:_?[0-9])*"
 _INTEGER = rf"\A[+-]?{_DIGITS}\z"
@@ -92,7 +94,7 @@ def _without_underscores(text: Column) -> Column:
 
 
 def _int_of_text(text: Column) -> Column:
-    return _without_underscores(texts.number_text(text)).try_cast("bigint")
+    return try_cast(_without_underscores(texts.number_text(text)), "bigint")
 
 
 def _float_of_text(text: Column) -> Column:
@@ -101,7 +103,7 @@ def _float_of_text(text: Column) -> Column:
     infinity = F.when(F.startswith(special, F.lit("-")), -float("inf")).otherwise(float("inf"))
     value = F.when(F.endswith(special, F.lit("nan")), float("nan"))
     value = value.when(F.contains(special, F.lit("inf")), infinity)
-    return value.otherwise(_without_underscores(number).try_cast("double"))
+    return value.otherwise(try_cast(_without_underscores(number), "double"))
 
 
 def _unlike(pattern: str, message: str) -> Check:
@@ -114,7 +116,7 @@ def _unlike(pattern: str, message: str) -> Check:
 
 
 def _whole(number: Column, *_: Column) -> Column:
-    return number.try_cast("bigint")
+    return try_cast(number, "bigint")
 
 
 _TOO_LARGE: Check = (lambda number, *_: _whole(number).isNull(), OVERFLOW)
@@ -240,11 +242,8 @@ def _redacted(text: Column, pattern: str | None, replacement: str) -> Column:
 
     send_by_value()
     # Java's own patterns can take for ever.
-    redacted = F.arrow_udf(  # type: ignore[attr-defined]
-        lambda texts: personal.redacted(texts, pattern, replacement), StringType()
-    )
-    made: Column = redacted(text)
-    return made
+    redacted = arrow_udf(lambda texts: personal.redacted(texts, pattern, replacement), StringType())
+    return redacted(text)
 
 
 _HIDING: Mapping[str, Callable[..., Column]] = {

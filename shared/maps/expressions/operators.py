@@ -15,7 +15,6 @@ from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
 from shared.maps.expressions.column_functions import F
@@ -37,6 +36,9 @@ from shared.maps.expressions.values import (
     settled,
     uncompiled,
 )
+from shared.releases.spark_functions import is_variant_null
+from shared.releases.spark_types import T
+from shared.spark.session import try_cast
 
 _SYMBOLS: Mapping[type[ast.AST], str] = {
     **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"},
@@ -265,7 +267,7 @@ def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
     rounded = b.cast("double")
     # If both are the same double, that is an integer. 2**63 alone is not a bigint, though Spark
     # casts it to the largest one.
-    exact = F.coalesce(order(F.when(a < 2.0**63, a.try_cast("bigint")), b), F.lit(greater))
+    exact = F.coalesce(order(F.when(a < 2.0**63, try_cast(a, "bigint")), b), F.lit(greater))
     if symbol == "==":
         return (a == rounded) & exact
     return ~F.isnan(a) & (_ORDERS[symbol[0]](a, rounded) | ((a == rounded) & exact))
@@ -284,7 +286,7 @@ def _is_null(column: Column, data_type: T.DataType | None) -> Column:
     """Return whether a value of any type is null."""
     if not isinstance(data_type, T.VariantType):
         return column.isNull()
-    return column.isNull() | F.coalesce(F.is_variant_null(column), F.lit(False))
+    return column.isNull() | F.coalesce(is_variant_null(column), F.lit(False))
 
 
 def identical(left: Value, right: Value) -> Value:

@@ -29,9 +29,21 @@ from shared.maps.expressions.arrow_results import is_json, storage
 from shared.maps.expressions.evaluator import Task, evaluated_inside
 from shared.maps.expressions.records import PATH, named
 from shared.maps.expressions.value_kinds import ANY, Kind, kind_of
+from shared.releases import spark_types
+from shared.releases.spark_functions import arrow_udf, parse_json
 from shared.types.record_text import json_text, record_json
 
-SENT = (arrow_records, arrow_results, evaluator, fakes, value_kinds, personal, sandbox, simpleeval)
+SENT = (
+    arrow_records,
+    arrow_results,
+    evaluator,
+    fakes,
+    value_kinds,
+    personal,
+    sandbox,
+    simpleeval,
+    spark_types,
+)
 """Modules that are sent to workers by value, as workers need not have them.
 
 Workers have pyarrow, and use `orjson` if it is installed; `fake` needs `faker` there.
@@ -83,14 +95,13 @@ class Python:
         result: T.DataType = result_type(self.task.kind)
         for _ in range(depth):
             result = T.ArrayType(result)
-        function = F.arrow_udf(lambda *arrays: work(arrays), result)  # type: ignore[attr-defined]
-        made: Column = function(*(inputs or [F.lit(True)]))
-        return made
+        function = arrow_udf(lambda *arrays: work(arrays), result)
+        return function(*(inputs or [F.lit(True)]))
 
     def taken(self, both: Column) -> Column:
         """Return the value of a struct of both, before its cast to the type of the result."""
         value = both["value"]
-        return F.parse_json(value) if is_json(self.task.kind) else value
+        return parse_json(value) if is_json(self.task.kind) else value
 
 
 def send_by_value() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import Column
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.value_kinds import ANY, NONE, kind_of
@@ -22,6 +21,7 @@ from shared.maps.expressions.values import (
     lifted,
     uncompiled,
 )
+from shared.releases.spark_types import T
 
 PATH = "path"
 """In a column's metadata: the names that lead to it, if it is a field inside another column."""

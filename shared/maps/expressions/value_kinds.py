@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 
-from pyspark.sql import types as T  # noqa: N812
+from shared.releases.spark_types import T
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.spark.session import try_cast
+
 DOUBLE_DIGITS, FLOAT_DIGITS = 15, 6
 """Digits that a float of 64 or 32 bits keeps, whatever they are."""
 _LEAST: dict[type[T.DataType], float] = {T.DoubleType: 2.3e-308, T.FloatType: 1.2e-38}
@@ -66,5 +68,5 @@ def _digits(text: Column) -> tuple[Column, Column]:
         F.instr(mantissa, ".") > 0, F.length(F.substring_index(mantissa, ".", -1))
     ).otherwise(0)
     kept = F.rtrim(whole, F.lit("0"))
-    power = written.try_cast("int") - places + F.length(whole) - F.length(kept)
+    power = try_cast(written, "int") - places + F.length(whole) - F.length(kept)
     return F.ltrim(kept, F.lit("0")), power

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shared.spark.session import try_cast
 from tap_spark.sources.files import text_forms as forms
 from tap_spark.sources.files.exact_values import has_same_value
 from tap_spark.sources.frame_helpers import MAX_DECIMAL, col, fail_job
@@ -89,7 +90,7 @@ def written_as(text: Column, dtype: DataType) -> Column:
 
     Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
     """
-    return _keeps(text, text.try_cast(dtype), dtype)
+    return _keeps(text, try_cast(text, dtype), dtype)
 
 
 def exact_casts(
@@ -118,7 +119,7 @@ def exact_casts(
             casts.append(text.cast(dtype).alias(field.name))
             continue
         value = col(f"{VALUE}{number}")
-        named += [text, text.try_cast(dtype).alias(f"{VALUE}{number}")]
+        named += [text, try_cast(text, dtype).alias(f"{VALUE}{number}")]
         failure = fail_job(
             f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep"
             + kept,
@@ -151,5 +152,5 @@ def _same_number(text: Column, value: Column, most: int) -> Column:
     """Return whether a number kept its text, which is longer than the type surely keeps."""
     digits = F.length(text) - F.instr(text, ".").cast("boolean").cast("int")
     exact = "decimal(38,18)"
-    same = value.cast("string").try_cast(exact) == text.try_cast(exact)
+    same = try_cast(value.cast("string"), exact) == try_cast(text, exact)
     return (digits <= most) | ((F.length(text) <= SURE) & same)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.releases.spark_functions import micros_after
 from shared.types.type_hints import type_of_hint
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def typed(
             column = F.timestamp_micros(column)
         elif isinstance(wanted, T.TimestampNTZType) and isinstance(given, T.IntegralType):
             epoch = F.lit("1970-01-01").cast("timestamp_ntz")
-            column = F.timestamp_add("MICROSECOND", column, epoch)
+            column = micros_after(epoch, column)
         elif given != wanted:
             column = column.cast(wanted)
         return column.alias(item.name)

@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.releases.spark_functions import is_json_object, is_valid_utf8, json_types
 from shared.types.spark_conform import loose
 from tap_spark.sources.frame_helpers import MAX_DECIMAL
 from tap_spark.sources.kafka.message_columns import (
@@ -69,12 +70,11 @@ class LayoutReader:
         for name in ("key", "value"):
             text = F.col(name).cast("string")
             is_avro = F.hex(F.substring(name, 1, 1)) == "00"
-            is_json = F.try_variant_get(F.try_parse_json(text), "$", "map<string,variant>")
             columns += [
                 F.count(name),
                 F.count_if(is_avro & (F.length(name) > MAGIC_BYTES)),
-                F.count_if(F.is_valid_utf8(text) & is_json.isNotNull()),
-                F.count_if(F.is_valid_utf8(text)),
+                F.count_if(is_valid_utf8(text) & is_json_object(text)),
+                F.count_if(is_valid_utf8(text)),
             ]
         row = self._sample().agg(*columns, F.count("*")).first()
         counts = [0] * 9 if row is None else list(row)
@@ -165,9 +165,8 @@ class LayoutReader:
     @cached_property
     def _inferred(self) -> tuple[T.DataType, T.DataType]:
         """Return the types of keys and values that are JSON; void if the sample has none."""
-        parsed = (F.try_parse_json(F.col(name).cast("string")) for name in ("key", "value"))
-        found = self._sample().agg(*(F.schema_of_variant_agg(column) for column in parsed)).first()
-        key, value = ("VOID", "VOID") if found is None else found
+        sample = self._sample().select(*(F.col(name).cast("string") for name in ("key", "value")))
+        key, value = json_types(sample)
         return self._ddl(spark_words(key)), self._ddl(spark_words(value))
 
     def _given(self, setting: str, ddl: str) -> T.DataType:

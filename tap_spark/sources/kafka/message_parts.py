@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
+from shared.releases.spark_functions import is_valid_utf8, json_scalar
 from tap_spark.sources.frame_helpers import CORRUPT, fail_job
 from tap_spark.sources.kafka.schema_registry import RegisteredSchema
 
@@ -52,12 +53,12 @@ class MessagePart:
     def _text(self) -> Column:
         text = F.col(self.name).cast("string")
         bad = self._failure("is not UTF-8 text").cast("string")
-        return F.when(F.is_valid_utf8(text), text).otherwise(bad)
+        return F.when(is_valid_utf8(text), text).otherwise(bad)
 
     def _json(self) -> Column:
         text = self._text()
         if not isinstance(self.dtype, T.StructType):
-            parsed = F.try_variant_get(F.try_parse_json(text), "$", self.dtype.simpleString())
+            parsed = json_scalar(text, self.dtype)
             return F.when(parsed.isNotNull(), parsed).otherwise(self._bad_json(text))
         payload = [T.StructField(PAYLOAD, self.dtype)] if self.has_payload else []
         wanted = T.StructType(

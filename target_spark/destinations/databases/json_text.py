@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
+
+from shared.releases.spark_types import T
 
 _CONTROL = {chr(code): json.dumps(chr(code))[1:-1] for code in range(1, 32)}
 _TIMES = (pa.types.is_date, pa.types.is_time)

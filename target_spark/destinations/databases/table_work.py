@@ -7,10 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.maps.record_metadata import DELETED_AT
+from shared.releases.spark_types import T
 from shared.types.merge_types import TEXTS
 from target_spark.core.backfill import outside_range
 from target_spark.core.balance import Committed

@@ -25,7 +25,7 @@ def orc_field(field: StructField) -> pa.Field:
 
 
 def _field(name: str, kind: DataType) -> pa.Field:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
     attributes = {ATTRIBUTE: kind.simpleString()} if isinstance(kind, named) else None
@@ -33,7 +33,7 @@ def _field(name: str, kind: DataType) -> pa.Field:
 
 
 def _type(kind: DataType) -> pa.DataType:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(kind, T.StructType):
         return pa.struct([orc_field(field) for field in kind])

@@ -52,7 +52,7 @@ class VersionColumns:
 
 def with_versions(request: TableRequest) -> TableRequest:
     """Return the request of a table with the columns of versions, which the stream cannot set."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if request.method != "history":
         return request
@@ -168,7 +168,7 @@ def _state(frame: DataFrame, columns: VersionColumns) -> Column:
 
 
 def _lacks_equality(dtype: DataType) -> bool:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(dtype, T.StructType):
         return any(_lacks_equality(field.dataType) for field in dtype)

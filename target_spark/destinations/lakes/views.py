@@ -55,7 +55,7 @@ def _struct(request: TableRequest) -> StructType:
 
 def _value(document: str, name: str, dtype: DataType) -> str:
     """Return one property of the record; null if it is not of its type."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     path = text_literal(f"$[{_in_brackets(name)}]")
     texts = (

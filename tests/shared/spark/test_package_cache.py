@@ -13,10 +13,10 @@ import pytest
 from python_code import run_code
 
 from shared.errors import SparkStartError
+from shared.releases.spark_release import installed
 from shared.spark.bake_packages import NAMES, coordinates
 from shared.spark.baked_packages import INDEX, newest
 from shared.spark.package_cache import resolved
-from shared.spark.packages import LAKES
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
 
@@ -192,7 +192,7 @@ def test_the_newest_version_is_kept() -> None:
 
 
 def test_names_of_packages() -> None:
-    assert coordinates(["delta", "x:y:1", "delta"]) == [LAKES["delta"].package, "x:y:1"]
+    assert coordinates(["delta", "x:y:1", "delta"]) == [installed().packages["delta"], "x:y:1"]
     assert {"iceberg", "avro", "kafka", "s3", "postgresql", "mysql", "oracle"} <= NAMES.keys()
     with pytest.raises(SparkStartError, match="unknown package 'deltalake'"):
         coordinates(["deltalake"])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from shared.errors import SettingsError, SparkStartError
+from shared.releases import spark_release
+from shared.releases.spark_release import COMPLETE, LINES, RELEASES, installed
+from shared.spark import packages
 from shared.spark.jdbc_drivers import DRIVERS, driver_of
-from shared.spark.packages import EXTENSIONS, LAKES, missing_jars, with_needs
+from shared.spark.packages import EXTENSIONS, LAKES, check_released, missing_jars, with_needs
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
 from tap_spark.sources.source_registry import BUILT_IN
 
 PLAIN = SparkSettings()
+PACKAGES = installed().packages
 DELTA, ICEBERG = LAKES["delta"], LAKES["iceberg"]
 
 
@@ -21,7 +28,7 @@ def test_nothing_is_needed() -> None:
 
 def test_formats_bring_packages_and_extensions() -> None:
     found = with_needs(PLAIN, [ICEBERG, DELTA, DELTA])
-    assert found.packages == (DELTA.package, ICEBERG.package)
+    assert found.packages == (PACKAGES["delta"], PACKAGES["iceberg"])
     assert found.conf[EXTENSIONS] == f"{DELTA.extensions},{ICEBERG.extensions}"
     assert found.conf["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
 
@@ -53,21 +60,21 @@ def test_another_version_of_a_package_replaces_ours(settings: SparkSettings) -> 
 
 def test_a_catalog_of_the_users_tells_what_is_needed() -> None:
     conf = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
-    assert with_needs(SparkSettings(conf=conf), []).packages == (ICEBERG.package,)
+    assert with_needs(SparkSettings(conf=conf), []).packages == (PACKAGES["iceberg"],)
 
 
 def test_a_server_brings_its_own_packages() -> None:
     settings = SparkSettings(remote="sc://host")
     assert with_needs(settings, [DELTA]) == settings
     own = with_needs(SparkSettings(remote="local[2]"), [DELTA])
-    assert own.packages == (DELTA.package,)
+    assert own.packages == (PACKAGES["delta"],)
 
 
 def test_jars_of_a_java_that_runs() -> None:
     settings = with_needs(SparkSettings(jars=("/a/mine.jar", "s3://b/own.jar")), [DELTA, ICEBERG])
     by_ivy = "io.delta_delta-spark_4.1_2.13-4.4.0.jar"
     found = missing_jars(settings, ["spark-core_2.13-4.1.4.jar", by_ivy, "own.jar"])
-    assert found.packages == (ICEBERG.package,)
+    assert found.packages == (PACKAGES["iceberg"],)
     assert found.jars == ("/a/mine.jar",)
     by_maven = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
     assert not missing_jars(settings, [by_ivy, by_maven, "own.jar", "mine.jar"])
@@ -115,5 +122,38 @@ def test_what_a_stream_reads_decides() -> None:
     found = tap_config({"streams": streams}).spark
     avro = BUILT_IN["avro"].needs
     assert avro is not None
-    assert found.packages == (DELTA.package, avro.package)
+    assert found.packages == (PACKAGES["delta"], PACKAGES["avro"])
     assert found.conf[EXTENSIONS] == DELTA.extensions
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_packages_of_every_release(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = RELEASES[line]
+    monkeypatch.setattr(packages, "installed", lambda: release)
+    assert release.packages.keys() <= RELEASES[COMPLETE].packages.keys()
+    assert all(package.count(":") == 2 for package in release.packages.values())
+    for name, lake in LAKES.items():
+        found = with_needs(PLAIN, [lake])
+        if name in release.packages:
+            check_released(found)
+            assert found.packages == (release.packages[name],)
+            continue
+        with pytest.raises(SettingsError, match=rf"'{name}' has no package for Spark {line}"):
+            check_released(found)
+        own = PACKAGES[name]
+        check_released(with_needs(SparkSettings(packages=(own,)), [lake]))
+
+
+def test_the_installed_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    spark_release.check_home(tmp_path)  # a folder without jars tells nothing
+    for line, text in {"3.4": "3.5", "4.0": "4.0", "4.9": "4.3"}.items():
+        monkeypatch.setattr(spark_release, "version", lambda _, line=line: f"{line}.7")
+        installed.cache_clear()
+        assert installed().line == text
+    installed.cache_clear()
+    monkeypatch.undo()
+    (jars / "spark-core_2.12-3.5.1.jar").touch()
+    with pytest.raises(SparkStartError, match=r"Spark 3\.5 in .* does not fit PySpark 4\.1"):
+        spark_release.check_home(tmp_path)

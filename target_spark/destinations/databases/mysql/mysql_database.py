@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, SettingsError, Where
+from shared.releases.spark_types import T
 from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import Failure
 from target_spark.destinations.databases.database_failures import CONFLICT, LOST

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.errors import SettingsError, Where
+from shared.releases.spark_types import T
 from target_spark.destinations.databases.database_tables import (
     Cursor,
     FoundColumn,

@@ -190,7 +190,7 @@ def delta_storable(struct: StructType) -> StructType:
 
 
 def _storable(dtype: DataType) -> DataType:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     absent = (
         T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
@@ -201,7 +201,7 @@ def _storable(dtype: DataType) -> DataType:
 
 def delta_widens(old: DataType, new: DataType) -> bool:
     """Return whether Delta's type widening can change a column from one type to another."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):

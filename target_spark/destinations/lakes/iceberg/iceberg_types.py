@@ -33,13 +33,13 @@ def iceberg_storable(struct: StructType) -> StructType:
 
     Small integers become integers; types that Iceberg or its Spark lacks become text.
     """
-    from pyspark.sql.types import StructField, StructType, VariantType  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     # A variant inside of others is text already: see `parts`.
-    whole = {f.name: f.dataType for f in struct if isinstance(f.dataType, VariantType)}
-    return StructType(
+    whole = {f.name: f.dataType for f in struct if isinstance(f.dataType, T.VariantType)}
+    return T.StructType(
         [
-            StructField(
+            T.StructField(
                 f.name, whole.get(f.name) or mapped(f.dataType, _storable), f.nullable, f.metadata
             )
             for f in struct
@@ -49,7 +49,7 @@ def iceberg_storable(struct: StructType) -> StructType:
 
 def iceberg_widens(old: DataType, new: DataType) -> bool:
     """Return whether Iceberg can change a column from one type to another without a rewrite."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
         return new.scale == old.scale and new.precision >= old.precision
@@ -61,14 +61,14 @@ def iceberg_widens(old: DataType, new: DataType) -> bool:
 
 def needs_version_3(dtypes: list[DataType]) -> bool:
     """Return whether a type needs version 3 of the format."""
-    from pyspark.sql.types import VariantType  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
-    return any(isinstance(dtype, VariantType) for dtype in dtypes)
+    return any(isinstance(dtype, T.VariantType) for dtype in dtypes)
 
 
 def can_identify(dtype: DataType) -> bool:
     """Return whether a column of the type may be one of Iceberg's identifier fields."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     others = (
         T.FloatType, T.DoubleType, T.StructType, T.ArrayType, T.MapType, T.VariantType,
@@ -77,7 +77,7 @@ def can_identify(dtype: DataType) -> bool:
 
 
 def _storable(dtype: DataType) -> DataType:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(dtype, (T.ByteType, T.ShortType)):
         return T.IntegerType()
@@ -94,11 +94,11 @@ def spark_struct(fields: Sequence[Mapping[str, Any]]) -> StructType:
     Raises:
         NeedsSparkError: It has a type that is not among them.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
-    return StructType(
+    return T.StructType(
         [
-            StructField(
+            T.StructField(
                 field["name"],
                 _spark_type(field["type"]),
                 not field["required"],
@@ -126,7 +126,7 @@ def iceberg_scalar(dtype: DataType) -> str:
 
 
 def _spark_type(kind: Any) -> DataType:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
+    from shared.releases.spark_types import T  # noqa: PLC0415
 
     if isinstance(kind, str):
         decimal = _DECIMAL.fullmatch(kind)

@@ -1,0 +1,134 @@
+"""What differs between the releases of Spark that are supported: 3.5, 4.0, 4.1, 4.2 and 4.3.
+
+Packages that Spark loads exist for some of them only. Types and functions are asked for where
+PySpark is imported anyway: see `spark_types` and `spark_functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from shared.errors import SparkStartError
+
+LINES = ("3.5", "4.0", "4.1", "4.2", "4.3")
+"""The supported releases, without their last number."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of Spark.
+
+    Attributes:
+        line: Its version without the last number, such as `4.1`.
+        scala: The version of Scala that its jars are for.
+        packages: Maven coordinates by short name, of what has a release for it.
+        loads_defaults: Whether its launcher takes `--load-spark-defaults`; older ones ignore
+            `spark-defaults.conf` if they are given another file.
+        tags_sessions: Whether a classic session tags and cancels its jobs.
+    """
+
+    line: str
+    scala: str
+    packages: Mapping[str, str] = field(default_factory=dict)
+    loads_defaults: bool = True
+    tags_sessions: bool = True
+
+
+def _packages(
+    scala: str, spark: str, hadoop: str, delta: str | None, iceberg: str | None
+) -> Mapping[str, str]:
+    named = {
+        "avro": spark and f"org.apache.spark:spark-avro_{scala}:{spark}",
+        "kafka": spark and f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}",
+        "s3": f"org.apache.hadoop:hadoop-aws:{hadoop}",
+        "delta": delta and f"io.delta:{delta}",
+        "iceberg": iceberg and f"org.apache.iceberg:{iceberg}",
+    }
+    return {name: package for name, package in named.items() if package}
+
+
+RELEASES: Mapping[str, Release] = {
+    release.line: release
+    for release in (
+        Release(
+            "3.5",
+            "2.12",
+            _packages(
+                "2.12",
+                "3.5.7",
+                "3.3.4",
+                "delta-spark_2.12:3.3.2",
+                "iceberg-spark-runtime-3.5_2.12:1.12.0",
+            ),
+            loads_defaults=False,
+            tags_sessions=False,
+        ),
+        Release(
+            "4.0",
+            "2.13",
+            _packages(
+                "2.13",
+                "4.0.2",
+                "3.4.1",
+                "delta-spark_4.0_2.13:4.4.0",
+                "iceberg-spark-runtime-4.0_2.13:1.11.0",
+            ),
+        ),
+        Release(
+            "4.1",
+            "2.13",
+            _packages(
+                "2.13",
+                "4.1.1",
+                "3.4.2",
+                "delta-spark_4.1_2.13:4.4.0",
+                "iceberg-spark-runtime-4.1_2.13:1.12.0",
+            ),
+        ),
+        Release(
+            "4.2", "2.13", _packages("2.13", "4.2.0", "3.5.0", "delta-spark_4.2_2.13:4.4.0", None)
+        ),
+        Release("4.3", "2.13", _packages("2.13", "", "3.5.0", None, None)),
+    )
+}
+COMPLETE = "4.1"
+"""The newest release that every package has a release for."""
+
+
+@cache
+def installed() -> Release:
+    """Return the release of the installed PySpark; the nearest one if it is not supported."""
+    try:
+        line = line_of(version("pyspark"))
+    except PackageNotFoundError:  # SPARK_HOME/python on the path: no metadata
+        line = COMPLETE
+    return RELEASES.get(line) or RELEASES[LINES[0] if line < LINES[0] else LINES[-1]]
+
+
+def line_of(version_text: str) -> str:
+    """Return a version without its last number: `4.1.4` → `4.1`."""
+    return ".".join(version_text.split(".")[:2])
+
+
+def check_home(home: Path) -> None:
+    """Check that Spark in a folder is of the release of the installed PySpark.
+
+    Args:
+        home: SPARK_HOME.
+
+    Raises:
+        SparkStartError: It is of another one: their protocols do not fit.
+    """
+    jars = sorted((home / "jars").glob("spark-core_*.jar"))
+    if not jars:
+        return
+    found, own = line_of(jars[0].stem.rpartition("-")[2]), installed().line
+    if found != own:
+        raise SparkStartError(
+            f"Spark {found} in {home} does not fit PySpark {own}, which is installed",
+            hint=f"run `pip install 'pyspark=={found}.*'`, or unset SPARK_HOME",
+        )
