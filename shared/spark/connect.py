@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from shared.errors import SettingsError, SparkStartError, Where
+from shared.errors import SettingsError, SparkLostError, SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS
 from shared.spark.server_record import own_server
 from shared.spark.spark_settings import SparkSettings
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
 CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
+_PASSING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
+"""Status codes of a server that may take us later."""
 
 
 def require_connect() -> None:
@@ -61,7 +63,7 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
         try:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
         except grpc.FutureTimeoutError:
-            raise SparkStartError(
+            raise SparkLostError(
                 f"no Spark Connect server answers at {url.partition(';')[0]}",
                 where=Where(setting="spark.remote"),
                 hint="check host, port and network",
@@ -76,7 +78,8 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
         code = re.search(r"StatusCode\.(\w+)", str(error))
         if code is None:
             raise
-        raise SparkStartError(
+        kind = SparkLostError if code[1] in _PASSING else SparkStartError
+        raise kind(
             f"the Spark Connect server at {url.partition(';')[0]} rejects us: {code[1]}",
             where=Where(setting="spark.remote"),
             hint=f"check its token ({CONNECT_TOKEN}, or ';token=' in the URL)",

@@ -30,6 +30,7 @@ from shared.singer.logs import FOR_DEVELOPERS, is_debug
 from shared.spark.class_archive import archive_options
 from shared.spark.conf import executor_python
 from shared.spark.java import find_java
+from shared.spark.spark_errors import start_error
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 
 POLL_SECONDS = 0.02
@@ -147,7 +148,8 @@ class Jvm:
         while not connection_file.exists():
             if not self.alive:
                 self._listener.join(timeout=1)
-                raise SparkStartError(f"Java ended while Spark was starting: {self.last_words()}")
+                words = self.last_words()
+                raise start_error(f"Java ended while Spark was starting: {words}", words)
             time.sleep(POLL_SECONDS)
         # The file appears whole: Spark renames it into place.
         data = connection_file.read_bytes()
@@ -211,8 +213,9 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
     try:
         owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
     except OSError as error:
-        raise SparkStartError(
+        raise start_error(
             f"cannot create a temporary folder: {error}",
+            error,
             hint="free some space, or set TMPDIR to a folder that can be written",
         ) from error
     connection_file = owned.path / "gateway"
@@ -231,7 +234,7 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         )
     except OSError as error:
         owned.close()
-        raise SparkStartError(f"Java cannot be executed: {error}") from error
+        raise start_error(f"Java cannot be executed: {error}", error) from error
     except BaseException:
         owned.close()
         raise

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SettingsError, SparkStartError, Where
+from shared.errors import SettingsError, SingerSparkError, SparkLostError, SparkStartError, Where
 from shared.releases.spark_release import installed
 from shared.sigterm import own_interrupt
 from shared.spark import submitted
@@ -28,6 +28,7 @@ from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
 from shared.spark.package_cache import resolved
 from shared.spark.packages import check_released, missing_jars
 from shared.spark.shared_disk import executors_share_disk
+from shared.spark.spark_errors import start_error
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 
@@ -81,7 +82,7 @@ class SessionStarter:
         if self._error is not None:
             raise self._error
         if self._session is None:
-            raise SparkStartError("Spark has been stopped")
+            raise SparkLostError("Spark has been stopped")
         return self._session
 
     def running(self) -> SparkSession | None:
@@ -128,8 +129,7 @@ class SessionStarter:
         try:
             session = self._start()
         except BaseException as error:
-            is_named = isinstance(error, SettingsError | SparkStartError)
-            self._error = error if is_named else _start_error(error)
+            self._error = error if isinstance(error, SingerSparkError) else _start_error(error)
             with self._lock:
                 jvm, self._jvm = self._jvm, None
             if jvm is not None:
@@ -163,7 +163,7 @@ class SessionStarter:
                 self._jvm = None if self._stopped else jvm
             if self._stopped:
                 jvm.close()
-                raise SparkStartError("Spark has been stopped")
+                raise SparkLostError("Spark has been stopped")
             # Overlaps the start of Java.
             import pyspark.sql  # noqa: F401, PLC0415
 
@@ -450,14 +450,14 @@ def _use_s3a(context: Any) -> None:
             hadoop.set(name, value)
 
 
-def _start_error(error: BaseException) -> SparkStartError:
+def _start_error(error: BaseException) -> SingerSparkError:
     """Return what went wrong, in one line; the Java stack stays in the cause."""
     java = getattr(error, "java_exception", None)
     text = first_line(error)
     if java is not None:
         with contextlib.suppress(Exception):
             text = str(java.getMessage() or java.toString()).splitlines()[0]
-    failure = SparkStartError(f"Spark could not be started: {text}")
+    failure = start_error(f"Spark could not be started: {text}", error)
     failure.__cause__ = error
     return failure
 

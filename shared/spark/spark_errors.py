@@ -19,12 +19,14 @@ from shared.errors import (
     RecordError,
     SingerSparkError,
     SourceError,
+    SparkLostError,
     SparkStartError,
     Where,
 )
 from shared.sigterm import received_error
 from shared.storage import s3a
 from shared.storage.storage_errors import storage_hint
+from shared.transient_failures import may_pass
 
 SHOWN = 400
 
@@ -44,13 +46,13 @@ class Cause:
 
     Attributes:
         signs: Texts, any of which identifies it.
-        error: What it becomes.
+        error: What it becomes; None for what an unknown failure becomes there.
         message: Said in place of Spark's own words; empty to keep those.
         hint: What the user can do.
     """
 
     signs: tuple[str, ...]
-    error: type[SingerSparkError]
+    error: type[SingerSparkError] | None
     message: str = ""
     hint: str = ""
 
@@ -58,6 +60,8 @@ class Cause:
 MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException")
 """Texts by which Spark says that an executor does not find a file."""
 SHARED_FOLDER = "check the path; executors on other machines must share the folder"
+
+_DISK_SIGNS = ("No space left on device", "Disk quota exceeded")
 
 ENVIRONMENT: Sequence[Cause] = (
     Cause(
@@ -67,7 +71,7 @@ ENVIRONMENT: Sequence[Cause] = (
         "raise spark.driver.memory (local) or spark.executor.memory in spark.conf",
     ),
     Cause(
-        ("No space left on device", "Disk quota exceeded"),
+        _DISK_SIGNS,
         DestinationError,
         "no space left on a disk Spark works on",
         "free some space, or point spark.local.dir in spark.conf at a larger disk",
@@ -84,7 +88,7 @@ ENVIRONMENT: Sequence[Cause] = (
             "Py4JNetworkError",
             "[Errno 111] Connection refused",
         ),
-        SparkStartError,
+        SparkLostError,
         "Spark has gone away",
         "see the log for the reason; a new run continues from the last STATE",
     ),
@@ -96,7 +100,7 @@ ENVIRONMENT: Sequence[Cause] = (
     ),
     Cause(
         ("Python worker exited unexpectedly", "Python worker failed to connect back"),
-        SparkStartError,
+        SparkLostError,
         "a Python worker of Spark died",
         "often too little memory: fewer cores (spark.master) or smaller batches help",
     ),
@@ -126,7 +130,7 @@ DATA: Sequence[Cause] = (
         "the file is damaged, or does not have the configured format and schema",
     ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
-    Cause(s3a.NOT_THERE, DestinationError, "Spark knows no way to S3", s3a.HINT),
+    Cause(s3a.NOT_THERE, None, "Spark knows no way to S3", s3a.HINT),
 )
 
 
@@ -163,7 +167,7 @@ def explain(
     file = _FILE.search(text)
     place = _merge(where, Where(file=plain_path(file.group(1)) if file else None))
     hint = cause.hint or ("" if condition else type(error).__name__)
-    return cause.error(cause.message or message, where=place, hint=hint)
+    return (cause.error or default)(cause.message or message, where=place, hint=hint)
 
 
 def explain_environment(
@@ -177,9 +181,25 @@ def explain_environment(
     """
     text = str(error)
     cause = _first(ENVIRONMENT, f"{type(error).__name__}: {text}")
-    if cause is None:
+    if cause is None or cause.error is None:
         return None
     return cause.error(cause.message or _reason(error, text)[0], where=where, hint=cause.hint)
+
+
+def start_error(message: str, reason: BaseException | str, *, hint: str = "") -> SingerSparkError:
+    """Return the error of a Spark that does not start, with the exit code of its reason.
+
+    Args:
+        message: What is wrong, in one line.
+        reason: What failed, or the words of Java.
+        hint: What the user can do; for a full disk there is one of its own.
+    """
+    error = reason if isinstance(reason, BaseException) else RuntimeError(reason)
+    is_full = isinstance(error, OSError) and error.errno in DISK_FULL
+    if is_full or any(sign in str(error) for sign in _DISK_SIGNS):
+        text = hint or "free some space, or set TMPDIR to a folder on a larger disk"
+        return DestinationError(message, hint=text)
+    return (SparkLostError if may_pass(error) else SparkStartError)(message, hint=hint)
 
 
 def plain_path(url: str) -> str:

@@ -12,10 +12,13 @@ import re
 
 from shared.errors import causes
 
+NO_SUCH_HOST = errno.ENXIO
+"""Number of a host name that nobody has; EHOSTUNREACH if name servers do not answer."""
+
 _CODES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), number)
     for pattern, number in (
-        (r"NoSuchBucket|NoSuchKey|NoSuchUpload|404", errno.ENOENT),
+        (r"NoSuchBucket|NoSuchKey|404", errno.ENOENT),
         (
             r"AccessDenied|AllAccessDisabled|AccountProblem|Forbidden|401|403|SignatureDoesNotMatch"
             r"|InvalidAccessKeyId|XAdminUserNotFound|\w*Token\w*|InvalidSecurity|NotSignedUp"
@@ -24,7 +27,7 @@ _CODES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         ),
         (
             r"SlowDown|\w*Throttl\w*|TooManyRequests\w*|RequestLimitExceeded|ServiceUnavailable"
-            r"|BandwidthLimitExceeded|OperationAborted|409|429|503",
+            r"|BandwidthLimitExceeded|OperationAborted|NoSuchUpload|409|429|503",
             errno.EBUSY,
         ),
         (r"InternalError|500|502|504", errno.EIO),
@@ -52,6 +55,7 @@ _HINTS = {
     errno.EACCES: "check the credentials (docs/s3.md) and what they are allowed",
     errno.EPERM: "check the credentials (docs/s3.md) and what they are allowed",
     errno.EBUSY: "the storage asks for fewer requests; try again later",
+    NO_SUCH_HOST: "check the host's name in the endpoint (`endpoint_url` or AWS_ENDPOINT_URL)",
     errno.EIO: "the storage has failed by itself; try again later",
     **dict.fromkeys(
         (errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH), _CONNECT
@@ -87,6 +91,13 @@ def storage_error(error: BaseException, place: str, blot: str | None = None) -> 
     if code and code not in plain:
         plain = f"{plain.rstrip('.')} ({code})"
     return OSError(number, plain or os.strerror(number), place)
+
+
+def is_unknown_host(text: str) -> bool:
+    """Return whether the system says of a host that its name does not exist."""
+    return bool(
+        re.search(r"Name or service not known|nodename nor servname|No address assoc", text)
+    )
 
 
 def storage_hint(number: int | None) -> str:
@@ -131,6 +142,7 @@ def _connection_number(chain: list[BaseException]) -> int:
     if any("Timeout" in name for name in names):
         return errno.ETIMEDOUT
     if any(name in {"gaierror", "ClientConnectorDNSError"} for name in names):
-        return errno.EHOSTUNREACH
+        is_unknown = any(map(is_unknown_host, map(str, chain)))
+        return NO_SUCH_HOST if is_unknown else errno.EHOSTUNREACH
     refused = any(getattr(cause, "errno", None) == errno.ECONNREFUSED for cause in chain)
     return errno.ECONNREFUSED if refused else errno.ECONNRESET

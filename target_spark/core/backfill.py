@@ -45,4 +45,5 @@ def without_column(backfill: Backfill, shown: str) -> DestinationError:
         f"{shown} does not have the column '{backfill.column}' of the range",
         where=Where(stream=backfill.stream),
         hint="see --column",
+        lasts=True,
     )

@@ -70,7 +70,7 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
     """
     for row in rows:
         if row["kind"] == "error":
-            cause = OSError(row["rows"], row["text"])
+            cause = OSError(row["rows"], row["text"], row["url"])
             raise write_error(row["url"], cause) from cause
         if row["kind"] == "refused by store":
             raise RefusedByStoreError(row["text"])
@@ -81,7 +81,7 @@ def raise_failure(rows: Iterable[Row], where: Where) -> None:
                 hint="partition by a column with fewer and shorter values, or load a lake table",
             )
         if row["kind"] == "unreachable":
-            cause = OSError(row["rows"], row["text"])
+            cause = OSError(row["rows"], row["text"], row["url"])
             raise read_error(row["url"], cause, where) from cause
         if row["kind"] == "unreadable":
             missing = os.strerror(errno.ENOENT) in row["text"]

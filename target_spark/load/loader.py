@@ -528,5 +528,6 @@ def _deleted_rows(found: TableDifference) -> int:
             f"'{DELETED_AT}' to mark them",
             where=Where(stream=found.stream),
             hint="set `hard_delete`, or add the column (a timestamp)",
+            lasts=True,
         )
     return vanished

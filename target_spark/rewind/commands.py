@@ -92,6 +92,7 @@ def rewind(
         raise DestinationError(
             f"nothing was changed: {'; '.join(problems) or 'no table has a STATE then'}",
             hint="`target-spark history` lists what can be restored",
+            lasts=True,
         )
     if plan.losses and not force:
         raise SettingsError(

@@ -24,11 +24,11 @@ from shared.singer.metrics import JOB_DURATION, Timer
 from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
 from target_spark.core import events as ev
+from target_spark.core.backoff import Backoff
 from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.core.transient_failures import Backoff
 from target_spark.runtime.action_executor import ActionExecutor, Loads
 from target_spark.runtime.dead_letters import DeadLetters
 from target_spark.runtime.expected_rows import ExpectedRows, plain_names

@@ -179,7 +179,7 @@ def test_an_unwritable_path_is_named(programs, tmp_path):
     (tmp_path / "file").write_text("")
     target = programs.target_command({"path": str(tmp_path / "file" / "out")})
     result = programs.run(target, stdin=lines(SCHEMA, record(1), state(1)))
-    assert (result.returncode, result.stdout) == (6, b""), result.stderr.decode()
+    assert (result.returncode, result.stdout) == (2, b""), result.stderr.decode()
     one_error(result.stderr, str(tmp_path / "file"))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from shared.errors import DestinationError
+from shared.errors import DestinationError, SettingsError
 from shared.storage.files import StorageOptions, open_input, open_output, remote
 from shared.storage.urls import join
 
@@ -179,7 +179,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ("table", "new table", "batch file", "dead letters"))
 def test_wrong_secret(where: str, server: Any, tmp_path: Path) -> None:
-    """A wrong secret, for any operation, is one line with exit code 6, without a retry."""
+    """A wrong secret, for any operation, is one line with exit code 2, without a retry."""
     if server.name == "moto":
         return  # it checks no credentials
     options = StorageOptions(server.options)
@@ -210,7 +210,7 @@ def test_wrong_secret(where: str, server: Any, tmp_path: Path) -> None:
         messages[1] = {"type": "BATCH", "stream": "s", "encoding": encoding, "manifest": [url]}
     done = load(tmp_path, config, messages)
     line = last_line(done)
-    assert done.returncode == DestinationError.exit_code, done.stderr
+    assert done.returncode == SettingsError.exit_code, done.stderr
     assert done.stdout == ""
     assert "s3://" in line
     assert "credentials" in line
@@ -222,7 +222,7 @@ def test_no_bucket_and_nobody_listens(server: Any, tmp_path: Path, free_port: in
     messages = [BEGIN, {"type": "RECORD", "stream": "s", "record": {"id": 1}}]
     config = {"path": "s3://no-such-bucket/t", "storage_options": server.options}
     done = load(tmp_path, config, messages)
-    assert done.returncode == DestinationError.exit_code, done.stderr
+    assert done.returncode == SettingsError.exit_code, done.stderr
     assert "s3://no-such-bucket/t" in last_line(done)
     assert "bucket" in last_line(done)
     quick = {"config_kwargs": {"retries": {"max_attempts": 0}}}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.errors import DestinationError, SingerSparkError, Where
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import Encoding
 from shared.spark.spark_errors import explain
 from shared.storage.files import (
@@ -27,10 +27,10 @@ from shared.storage.files import (
 )
 from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
 from shared.storage.urls import join
+from shared.transient_failures import may_pass, settled
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import json_schema_to_spark
 from target_spark.core.load_plans import InputFile
-from target_spark.core.transient_failures import may_pass
 from target_spark.destinations.folders.folder_failures import write_error
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange
@@ -319,7 +319,8 @@ def test_tasks(server: Any, tmp_path: Path, free_port: int, side: str, trouble: 
     else:
         error = task_failure(str(local), bad, {}, wrong)
     missing = (side, trouble) == ("read", "bucket")
-    assert error.exit_code == (4 if missing else DestinationError.exit_code)
+    lasting = SettingsError.exit_code if trouble != "endpoint" else DestinationError.exit_code
+    assert settled(error).exit_code == (4 if missing else lasting)
     assert bad in str(error)
     assert "very-wrong-secret-77" not in str(error)
     assert may_pass(error) is (trouble == "endpoint")

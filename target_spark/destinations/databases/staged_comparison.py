@@ -283,6 +283,7 @@ def verify_table(
             f"the table '{work.place.table}' does not exist",
             where=Where(stream=last.stream),
             hint="load the stream first, or give --repair",
+            lasts=True,
         )
     filled = _filled(work, requests, held)
     sides, missing = _sides(work, filled, last, table, wanted)

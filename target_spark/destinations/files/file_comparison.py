@@ -56,6 +56,7 @@ def verify_files(
             f"{shown} does not exist",
             where=Where(stream=request.stream),
             hint="load the stream first",
+            lasts=True,
         )
     reader = spark.read.options(**storage)
     source, rows = _source(spark, reader, held), _table(spark, reader, folder, table)

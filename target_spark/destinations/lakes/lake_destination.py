@@ -551,7 +551,8 @@ class LakeDestination(Destination):
             if not table.is_copy:
                 self.changed(request.stream, change_lines(change))
         raise DestinationError(
-            f"{place.shown} still lacks columns for the rows after it was altered"
+            f"{place.shown} still lacks columns for the rows after it was altered",
+            lasts=True,
         )
 
     def _now(self, table: OpenTable) -> LakeTable | None:
@@ -673,6 +674,7 @@ class LakeDestination(Destination):
                 f"{place.shown} does not exist",
                 where=Where(stream=last.stream),
                 hint="load the stream first, or give --repair",
+                lasts=True,
             )
         frame = self._rows(table, flushes, now)
         part = self._part_of(table, frame, now, last.request.backfill)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from shared.errors import SparkStartError
+from shared.errors import DestinationError, SparkStartError
 from shared.spark.conf import (
     KEPT_FOR_PAGES,
     executor_python,
@@ -473,6 +474,17 @@ def test_get_after_a_failure_raises_each_time(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(SparkStartError, match="Spark could not be started: no luck"):
             starter.get()
     starter.stop()
+
+
+def test_a_disk_that_is_full_at_the_start_is_no_fault_of_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/properties")
+
+    monkeypatch.setattr("shared.spark.session.spawn_jvm", full)
+    with pytest.raises(DestinationError, match="No space left on device"):
+        SessionStarter(SparkSettings()).get()
 
 
 def test_get_starts_spark_unless_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

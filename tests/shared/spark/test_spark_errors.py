@@ -10,6 +10,7 @@ from shared.errors import (
     RecordError,
     SingerSparkError,
     SourceError,
+    SparkLostError,
     SparkStartError,
     Where,
 )
@@ -52,10 +53,10 @@ Traceback (most recent call last):
         (CAST, RecordError, "The value 'abc' of the type"),
         ("java.lang.OutOfMemoryError: Java heap space", SparkStartError, "ran out of memory"),
         ("java.io.IOException: No space left on device", DestinationError, "no space left"),
-        ("Answer from Java side is empty", SparkStartError, "Spark has gone away"),
-        ("Python worker exited unexpectedly (crashed)", SparkStartError, "worker of Spark died"),
+        ("Answer from Java side is empty", SparkLostError, "Spark has gone away"),
+        ("Python worker exited unexpectedly (crashed)", SparkLostError, "worker of Spark died"),
         ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
-        ('No FileSystem for scheme "s3"', DestinationError, "hadoop-aws"),
+        ('No FileSystem for scheme "s3"', SourceError, "hadoop-aws"),
         ("just words\nand more", SourceError, "just words"),
         (
             "An error occurred while calling o78.load.\n: org.apache.spark.SparkException: Aborted"
@@ -65,7 +66,7 @@ Traceback (most recent call last):
         ),
         (
             "Exiting due to error from cluster scheduler: Master removed our application: FAILED",
-            SparkStartError,
+            SparkLostError,
             "Spark has gone away",
         ),
         ("", SourceError, "RuntimeError"),

@@ -16,6 +16,7 @@ import pytest
 from target_fakes import FakeLoader, config, fake_engine
 
 from shared.errors import DestinationError, MessageError, RecordError, Where
+from target_spark.core.backoff import Backoff
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import (
     Batch,
@@ -25,7 +26,6 @@ from target_spark.core.load_plans import (
     RefusedRecordError,
 )
 from target_spark.core.reader import Reader
-from target_spark.core.transient_failures import Backoff
 from target_spark.load.read_rows import line_of
 from target_spark.runtime.run import run_with
 

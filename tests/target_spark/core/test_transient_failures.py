@@ -19,10 +19,11 @@ from shared.errors import (
     SparkStartError,
     TerminatedRunError,
 )
+from shared.transient_failures import may_pass
 from target_spark.core import events as ev
+from target_spark.core.backoff import LONGEST_PAUSE, Backoff
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.schedule import NoRetries
-from target_spark.core.transient_failures import LONGEST_PAUSE, Backoff, may_pass
 
 
 def caused(cause: BaseException) -> DestinationError:

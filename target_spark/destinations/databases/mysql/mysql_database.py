@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from shared.errors import DestinationError, SettingsError, Where
 from shared.releases.spark_types import T
+from shared.storage.storage_errors import NO_SUCH_HOST, is_unknown_host
 from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import Failure
 from target_spark.destinations.databases.database_failures import CONFLICT, LOST
@@ -50,12 +51,21 @@ _NUMBERS: Mapping[int, tuple[int, str]] = {
     1698: (errno.EACCES, "check 'jdbc.user' and 'jdbc.password'"),
     1044: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
     1142: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
+    1143: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
     1227: (errno.EACCES, "grant the user of 'jdbc' all rights on the database"),
+    1129: (errno.EACCES, "the server blocks this host: FLUSH HOSTS there"),
+    1130: (errno.EACCES, "the server does not admit this user from this host"),
+    1146: (errno.ESTALE, "the table was dropped during the run; run again"),
     1049: (errno.ENOENT, "create the database, or check 'jdbc.url'"),
     1205: (CONFLICT, "another session held a conflicting lock"),
     1213: (CONFLICT, "another session held a conflicting lock"),
     1020: (CONFLICT, "another session held a conflicting lock"),
     1040: (errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
+    1203: (errno.EAGAIN, "raise the user's max_user_connections"),
+    1226: (errno.EAGAIN, "raise the limits of the user on the server"),
+    1317: (errno.EINTR, "the server ended the statement"),
+    1969: (errno.EINTR, "raise the server's max_statement_time"),
+    3024: (errno.EINTR, "raise the server's max_execution_time"),
     1021: (errno.ENOSPC, "free some space on the server"),
     1114: (errno.ENOSPC, "free some space on the server"),
     1053: (LOST, "the server closed the connection"),
@@ -219,6 +229,9 @@ class MySql:
         if code == _UNREACHED:
             timed_out = "timed out" in message
             other = (errno.ETIMEDOUT, _REFUSED[1]) if timed_out else _REFUSED
+            if "getaddrinfo" in message or "[Errno -" in message:
+                is_unknown = is_unknown_host(message)
+                other = (NO_SUCH_HOST if is_unknown else errno.EHOSTUNREACH, _REFUSED[1])
             number, hint = next((known for word, known in _TLS.items() if word in message), other)
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"

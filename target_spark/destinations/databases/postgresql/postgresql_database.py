@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from shared.errors import SettingsError, Where
+from shared.storage.storage_errors import NO_SUCH_HOST
 from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import Failure
 from target_spark.destinations.databases.database_failures import CONFLICT, LOST
@@ -46,6 +47,9 @@ _STATES: Sequence[tuple[str, int, str]] = (
     ("3F", errno.ENOENT, "create the schema, or check 'default_target_schema'"),
     ("40", CONFLICT, "another session held a conflicting lock"),
     ("55P03", CONFLICT, "another session held a conflicting lock"),
+    ("42P01", errno.ESTALE, "the table was dropped during the run; run again"),
+    ("55006", CONFLICT, "another session uses the table"),
+    ("58030", errno.EIO, "the server's disk has failed; see its log"),
     ("531", errno.ENOSPC, "free some space on the server"),
     ("532", errno.ENOMEM, "the server has too little memory"),
     ("533", errno.EAGAIN, "raise the server's max_connections, or use fewer cores (spark.master)"),
@@ -90,6 +94,8 @@ _SIGNS: Sequence[tuple[str, int, str]] = (
     ('database "', errno.ENOENT, "check the database's name in 'jdbc.url'"),
     ("too many c", errno.EAGAIN, "raise the server's max_connections"),
     ("starting up", errno.EAGAIN, "the server is not ready yet"),
+    ("Name or service not known", NO_SUCH_HOST, "check the host in 'jdbc.url'"),
+    ("No address associated", NO_SUCH_HOST, "check the host in 'jdbc.url'"),
     ("resolve host", errno.EHOSTUNREACH, "check the host in 'jdbc.url'"),
     ("certificate", errno.EACCES, "check 'sslrootcert' and the server's certificate"),
     ("refused", errno.ECONNREFUSED, "check host and port in 'jdbc.url'"),

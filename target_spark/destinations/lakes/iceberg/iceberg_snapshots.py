@@ -194,6 +194,7 @@ def _check_rows(base: Metadata, after: int, files: TableFiles, grown: int) -> No
             f"'{base.path.parent.parent}': a change without Spark would leave {after} rows instead "
             f"of {before + grown}; it was not committed",
             hint="set `engine` to spark, and report it",
+            lasts=True,
         )
 
 

@@ -13,8 +13,8 @@ from database_loads import PASSWORD, PG, Loads, MariaDb, request, tables_of
 from postgres_server import free_port
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError
+from shared.transient_failures import may_pass
 from shared.types.arrow_types import struct_to_arrow
-from target_spark.core.transient_failures import may_pass
 from target_spark.destinations.databases.database_failures import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect
 

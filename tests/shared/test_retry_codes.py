@@ -1,0 +1,300 @@
+"""Each exit code answers whether the same run can succeed later if nobody changes anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg import exceptions as iceberg
+
+from shared import errors
+from shared.cli import known_error
+from shared.errors import DestinationError, SingerSparkError, Where
+from shared.spark.spark_errors import explain, start_error
+from shared.storage.storage_errors import storage_error
+from target_spark.destinations.databases.database import Database
+from target_spark.destinations.databases.database_failures import explain_errors
+from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.mysql.mysql_database import MySql
+from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
+from target_spark.destinations.folders.folder_failures import write_error, writing
+from target_spark.destinations.lakes.table_lock import one_writer
+
+PLACE = DatabaseAddress("postgresql", ("h",), (1,), "db", "user", "password", {})
+LASTS, LATER = 2, 6
+
+
+class Py4JJavaError(Exception):
+    """Named as the real one."""
+
+
+class ClientError(Exception):
+    """Like botocore's."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"An error occurred ({code})")
+        self.response = {"Error": {"Code": code}}
+
+
+def code_of(error: BaseException) -> int:
+    known = known_error(error)
+    assert known is not None
+    same = next(kind for kind in errors.EXIT_CODES if kind.exit_code == known.exit_code)
+    assert known.retryable == same.retryable
+    return known.exit_code
+
+
+def on_disk(number: int) -> SingerSparkError:
+    try:
+        raise write_error(
+            "/lake/t", error := OSError(number, os.strerror(number), "/lake/t")
+        ) from error
+    except DestinationError as failed:
+        return failed
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, LATER),
+        (errno.EDQUOT, LATER),
+        (errno.EIO, LATER),
+        (errno.ESTALE, LATER),
+        (errno.EMFILE, LATER),
+        (errno.ENOENT, LATER),  # removed while running: the next run creates it
+        (errno.EACCES, LASTS),
+        (errno.EPERM, LASTS),
+        (errno.EROFS, LASTS),
+        (errno.ENOTDIR, LASTS),
+        (errno.EEXIST, LASTS),
+        (errno.EISDIR, LASTS),
+        (errno.ENAMETOOLONG, LASTS),
+        (errno.ELOOP, LASTS),
+    ],
+    ids=lambda value: errno.errorcode.get(value, ""),
+)
+def test_disks(number: int, code: int) -> None:
+    assert code_of(on_disk(number)) == code
+
+
+@pytest.mark.parametrize(
+    ("folder", "code"), [("{}/file/t", LASTS), ("{}/" + "x" * 300, LASTS)], ids=["file", "long"]
+)
+def test_folders(tmp_path: Path, folder: str, code: int) -> None:
+    (tmp_path / "file").touch()
+    path = folder.format(tmp_path)
+    with pytest.raises(DestinationError) as made, writing(path):
+        Path(path).mkdir(parents=True)
+    assert code_of(made.value) == code
+    with pytest.raises(DestinationError) as locked, one_writer(f"{path}/t"):
+        pass
+    assert code_of(locked.value) == code
+
+
+def test_a_lock_that_others_hold(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    with (
+        one_writer(table),
+        pytest.raises(DestinationError) as caught,
+        one_writer(table, longest=0, pause=lambda _: None),
+    ):
+        pass
+    assert code_of(caught.value) == LATER
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ClientError("AccessDenied"), LASTS),
+        (ClientError("403"), LASTS),
+        (ClientError("SignatureDoesNotMatch"), LASTS),
+        (ClientError("InvalidAccessKeyId"), LASTS),
+        (ClientError("NoSuchBucket"), LASTS),
+        (ClientError("InvalidBucketName"), LASTS),
+        (ClientError("NoSuchUpload"), LATER),
+        (ClientError("SlowDown"), LATER),
+        (ClientError("503"), LATER),
+        (ClientError("InternalError"), LATER),
+        (ConnectionRefusedError(111, "Connection refused"), LATER),
+        (TimeoutError("timed out"), LATER),
+        (type("gaierror", (OSError,), {})(-2, "Name or service not known"), LASTS),
+        (type("gaierror", (OSError,), {})(-3, "Temporary failure in name resolution"), LATER),
+    ],
+    ids=str,
+)
+def test_object_stores(error: Exception, code: int) -> None:
+    cause = storage_error(error, "s3://b/t")
+    failed = write_error("s3://b/t", cause)
+    failed.__cause__ = cause
+    assert code_of(failed) == code
+
+
+def postgresql(state: str) -> Callable[[], Exception]:
+    def error() -> Exception:
+        import psycopg
+
+        return psycopg.errors.lookup(state)("text of the server")
+
+    return error
+
+
+def no_connection(text: str) -> Callable[[], Exception]:
+    def error() -> Exception:
+        import psycopg
+
+        return psycopg.OperationalError(f"connection failed: {text}")
+
+    return error
+
+
+def mysql(number: int, text: str = "text of the server") -> Callable[[], Exception]:
+    def error() -> Exception:
+        import pymysql
+
+        return pymysql.err.OperationalError(number, text)
+
+    return error
+
+
+UNREACHED = "Can't connect to MySQL server on 'h' "
+
+
+@pytest.mark.parametrize(
+    ("database", "error", "code"),
+    [
+        (PostgreSql(), no_connection('FATAL:  password authentication failed for "u"'), LASTS),
+        (PostgreSql(), no_connection('FATAL:  database "x" does not exist'), LASTS),
+        (PostgreSql(), no_connection('FATAL:  no pg_hba.conf entry for host "h"'), LASTS),
+        (PostgreSql(), no_connection("failed to resolve host 'h': [Errno -2] Name or service not "
+                                     "known"), LASTS),
+        (PostgreSql(), no_connection("failed to resolve host 'h': [Errno -3] Temporary failure in "
+                                     "name resolution"), LATER),
+        (PostgreSql(), no_connection("Connection refused"), LATER),
+        (PostgreSql(), no_connection("timeout expired"), LATER),
+        (PostgreSql(), no_connection("FATAL:  sorry, too many clients already"), LATER),
+        (PostgreSql(), no_connection("FATAL:  the database system is starting up"), LATER),
+        (PostgreSql(), postgresql("42501"), LASTS),  # no right
+        (PostgreSql(), postgresql("3F000"), LASTS),  # no schema
+        (PostgreSql(), postgresql("25006"), LASTS),  # read-only server
+        (PostgreSql(), postgresql("23505"), LASTS),  # several rows of a key
+        (PostgreSql(), postgresql("2BP01"), LASTS),  # a view needs the column
+        (PostgreSql(), postgresql("42704"), LASTS),  # no such type
+        (PostgreSql(), postgresql("42P01"), LATER),  # dropped while running
+        (PostgreSql(), postgresql("40P01"), LATER),  # deadlock
+        (PostgreSql(), postgresql("55P03"), LATER),  # lock
+        (PostgreSql(), postgresql("53100"), LATER),  # full disk
+        (PostgreSql(), postgresql("53200"), LATER),  # memory
+        (PostgreSql(), postgresql("57014"), LATER),  # statement_timeout
+        (PostgreSql(), postgresql("57P01"), LATER),  # shutdown
+        (MySql(), mysql(1045), LASTS),  # password
+        (MySql(), mysql(1044), LASTS),
+        (MySql(), mysql(1142), LASTS),
+        (MySql(), mysql(1049), LASTS),  # database
+        (MySql(), mysql(1290), LASTS),  # read-only
+        (MySql(), mysql(3948), LASTS),  # local_infile
+        (MySql(), mysql(2003, f"{UNREACHED}([Errno 111] Connection refused)"), LATER),
+        (MySql(), mysql(2003, f"{UNREACHED}(timed out)"), LATER),
+        (MySql(), mysql(2003, f"{UNREACHED}([Errno -2] Name or service not known)"), LASTS),
+        (MySql(), mysql(2003, f"{UNREACHED}([Errno -3] Temporary failure in name resolution)"),
+         LATER),
+        (MySql(), mysql(1040), LATER),  # too many connections
+        (MySql(), mysql(1146), LATER),  # dropped while running
+        (MySql(), mysql(1205), LATER),  # lock
+        (MySql(), mysql(1213), LATER),  # deadlock
+        (MySql(), mysql(1114), LATER),  # full disk
+        (MySql(), mysql(2013), LATER),  # connection lost
+    ],
+)  # fmt: skip
+def test_databases(database: Database, error: Callable[[], Exception], code: int) -> None:
+    with pytest.raises(SingerSparkError) as caught, explain_errors(database, PLACE):
+        raise error()
+    assert code_of(caught.value) == code, str(caught.value)
+
+
+def delta(name: str, text: str) -> Exception:
+    import deltalake.exceptions
+
+    kind: type[Exception] = getattr(deltalake.exceptions, name)
+    return kind(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (delta("CommitFailedError", "Failed to commit: version 4 exists"), LATER),
+        (delta("TableNotFoundError", "no log files"), LATER),
+        (delta("DeltaProtocolError", "the table needs the writer feature 'x'"), LASTS),
+        (delta("SchemaMismatchError", "Cannot cast schema"), LASTS),
+        (delta("DeltaError", "Kernel error: Invalid JSON in the log"), LASTS),
+        (OSError("Generic S3 error: status 403 Forbidden: AccessDenied"), LASTS),
+        (OSError("Generic S3 error: status 404: NoSuchBucket"), LASTS),
+        (OSError("Generic S3 error: error sending request: Connection refused"), LATER),
+        (iceberg.CommitFailedException("branch main has changed"), LATER),
+        (iceberg.CommitStateUnknownException("timed out"), LATER),
+        (iceberg.NoSuchTableError("db.t"), LATER),
+        (iceberg.ServiceUnavailableError("503"), LATER),
+        (iceberg.UnauthorizedError("401"), LASTS),
+        (iceberg.ForbiddenError("403"), LASTS),
+        (iceberg.NoSuchNamespaceError("db"), LASTS),
+        (iceberg.ValidationError("cannot write partition values"), LASTS),
+        (Py4JJavaError("io.delta.exceptions.ConcurrentAppendException: x"), LATER),
+        (Py4JJavaError("org.apache.iceberg.exceptions.CommitFailedException: x"), LATER),
+        (Py4JJavaError("org.apache.spark.sql.AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]"), LATER),
+        (Py4JJavaError("org.apache.spark.sql.AnalysisException: [CANNOT_UP_CAST]"), LASTS),
+        (Py4JJavaError("java.net.ConnectException: Connection refused"), LATER),
+        (Py4JJavaError("org.apache.hadoop.security.AccessControlException: Permission denied"),
+         LASTS),
+        (Py4JJavaError("com.fasterxml.jackson.core.JsonParseException: Unexpected"), LASTS),
+        (Py4JJavaError("java.io.IOException: No space left on device"), LATER),
+        (Py4JJavaError('UnsupportedFileSystemException: No FileSystem for scheme "s3"'), LASTS),
+        (Py4JJavaError("PermissionError: [Errno 13] Permission denied: '/x'"), LASTS),
+        (Py4JJavaError("java.lang.OutOfMemoryError: Java heap space"), 7),
+        (Py4JJavaError("Python worker exited unexpectedly (crashed)"), 16),
+        (Py4JJavaError("Cannot call methods on a stopped SparkContext"), 16),
+        (Py4JJavaError("ModuleNotFoundError: No module named 'x'"), 7),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lakes_and_spark(error: Exception, code: int) -> None:
+    with pytest.raises(SingerSparkError) as caught:
+        try:
+            raise error
+        except Exception as cause:
+            raise explain(cause, Where(stream="s"), DestinationError) from cause
+    assert code_of(caught.value) == code, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), LATER),
+        ("java.io.IOException: No space left on device", LATER),
+        (OSError(errno.EACCES, "Permission denied"), 7),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 16),
+        ("Server access error: java.net.ConnectException: Connection refused", 16),
+        ("unresolved dependency: x:y:1", 7),
+        ("Invalid maximum heap size: -Xmx9x", 7),
+    ],
+    ids=str,
+)
+def test_starts_of_spark(reason: BaseException | str, code: int) -> None:
+    assert code_of(start_error("Spark could not be started", reason)) == code
+
+
+def test_a_name_of_a_stream_tells_nothing() -> None:
+    """Texts of ours hold names of users, which may look like reasons."""
+    assert code_of(DestinationError("another run has taken over 'Forbidden_SCHEMA_x'")) == LATER
+
+
+@pytest.mark.parametrize("kind", errors.EXIT_CODES, ids=lambda kind: kind.__name__)
+def test_the_meaning_of_a_code_fits_it(kind: type[SingerSparkError]) -> None:
+    """A class that says of itself what a person must change promises no retry."""
+    lasting = re.compile(r"permission|password|not installed|missing|wrong|invalid|not a valid")
+    assert not (kind.retryable and lasting.search(kind.meaning)), kind.meaning
+    assert kind.retryable is dict.fromkeys((6, 8, 12, 13, 16, 129, 130, 143), True).get(
+        kind.exit_code, False
+    )
