@@ -213,7 +213,7 @@ class ParquetStore:
         return _files(self._folder / f"parquet-{number}")
 
     def leftovers(self, number: int) -> list[str]:
-        return _hidden(self._folder / f"parquet-{number}", {"_schema.json"})
+        return _hidden(self._folder / f"parquet-{number}", set())
 
     def note(self, number: int) -> str:
         return ""

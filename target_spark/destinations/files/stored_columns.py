@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from target_spark.core.schema_contract import (
 )
 from target_spark.destinations.files.orc_types import orc_field
 from target_spark.destinations.folders.folder_names import case_collisions
+from target_spark.destinations.folders.side_file import is_ours
 from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.tables.change_text import struct_change
 from target_spark.tables.nested_types import without_new_fields
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 _SPARK_VERSION = b"org.apache.spark.version"
 _ORIGIN = "target-spark"
-_OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
-"""Names of files that the target has written or rewritten: with a time in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,7 @@ def check_ours(
     if request.contract.rules == EVOLVE:
         return
     for name in names:
-        if not _OURS.fullmatch(name.rpartition("/")[2]):
+        if not is_ours(name):
             changes = "; ".join(struct_change(old, new.fields)) or "reorder columns"
             raise rules_error(
                 request.stream,
@@ -283,4 +281,5 @@ def _unusable(folder: TableFolder, why: str) -> DestinationError:
     return DestinationError(
         f"the folder '{shown(folder.table)}' cannot be written to: {why}",
         hint="set another `path` or `table_prefix`, or move the folder away",
+        lasts=True,
     )

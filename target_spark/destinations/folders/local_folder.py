@@ -20,8 +20,14 @@ from shared.storage.files import NO_OPTIONS, make_durable
 from shared.storage.name_locks import NameLock, lock_name
 from target_spark.destinations.folders.exchange import exchange, put_right
 from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.side_file import (
+    OLD_SIDE_FILE,
+    announced,
+    holding,
+    is_settled,
+    side_name,
+)
 from target_spark.destinations.folders.table_folder import (
-    SIDE_FILE,
     FolderChange,
     is_partition,
     visible,
@@ -33,7 +39,7 @@ _RUN = ".run-"
 
 
 class LocalFolder:
-    """See `TableFolder`. Hidden siblings of the table `t`: `.t.lock` and `.t.run-<run>/`.
+    """See `TableFolder`. Hidden beside a table `t`: `.t.schema`, `.t.lock`, `.t.run-<run>/`.
 
     Args:
         table: Path of the folder.
@@ -47,6 +53,7 @@ class LocalFolder:
         self.table = os.path.realpath(table)
         self._path = Path(self.table)
         self._beside = self._path.parent / f".{self._path.name}"
+        self._side = self._path.with_name(side_name(self._path.name))
         self._run = Path(f"{self._beside}{_RUN}{run}")
         self._search = search or run
         self.pending = str(self._run / "pending")
@@ -68,6 +75,7 @@ class LocalFolder:
                 self._recover()
                 Path(self.pending).mkdir(parents=True)
                 self._alive = lock_name(self._run.parent, self._run.name)
+                self._settle()
         return self
 
     @contextmanager
@@ -87,11 +95,12 @@ class LocalFolder:
             return ()
 
     def side(self) -> bytes | None:
-        """Return the content of the side file; None if there is none."""
-        try:
-            return (self._path / SIDE_FILE).read_bytes()
-        except FileNotFoundError:
+        """Return the content of the side file that holds; None if there is none."""
+        if not self._path.exists():
             return None
+        content = _content(self._side)
+        old = _content(self._path / OLD_SIDE_FILE) if content is None else None
+        return holding(content, self.files()) if old is None else old
 
     def publish(self, change: FolderChange) -> None:
         """Apply a change in one step.
@@ -101,15 +110,25 @@ class LocalFolder:
         """
         with writing(self.table):
             self._remove_retired()
-            one_file = len(change.add) == 1 and not change.drop and change.side is None
+            self._settle()
+            side, drop = change.side, change.drop
+            if (self._path / OLD_SIDE_FILE).exists():
+                side, drop = side or self.side(), drop | {OLD_SIDE_FILE}
+            one_file = len(change.add) == 1 and not drop and side is None
             if one_file and self._path.exists():
                 [(pending, name)] = change.add.items()
                 place = self._path / name
                 make_folders(place.parent)
                 Path(pending).rename(place)
                 make_durable(str(place.parent))
-            elif change.add or change.drop or change.side is not None:
-                self._put(self._built(change))
+            elif change.add or drop or side is not None:
+                complete = self._built(change.add, drop)
+                if side is not None:
+                    marker = next(iter(change.add.values()), None)
+                    self._write_side(announced(side, self.side(), marker))
+                self._put(complete)
+                if side is not None:
+                    self._write_side(side)
                 for pending in change.add:
                     Path(pending).unlink()
 
@@ -131,22 +150,34 @@ class LocalFolder:
         finally:
             os.close(descriptor)
 
-    def _built(self, change: FolderChange) -> Path:
-        """Return a complete folder of hard links with the change applied, beside the table."""
+    def _settle(self) -> None:
+        """Write what holds after a change of the folder that has failed."""
+        if not is_settled(_content(self._side)):
+            self._write_side(self.side())
+
+    def _write_side(self, content: bytes | None) -> None:
+        """Replace the side file durably in one step; None removes it."""
+        if content is None:
+            self._side.unlink(missing_ok=True)
+            return
+        complete = self._run / "schema"
+        complete.write_bytes(content)
+        make_durable(str(complete))
+        complete.rename(self._side)
+        make_durable(str(self._side.parent))
+
+    def _built(self, add: Mapping[str, str], drop: frozenset[str]) -> Path:
+        """Return a complete folder of hard links with a change applied, beside the table."""
         self._serial += 1
         target = self._run / f"next-{self._serial}"
         target.mkdir()
         if self._path.exists():
-            link_tree(self._path, target, change.drop)
-        for pending, name in change.add.items():
+            link_tree(self._path, target, drop)
+        for pending, name in add.items():
             make_folders((target / name).parent)
             os.link(pending, target / name)
-        for inside in {(target / name).parent for name in change.add.values()} - {target}:
+        for inside in {(target / name).parent for name in add.values()} - {target}:
             make_durable(str(inside))
-        if change.side is not None:
-            (target / SIDE_FILE).unlink(missing_ok=True)
-            (target / SIDE_FILE).write_bytes(change.side)
-            make_durable(str(target / SIDE_FILE))
         make_durable(str(target))
         return target
 
@@ -237,6 +268,13 @@ def _listed(folder: str, above: str = "") -> Iterator[str]:
             yield from _listed(entry.path, f"{above}{entry.name}/")
         else:
             yield above + entry.name
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _dead(run: Path) -> bool:

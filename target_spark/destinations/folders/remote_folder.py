@@ -14,8 +14,14 @@ from typing import Any
 from shared.storage.files import NO_OPTIONS, StorageOptions, remote
 from shared.storage.urls import join
 from target_spark.destinations.folders.folder_failures import writing
+from target_spark.destinations.folders.side_file import (
+    OLD_SIDE_FILE,
+    announced,
+    holding,
+    is_settled,
+    side_name,
+)
 from target_spark.destinations.folders.table_folder import (
-    SIDE_FILE,
     FolderChange,
     is_partition,
     visible,
@@ -23,7 +29,7 @@ from target_spark.destinations.folders.table_folder import (
 
 
 class RemoteFolder:
-    """See `TableFolder`. The hidden folder of a run is `.<table>.run-<run>/` beside the table."""
+    """See `TableFolder`. Hidden siblings of a table `t`: `.t.schema`, `.t.run-<run>/`."""
 
     def __init__(self, table: str, run: str, options: StorageOptions = NO_OPTIONS) -> None:
         self.table = table
@@ -64,13 +70,8 @@ class RemoteFolder:
         return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 
     def side(self) -> bytes | None:
-        """Return the content of the side file; None if there is none."""
-        filesystem, path = self._place
-        filesystem.invalidate_cache(path)
-        try:
-            return bytes(filesystem.cat_file(join(path, SIDE_FILE)))
-        except FileNotFoundError:
-            return None
+        """Return the content of the side file that holds; None if there is none."""
+        return self._found_side()[0]
 
     def publish(self, change: FolderChange) -> None:
         """Write the side file, copy every file, then remove the files that they replace.
@@ -82,9 +83,12 @@ class RemoteFolder:
         """
         filesystem, path = self._place
         with writing(self.table, self.options):
-            if change.side is not None:
+            before, must_write = self._found_side()
+            side = before if change.side is None and must_write else change.side
+            if side is not None:
                 filesystem.makedirs(path, exist_ok=True)
-                filesystem.pipe_file(join(path, SIDE_FILE), change.side)
+                marker = next(iter(change.add.values()), None)
+                filesystem.pipe_file(self._side, announced(side, before, marker))
             moves = {filesystem._strip_protocol(p): join(path, n) for p, n in change.add.items()}
             inside = {place.rpartition("/")[0] for place in moves.values()} - {path.rstrip("/")}
             for folder in sorted(inside):
@@ -93,6 +97,9 @@ class RemoteFolder:
                 filesystem.cp_file(pending, place)
             for gone in (*(join(path, name) for name in change.drop), *moves):
                 _remove(filesystem, gone)
+            if side is not None:
+                filesystem.pipe_file(self._side, side)
+                _remove(filesystem, self._old_side)
             filesystem.invalidate_cache(path)
 
     def close(self) -> None:
@@ -102,6 +109,30 @@ class RemoteFolder:
         with writing(self.table, self.options):
             if filesystem.exists(inside):
                 filesystem.rm(inside, recursive=True)
+
+    def _found_side(self) -> tuple[bytes | None, bool]:
+        """Return the content that holds, and whether the next change must write it anew."""
+        content = self._content(self._side)
+        if content is None and (old := self._content(self._old_side)) is not None:
+            return old, True
+        return holding(content, self.files()), not is_settled(content)
+
+    @property
+    def _side(self) -> str:
+        parent, _, name = self._place[1].rstrip("/").rpartition("/")
+        return join(parent, side_name(name))
+
+    @property
+    def _old_side(self) -> str:
+        return join(self._place[1], OLD_SIDE_FILE)
+
+    def _content(self, path: str) -> bytes | None:
+        filesystem, table = self._place
+        filesystem.invalidate_cache(table)
+        try:
+            return bytes(filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None
 
 
 def _listed(name: str) -> str:

@@ -12,9 +12,6 @@ from shared.storage.urls import join
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.folders.folder_names import folder_name
 
-SIDE_FILE = "_schema.json"
-"""Hidden file in every table folder with the table's exact columns and format."""
-
 
 @dataclass(frozen=True)
 class FolderChange:
@@ -48,7 +45,7 @@ class TableFolder(Protocol):
         """Return the names of all visible files, sorted; also of those in folders of partitions."""
 
     def side(self) -> bytes | None:
-        """Return the content of the side file; None if there is none."""
+        """Return the content of the side file that holds; None if there is none."""
 
     def publish(self, change: FolderChange) -> None:
         """Make a change visible and durable."""

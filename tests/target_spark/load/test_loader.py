@@ -205,7 +205,7 @@ def test_overwrite(bench: Any, spark: Any, form: str) -> None:
     b.loader.finish("s")
     assert [int(row["id"]) for row in rows_of(spark, b.table, form)] == [7, 8]
     b.loader.close()
-    assert b.names() == [".s.lock", "s"]
+    assert b.names() == [".s.lock", ".s.schema", "s"]
 
 
 def test_overwrite_with_several_schemas_keeps_the_rows_of_all(bench: Any, spark: Any) -> None:

@@ -54,7 +54,7 @@ def folders(t: Table) -> list[str]:
 
 def rows(t: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return what another program reads."""
-    known = TableSchema.from_bytes((t.folder / "_schema.json").read_bytes())
+    known = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
     kinds = pa.schema([(name, PARTITIONS.get(name, pa.string())) for name in known.partition_by])
     layout = ds.partitioning(kinds, flavor="hive")
     asked = None if t.form in {"parquet", "orc"} else struct_to_arrow(known.struct)
@@ -127,7 +127,7 @@ class TestEveryFormat:
         assert len(files(t)) == 5
         assert rows(t, "a", "b", "c") == sorted(given, key=repr)
         t.destination.finish(t.request(ABC))
-        assert sorted(os.listdir(t.folder.parent)) == [".s.lock", "s"]
+        assert sorted(os.listdir(t.folder.parent)) == [".s.lock", ".s.schema", "s"]
 
     def test_a_repeated_commit_after_a_lost_answer(self, table: Any, form: str) -> None:
         t = table(form)
@@ -145,7 +145,7 @@ class TestEveryFormat:
         t.destination.commit(t.flush(struct("a double, b string"), [(0.5, "b", None)]))
         assert rows(t) == [(0.5, "b"), (1.0, "m"), (2.0, "z"), (None, "z")]
         assert {text or None for (text,) in rows(t, "d")} == {"new", None}
-        known = TableSchema.from_bytes((t.folder / "_schema.json").read_bytes())
+        known = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
         assert known.partition_by == ("b",)
         assert known.struct.simpleString() == "struct<a:double,b:string,d:string>"
 
@@ -158,7 +158,7 @@ class TestEveryFormat:
         assert folders(t) == ["b=x", "b=y"]
         other.destination.finish(other.request(ABC))
         assert folders(other) == ["c=2026-01-31"]
-        assert sorted(os.listdir(t.folder)) == ["_schema.json", "b=x", "c=2026-01-31"]
+        assert sorted(os.listdir(t.folder)) == ["b=x", "c=2026-01-31"]
         (t.folder / "b=x" / "_notes").rmdir()
         assert rows(other, "a", "b", "c") == [(3, "x", DAY)]
         flat = Table(str(t.folder.parent), form, overwrite=True)
@@ -175,7 +175,7 @@ class TestEveryFormat:
         t.destination.activate(t.request(both), VersionEdit(2, True, 0.0))
         assert rows(t) == [(3, "y")]
         assert folders(t) == ["b=y"]
-        assert sorted(os.listdir(t.folder)) == ["_schema.json", "b=y"]
+        assert sorted(os.listdir(t.folder)) == ["b=y"]
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv"])

@@ -22,7 +22,7 @@ from target_spark.destinations.folders import exchange as exchange_module
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.exchange import exchange, exchange_in_two_steps
 from target_spark.destinations.folders.local_folder import LocalFolder, link_tree, make_folders
-from target_spark.destinations.folders.table_folder import SIDE_FILE, FolderChange
+from target_spark.destinations.folders.table_folder import FolderChange
 
 pytestmark = pytest.mark.once
 
@@ -34,7 +34,7 @@ def put(folder: LocalFolder, flush: int, count: int = FILES_PER_FLUSH, **change:
     for number in range(count):
         pending = Path(folder.pending) / f"{flush}-{number}"
         pending.write_text(str(flush))
-        add[str(pending)] = f"part-{flush:05d}-{number}"
+        add[str(pending)] = f"part-{flush:013d}-{number}.x"
     folder.publish(FolderChange(add, **change))
 
 
@@ -72,7 +72,7 @@ def test_one_file(folder: LocalFolder) -> None:
     inode = os.stat(folder.table).st_ino
     put(folder, 2, 1)
     assert os.stat(folder.table).st_ino == inode
-    assert folder.files() == ("part-00001-0", "part-00002-0")
+    assert folder.files() == tuple(f"part-{flush:013d}-0.x" for flush in (1, 2))
 
 
 def test_several_files_with_a_side_file(folder: LocalFolder) -> None:
@@ -87,7 +87,7 @@ def test_several_files_with_a_side_file(folder: LocalFolder) -> None:
 def test_dropped_files_go_in_the_same_step(folder: LocalFolder) -> None:
     put(folder, 1)
     put(folder, 2, drop=frozenset(folder.files()))
-    assert folder.files() == tuple(f"part-00002-{n}" for n in range(3))
+    assert folder.files() == tuple(f"part-{2:013d}-{n}.x" for n in range(3))
 
 
 def test_a_path_that_a_reader_holds_stays_valid(folder: LocalFolder) -> None:
@@ -120,7 +120,8 @@ def test_an_empty_change_does_nothing(folder: LocalFolder) -> None:
 
 def test_a_side_file_alone_makes_the_table(folder: LocalFolder) -> None:
     folder.publish(FolderChange({}, side=b"{}"))
-    assert os.listdir(folder.table) == [SIDE_FILE]
+    assert os.listdir(folder.table) == []
+    assert folder.side() == b"{}"
 
 
 def test_parents_are_made(tmp_path: Path) -> None:
@@ -364,7 +365,7 @@ def test_a_run_killed_between_two_renames_is_put_right(
             assert opened.files() == ()
             opened.close()
     opened = LocalFolder(str(tmp_path / name), "run").open()
-    assert {file[:10] for file in opened.files()} >= {"part-00001"}
+    assert {file[:18] for file in opened.files()} >= {f"part-{1:013d}"}
     assert len(opened.files()) == (2 if rename == 4 else 1) * FILES_PER_FLUSH
     opened.close()
     assert not (tmp_path / f".{name}.run-killed").exists()
@@ -401,7 +402,7 @@ while True:
     for number in range(3):
         pending = Path(folder.pending) / f"{flush}-{number}"
         pending.write_text(str(flush))
-        add[str(pending)] = f"part-{flush:05d}-{number}"
+        add[str(pending)] = f"part-{flush:013d}-{number}.x"
     with folder.locked():
         folder.publish(FolderChange(add, side=str(flush).encode()))
     print(flush, flush=True)
@@ -434,6 +435,6 @@ def test_killed_at_random_points(tmp_path: Path, way: str, seed: int) -> None:
         check.close()
         flushes = len(names) // FILES_PER_FLUSH
         assert flushes in (told + 1, told + 2)
-        expected = [f"part-{f:05d}-{n}" for f in range(flushes) for n in range(FILES_PER_FLUSH)]
+        expected = [f"part-{f:013d}-{n}.x" for f in range(flushes) for n in range(FILES_PER_FLUSH)]
         assert list(names) == expected
-    assert hidden(tmp_path) == [".t.lock"]
+    assert hidden(tmp_path) == [".t.lock", ".t.schema"]
