@@ -339,6 +339,8 @@ class JdbcDestination(Destination):
                         work.check_range(flush.request, plan, flush.parts, backfill)
                     with self._finding_refused(filled, flush, plan):
                         found.append(filled.insert(flush.request, plan, flush.parts))
+                        if flush is last:
+                            filled.check_constraints()
                 if last.request.view is not None:
                     filled.view(last.request, plan)
                 swap_in(work, filled)

@@ -81,12 +81,14 @@ class FoundTable:
         own_keys: Names of the indexes among them that target-spark has created for keys.
         has_triggers: Whether triggers or rules of it may fill columns, leave out rows, or route
             them elsewhere.
+        has_rules: Whether it has rules for INSERT or UPDATE, which miss rows of an upsert.
     """
 
     columns: tuple[FoundColumn, ...]
     keys: frozenset[frozenset[str]] = frozenset()
     own_keys: tuple[str, ...] = ()
     has_triggers: bool = False
+    has_rules: bool = False
 
 
 @dataclass(frozen=True)

@@ -379,6 +379,14 @@ class LoadSql:
         """Return whether a table has triggers or foreign keys that a copy of it would lack."""
         return False
 
+    def keeps_rows(self, cursor: Cursor, place: TablePlace) -> bool:  # noqa: ARG002
+        """Return whether triggers or rules of a table have kept rows that were to be deleted."""
+        return False
+
+    def attached(self, cursor: Cursor, place: TablePlace, columns: Sequence[str]) -> Sequence[str]:
+        """Return what others have made of columns: indexes, constraints, defaults, grants."""
+        raise NotImplementedError
+
     def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
         """Return the proof by which rows of the open transaction are found again, or nothing."""
         return ""

@@ -33,7 +33,7 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
         for request in requests:
             work.alter(request, work.plan(request))
         work.connection.commit()
-        cursor.execute(sql.delete_all(work.place))
+        _delete_all(work)
         return work
     is_there = work.database.describe(cursor, work.place) is not None
     conflicts = dict.fromkeys(chain.from_iterable(map(work.conflicting, requests)))
@@ -44,8 +44,10 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
         work.connection.commit()
     is_keyed = is_there and all(map(work.is_keyed, requests))
     is_ready = is_keyed and not conflicts
+    if is_there and not is_ready:
+        _check_attached(work, list(conflicts), is_copied=sql.undoes_ddl or is_keyed)
     if is_there and (is_ready or sql.undoes_ddl):
-        cursor.execute(sql.delete_all(work.place))
+        _delete_all(work)
     if is_ready:
         return work
     made = work if sql.undoes_ddl else _spare(work, is_keyed)
@@ -56,6 +58,18 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
     for request in requests:
         made.key(request, made.plan(request))
     return made
+
+
+def _delete_all(work: TableWork) -> None:
+    """Delete all rows; raise SettingsError if a trigger or rule of others keeps some."""
+    work.cursor.execute(work.database.sql.delete_all(work.place))
+    if work.database.sql.keeps_rows(work.cursor, work.place):
+        raise SettingsError(
+            f"'overwrite' cannot replace the rows of '{work.place.table}': "
+            "a trigger or rule of the table keeps them",
+            where=Where(setting="load_method"),
+            hint="load the stream with 'upsert', or drop that trigger or rule",
+        )
 
 
 def _check_cascades(work: TableWork) -> None:
@@ -69,6 +83,26 @@ def _check_cascades(work: TableWork) -> None:
             f"'{work.place.table}' has an action ON DELETE",
             where=Where(setting="load_method"),
             hint="load the stream with 'upsert', or drop that foreign key",
+        )
+
+
+def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: bool) -> None:
+    """Raise SettingsError if what others have made of columns would go with them.
+
+    Args:
+        work: The locked table.
+        conflicts: Columns that are created anew, for another type.
+        is_copied: Whether the other columns stay, with what belongs to them.
+    """
+    found = work.database.describe(work.cursor, work.place)
+    columns = [column.name for column in found.columns] if found and not is_copied else conflicts
+    others = work.database.sql.attached(work.cursor, work.place, columns)
+    if others:
+        raise SettingsError(
+            f"'overwrite' would create columns of '{work.place.table}' anew for other types or "
+            f"keys ({', '.join(conflicts)}), and drop what was made by others: {', '.join(others)}",
+            where=Where(setting="load_method"),
+            hint="drop that and run again, or choose another table",
         )
 
 

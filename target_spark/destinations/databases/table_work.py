@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.maps.record_metadata import DELETED_AT
@@ -30,6 +30,7 @@ from target_spark.destinations.destination import Refusal
 from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.legal_names import NameRules, matched_names
 from target_spark.tables.table_changes import OURS
+from target_spark.tables.type_changes import is_text
 
 if TYPE_CHECKING:
     from target_spark.core.backfill import Backfill
@@ -367,12 +368,45 @@ class TableWork:
         request = replace(request, struct=stored_struct(request.struct))
         if found is None:
             return plan_change(None, request, self.rules, how, self.database.can, known)
+        if found.has_rules and keys_of(request):
+            raise SettingsError(
+                f"the table '{self.place.table}' has a rule for INSERT or UPDATE, which would miss "
+                "rows that are loaded by key",
+                where=Where(setting="load_method"),
+                hint="make a trigger of the rule, or load the stream with 'append-only'",
+            )
         request = self._without_computed(found, request, known)
         table, can = self._struct(found, request, known), self.database.can
         if self._is_theirs(known):
             # Numbers, and times, that a column of theirs cannot hold are for the server to refuse.
             can = replace(can, widen=lambda _old, _new: False, is_theirs=True, takes=self._takes)
+            request = self._with_json(found, table, request, known)
         return plan_change(table, request, self.rules, how, can, known)
+
+    def _with_json(
+        self,
+        found: FoundTable,
+        table: T.StructType,
+        request: TableRequest,
+        known: Mapping[str, str],
+    ) -> TableRequest:
+        """Return the request in which JSON columns of others get JSON for what it is."""
+        names, properties = self._names(found, request, known), request.schema.get("properties", {})
+        kinds = {field.name: field.dataType for field in table}
+        fields = [
+            T.StructField(field.name, T.VariantType(), field.nullable)
+            if isinstance(kinds.get(names[field.name]), T.VariantType)
+            and is_text(field.dataType)
+            and _is_never_text(properties.get(field.name))
+            else field
+            for field in request.struct
+        ]
+        return replace(request, struct=T.StructType(fields))
+
+    def check_constraints(self) -> None:
+        """Check constraints that wait for the end of the transaction."""
+        if self.database.sql.immediate:
+            self.cursor.execute(self.database.sql.immediate)
 
     def _takes(self, old: T.DataType, new: T.DataType) -> bool:
         sql = self.database.sql
@@ -515,6 +549,13 @@ class TableWork:
 def keys_of(request: TableRequest) -> tuple[str, ...]:
     """Return the key columns of the stream; empty if all rows are appended."""
     return request.keys if request.method != "append-only" else ()
+
+
+def _is_never_text(node: Any) -> bool:
+    """Return whether all values of a property are objects or arrays, which are staged as JSON."""
+    kinds = node.get("type") if isinstance(node, dict) else None
+    listed = {kinds} if isinstance(kinds, str) else set(kinds or ())
+    return bool(listed) and listed <= {"object", "array", "null"}
 
 
 def stored_struct(struct: T.StructType) -> T.StructType:

@@ -87,6 +87,12 @@ _TIES = (
 )
 
 
+_ATTACHED = (
+    "SELECT DISTINCT concat('index ', index_name) FROM information_schema.statistics WHERE "
+    "table_schema = %s AND table_name = %s AND index_comment <> %s AND column_name IN "
+)
+
+
 class MySqlSql(LoadSql):
     """MySQL's and MariaDB's statements."""
 
@@ -299,6 +305,16 @@ class MySqlSql(LoadSql):
         """See `LoadSql`."""
         cursor.execute(_TIES, (place.schema, place.table) * 3)
         return cursor.fetchone() is not None
+
+    def attached(self, cursor: Cursor, place: TablePlace, columns: Sequence[str]) -> Sequence[str]:
+        """See `LoadSql`. Indexes: what else uses a column keeps the server from dropping it."""
+        if not columns:
+            return []
+        names = ", ".join(["%s"] * len(columns))
+        cursor.execute(
+            f"{_ATTACHED}({names}) ORDER BY 1", (place.schema, place.table, KEY_COMMENT, *columns)
+        )
+        return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """See `LoadSql`."""

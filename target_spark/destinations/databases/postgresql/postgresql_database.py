@@ -175,7 +175,7 @@ class PostgreSql:
         found = cursor.fetchone()
         if found is None:
             return None
-        number, kind, has_triggers = found
+        number, kind, has_triggers, has_rules = found
         if kind not in {"r", "p"}:
             raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
@@ -192,7 +192,7 @@ class PostgreSql:
             if nulls_equal or not nullable & set(names)
         )
         own = (name for _, _, name, comment in indexes if comment == KEY_COMMENT)
-        return FoundTable(columns, frozenset(keys), tuple(own), has_triggers)
+        return FoundTable(columns, frozenset(keys), tuple(own), has_triggers, has_rules)
 
     def failure(self, error: BaseException) -> Failure | None:
         """See `Database`."""
@@ -208,6 +208,8 @@ class PostgreSql:
             fits = [found for found in _STATES if state.startswith(found[0])]
         _, number, hint = fits[0] if fits else ("", 0, "")
         refusal = next((text for code, text in _REFUSALS if state.startswith(code)), "")
+        if state == "23503" and message.startswith("update or delete"):
+            refusal = ""  # rows of other tables refer to one that goes
         if refusal:
             rule = error.diag.constraint_name
             refusal = f"{refusal}{f' {rule!r}' if rule else ''} [{state}]"
@@ -224,7 +226,8 @@ class PostgreSql:
 
 _RELATION = (
     "SELECT c.oid, c.relkind::text, c.relhasrules OR EXISTS (SELECT FROM pg_trigger t WHERE "
-    "t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D') "
+    "t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D'), "
+    "EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3')) "
     "FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
     "WHERE s.nspname = %s AND c.relname = %s"
 )

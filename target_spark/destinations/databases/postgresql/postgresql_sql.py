@@ -56,16 +56,31 @@ TYPES: Mapping[type[T.DataType], str] = {
 _FLOATS = (T.FloatType, T.DoubleType)
 _ASSIGNABLE = re.compile(
     r"(text|smallint|integer|bigint|real|double precision|numeric|character varying|character"
-    r"|timestamp|date)(\([\d,]+\))?( with(out)? time zone)?"
+    r"|timestamp|date)(\([\d,-]+\))?( with(out)? time zone)?"
 )
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
-_NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\(\d+,\d+\))?")
+_NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\(\d+,-?\d+\))?")
 _TIME = re.compile(r"(date|timestamp(\(\d\))? with(out)? time zone)")
 _TEXT = re.compile(r"character(?: varying)?\((\d+)\)")
 _CLOCK = re.compile(r"time(\(\d\))? with(out)? time zone|interval.*")
+_CUTTING = frozenset({"name", '"char"', "oid"})
+"""Types to which the server cuts a text, or wraps a number, silently."""
+_KEEPS_ROWS = (
+    "SELECT relhasrules OR EXISTS (SELECT FROM pg_trigger t WHERE NOT tgisinternal AND "
+    "tgtype & 11 = 11 AND tgenabled <> 'D' AND (tgrelid = c.oid OR tgrelid IN (SELECT relid FROM "
+    "pg_partition_tree(c.oid)))) FROM pg_class c WHERE oid = %s::regclass"
+)
 _CASCADES = (
     "SELECT conrelid::regclass::text FROM pg_constraint WHERE confrelid = %s::regclass "
     "AND conrelid <> confrelid AND contype = 'f' AND confdeltype IN ('c', 'n', 'd') ORDER BY 1"
+)
+_ATTACHED = (
+    "SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d JOIN pg_attribute a ON "
+    "a.attrelid = d.refobjid AND a.attnum = d.refobjsubid WHERE d.refclassid = 'pg_class'::regclass"
+    " AND d.refobjid = %s::regclass AND a.attname = ANY(%s) AND d.deptype IN ('a', 'n', 'i') AND "
+    "d.classid <> 'pg_rewrite'::regclass AND coalesce(obj_description(d.objid, 'pg_class'), '') <> "
+    f"'{KEY_COMMENT}' UNION ALL SELECT 'rights on column ' || attname FROM pg_attribute WHERE "
+    "attrelid = %s::regclass AND attname = ANY(%s) AND attacl IS NOT NULL ORDER BY 1"
 )
 _SPARK: Mapping[str, T.DataType] = {
     "smallint": T.ShortType(),
@@ -134,7 +149,7 @@ class PostgreSqlSql(LoadSql):
         if _ASSIGNABLE.fullmatch(stored):
             length = _TEXT.fullmatch(stored) if staged == "text" else None
             return _whole_text(expression, length[1]) if length else expression
-        return _from_text(f"CAST({expression} AS text)", stored, is_number=staged in _INTEGERS)
+        return _from_text(f"CAST({expression} AS text)", stored)
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         """See `LoadSql`."""
@@ -233,6 +248,19 @@ class PostgreSqlSql(LoadSql):
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
         """See `LoadSql`."""
         cursor.execute(_CASCADES, (self.table(place),))
+        return [str(name) for (name,) in cursor.fetchall()]
+
+    def keeps_rows(self, cursor: Cursor, place: TablePlace) -> bool:
+        """See `LoadSql`. Looks for rows only if there is a trigger or rule that could keep them."""
+        cursor.execute(_KEEPS_ROWS, (self.table(place),))
+        if not cursor.fetchone()[0]:
+            return False
+        cursor.execute(f"SELECT 1 FROM {self.with_arguments(place)} LIMIT 1", ())
+        return cursor.fetchone() is not None
+
+    def attached(self, cursor: Cursor, place: TablePlace, columns: Sequence[str]) -> Sequence[str]:
+        """See `LoadSql`. Views are no part of it: the server refuses to drop their columns."""
+        cursor.execute(_ATTACHED, (self.table(place), list(columns)) * 2)
         return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
@@ -427,7 +455,11 @@ def _exact_number(value: str, staged: str, stored: str) -> str:
 
 def _exact(value: str, made: str, stored: str, same: str = "") -> str:
     """Return a converted value; one that has changed is a text that the server refuses."""
-    refused = f"CAST(CAST({value} AS text) || ' cannot be stored exactly' AS {stored})"
+    # The server cuts a text for some types instead of refusing it, but none for an integer.
+    kind = "integer" if stored in _CUTTING else stored
+    refused = f"CAST(CAST({value} AS text) || ' cannot be stored exactly' AS {kind})"
+    if kind != stored:
+        refused = f"CAST(CAST({refused} AS text) AS {stored})"
     is_same = same or f"{made} = {value}"
     return f"CASE WHEN {value} IS NULL OR {is_same} THEN {made} ELSE {refused} END"
 
@@ -437,7 +469,7 @@ def _whole_text(value: str, length: str) -> str:
     return f"CASE WHEN char_length({value}) > {length} THEN {value} || '.' ELSE {value} END"
 
 
-def _from_text(text: str, stored: str, *, is_number: bool) -> str:
+def _from_text(text: str, stored: str) -> str:
     """Return a text as another type; what a type would cut off or round is an error."""
     made = f"CAST({text} AS {stored})"
     if _CLOCK.fullmatch(stored):
@@ -445,8 +477,13 @@ def _from_text(text: str, stored: str, *, is_number: bool) -> str:
         return _exact(text, made, stored, f"{made} = CAST({text} AS {whole})")
     if stored.startswith("bit"):
         return _exact(text, made, stored, f"CAST({made} AS text) = {text}")
-    if stored == "money" and is_number:
-        return _exact(text, made, stored, f"CAST({made} AS numeric) = CAST({text} AS numeric)")
+    if stored in _CUTTING:
+        return _exact(text, made, stored, f"CAST({made} AS text) = {text}")
+    if stored == "money":
+        digits = f"regexp_replace({text}, '[^0-9.-]', '', 'g')"
+        same = f"CAST({made} AS numeric) = CAST({digits} AS numeric)"
+        is_plain = f"{digits} ~ '^-?[0-9]+([.][0-9]+)?$'"
+        return _exact(text, made, stored, f"CASE WHEN {is_plain} THEN {same} ELSE true END")
     return made
 
 
@@ -462,7 +499,7 @@ def _element(kind: str) -> tuple[str, str]:
     if _TIME.fullmatch(kind):
         moment = "CAST(e AS timestamp with time zone)"
         return _exact(moment, f"CAST({moment} AS {kind})", kind), kind
-    return _from_text("e", kind, is_number=False), kind
+    return _from_text("e", kind), kind
 
 
 def _array(value: str, element: str) -> str:

@@ -174,3 +174,61 @@ def test_a_nullable_key_gets_one_index(db: MariaDb, new_loads: NewLoads) -> None
         loads.load(request("id int, x string", "id", "upsert"), [(number, "b")])
     names = "select count(distinct index_name) from information_schema.statistics"
     assert db.table(f"{names} where table_name = 't'") == [("1",)]
+
+
+def loaded_whole(loads: Loads, columns: str, rows: Rows) -> None:
+    asked = whole(columns, "id")
+    loads.load(asked, rows)
+    loads.destination.finish(asked)
+
+
+def test_a_column_of_another_type_is_made_anew(db: Db, new_loads: NewLoads) -> None:
+    """The types of the old rows do not matter, nor does the rule for conflicts."""
+    new_loads(db).load(*KEYED[0])
+    db.run("create index on_id on t (id)")
+    loaded_whole(new_loads(db), "id int!, x int", [(1, 5)])
+    assert db.table("select id, x from t") == [("1", "5")]
+    names = db.table(
+        "select indexname from pg_indexes where tablename = 't'"
+        if isinstance(db, PG)
+        else "select distinct index_name from information_schema.statistics where table_name = 't'"
+    )
+    assert len(names) == 2, "the key, and what others have made of another column"
+    assert ("on_id",) in names
+
+
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("create index theirs on t (x)", "index theirs"),
+        ("create index theirs on t (id, x)", "index theirs"),
+        ("create unique index theirs on t (x)", "index theirs"),
+        ("alter table t add constraint theirs check (x <> 'no')", "constraint theirs on table t"),
+        ("alter table t alter x set default 'x'", "default value for column x of table t"),
+        ("grant select (x) on t to pg_monitor", "rights on column x"),
+        ("create statistics theirs on id, x from t", "theirs"),
+        ("alter table t add theirs text generated always as (x || '!') stored", "theirs"),
+    ],
+)
+def test_what_others_made_of_a_column_is_not_dropped(
+    pg: PG, new_loads: NewLoads, made: str, named: str
+) -> None:
+    new_loads(pg).load(KEYED[0][0], [(1, "a")])
+    pg.run(made)
+    with pytest.raises(SettingsError) as caught:
+        loaded_whole(new_loads(pg), "id int!, x int", [(1, 5)])
+    assert named in str(caught.value)
+    assert "(x)" in str(caught.value)
+    assert pg.table("select id, x from t") == [("1", "a")]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+@pytest.mark.parametrize("columns", ["x", "x, id"])
+def test_an_index_of_others_is_not_dropped(db: MariaDb, new_loads: NewLoads, columns: str) -> None:
+    for old, new in ((KEYED[0][0], "id int!, x int"), (PLAIN, "id int!, x string")):
+        db.run("drop table if exists t")
+        new_loads(db).load(old, [(1, "a")])
+        db.run(f"create index theirs on t ({columns.replace('x', 'x(9)')})")
+        with pytest.raises(SettingsError, match="index theirs"):
+            loaded_whole(new_loads(db), new, [(1, 5 if "x int" in new else "b")])
+        assert db.table("select id, x from t") == [("1", "a")]

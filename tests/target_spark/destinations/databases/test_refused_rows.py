@@ -13,7 +13,8 @@ from database_loads import MARIADB_PASSWORD, PASSWORD, PG, MariaDb
 from engines import threads
 from whole_runs import run_target
 
-from shared.errors import RecordError
+from shared.cli import known_error
+from shared.errors import DestinationError, RecordError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
@@ -217,3 +218,39 @@ def test_what_is_no_fault_of_a_row_stays_a_failure(pg: PG, run: Run):
     with pytest.raises(Exception, match="53100") as caught:
         run(pg, schema(), record(1, "a"), state(1), **LEAVE_OUT)
     assert getattr(caught.value, "exit_code", None) == 6
+
+
+@pytest.mark.parametrize("kind", ["object", "array"])
+@pytest.mark.parametrize("stored", ["json", "jsonb"])
+def test_objects_and_arrays_go_into_json_columns_of_others(
+    pg: PG, run: Run, kind: str, stored: str
+):
+    """Other Singer targets create such columns; without properties ours would create text."""
+    pg.run(f"create table t (id bigint, v {stored})")
+    value: Any = {"a": [1, "x"], "b": None} if kind == "object" else [1.5, {"a": "b"}]
+    run(pg, schema({"type": ["null", kind]}), record(1, value), record(2), state(1))
+    [(one,), (two,)] = pg.table("select v from t order by id")
+    assert (json.loads(one), two) == (value, "")
+    assert pg.table("select count(*) from pg_attribute where attrelid = 't'::regclass and "
+                    "attnum > 0") == [("2",)]  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["", "deferrable initially deferred"])
+def test_an_overwrite_whose_row_refers_to_none_is_a_refused_row(pg: PG, run: Run, when: str):
+    pg.run(f"create table p (id int primary key); create table t (id bigint, v int references p"
+           f" {when}); insert into t values (7, null)")  # fmt: skip
+    with pytest.raises(RecordError, match="foreign key 't_v_fkey'"):
+        run(pg, schema(INTEGER), record(1, 5), state(1), load_method="overwrite")
+    assert ids(pg) == ["7"]
+
+
+@pytest.mark.parametrize("when", ["", "deferrable initially deferred"])
+def test_an_overwrite_of_a_row_that_others_refer_to_is_no_fault_of_a_record(
+    pg: PG, run: Run, when: str
+):
+    pg.run("create table t (id bigint primary key, v int); insert into t values (7, 1);"
+           f"create table c (t bigint references t {when}); insert into c values (7)")  # fmt: skip
+    with pytest.raises(DestinationError, match="load it with 'upsert'") as caught:
+        run(pg, schema(INTEGER), record(1, 5), state(1), load_method="overwrite")
+    assert getattr(known_error(caught.value), "exit_code", None) == 2
+    assert ids(pg) == ["7"]

@@ -288,6 +288,17 @@ def test_identity_columns_take_the_value_of_the_stream(pg: PG, new_loads: NewLoa
         ("time(0)", "time", 1_500_000, None),
         ("time(0)", "time", 1_000_000, "00:00:01"),
         ("interval(0)", "string", "1.5 seconds", None),
+        ("numeric(5,-2)", "long", 12345, None),
+        ("numeric(5,-2)", "long", 12300, "12300"),
+        ("money", "double", 1.555, None),
+        ("money", "double", 1.5, "$1.50"),
+        ("money", "string", "$1.555", None),
+        ("money", "string", "$1,000.50", "$1,000.50"),
+        ("name", "string", "x" * 64, None),
+        ("name", "string", "x" * 63, "x" * 63),
+        ('"char"', "string", "ab", None),
+        ("oid", "long", -5, None),
+        ("oid", "long", 5, "5"),
         ("interval hour to minute", "string", "01:02:03", None),
         (
             "uuid[]",
@@ -316,6 +327,7 @@ def test_values_arrive_exactly_or_not_at_all(
     assert pg.run(type_of) == before
 
 
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
 @pytest.mark.parametrize(
     ("kind", "staged", "value", "stored"),
     [
@@ -349,8 +361,6 @@ def test_values_arrive_exactly_or_not_at_all(
 def test_values_arrive_in_mysql_exactly_or_not_at_all(
     db: Db, new_loads: NewLoads, kind: str, staged: str, value: object, stored: str | None
 ) -> None:
-    if db.kind == "postgresql":
-        pytest.skip("see above")
     db.run(f"create table t (x {kind})")
     loads = new_loads(db)
     if stored is None:
@@ -449,3 +459,32 @@ def test_names_beyond_the_basic_plane(db: Db, new_loads: NewLoads) -> None:
     mark = '"' if db.kind == "postgresql" else "`"
     table = "t🙂" if db.kind == "postgresql" else "t_"
     assert db.table(f"select count(*) from {mark}{table}{mark}") == [("2",)]
+
+
+def test_an_upsert_into_a_table_with_a_rule(pg: PG, new_loads: NewLoads) -> None:
+    """The server evaluates a rule of INSERT again, after rows of an upsert are there."""
+    pg.run(
+        "create table t (id bigint primary key, v text); create table log (id bigint);"
+        "create rule also as on insert to t do also insert into log values (new.id)"
+    )
+    with pytest.raises(SettingsError, match="has a rule for INSERT or UPDATE"):
+        new_loads(pg).load(request("id long, v string", "id", "upsert"), [(1, "a")])
+    new_loads(pg).load(request("id long, v string"), [(1, "a")])
+    assert pg.table("select id from log") == pg.table("select id from t") == [("1",)]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "create function f() returns trigger language plpgsql as $$ begin return null; end $$;"
+        "create trigger x before delete on t for each row execute function f()",
+        "create rule x as on delete to t where old.id = 9 do instead nothing",
+    ],
+)
+def test_rows_that_the_table_keeps_end_an_overwrite(pg: PG, new_loads: NewLoads, kept: str) -> None:
+    pg.run(f"create table t (id bigint, v text); insert into t values (9, 'theirs'); {kept}")
+    loads, asked = new_loads(pg), request("id long, v string", "", "overwrite")
+    loads.load(asked, [(1, "a")])
+    with pytest.raises(SettingsError, match="a trigger or rule of the table keeps them"):
+        loads.destination.finish(asked)
+    assert pg.table("select * from t") == [("9", "theirs")]
