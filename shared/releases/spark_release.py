@@ -29,6 +29,7 @@ class Release:
         loads_defaults: Whether its launcher takes `--load-spark-defaults`; older ones ignore
             `spark-defaults.conf` if they are given another file.
         tags_sessions: Whether a classic session tags and cancels its jobs.
+        activates_sessions: Whether a thread that reads uses the session of the reader.
     """
 
     line: str
@@ -36,6 +37,7 @@ class Release:
     packages: Mapping[str, str] = field(default_factory=dict)
     loads_defaults: bool = True
     tags_sessions: bool = True
+    activates_sessions: bool = True
 
 
 def _packages(
@@ -66,13 +68,14 @@ RELEASES: Mapping[str, Release] = {
             ),
             loads_defaults=False,
             tags_sessions=False,
+            activates_sessions=False,
         ),
         Release(
             "4.0",
             "2.13",
             _packages(
                 "2.13",
-                "4.0.2",
+                "4.0.0",
                 "3.4.1",
                 "delta-spark_4.0_2.13:4.4.0",
                 "iceberg-spark-runtime-4.0_2.13:1.11.0",

@@ -34,7 +34,7 @@ from shared.storage import s3a
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType
 
 _NEEDS_ORDERLY_END = ("spark.eventLog.enabled", "spark.extraListeners", "spark.local.dir")
@@ -223,6 +223,16 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     finally:
         with spark.unwrap_spark_exception():
             server.getResult()
+
+
+def activate(reader: DataFrameReader) -> None:
+    """Make the session of a reader that of this thread: Spark 3.5 leaves that to its user.
+
+    Packages that add catalogs to the session, such as Iceberg's, look for it.
+    """
+    session: Any = getattr(reader, "_spark", None)
+    if hasattr(session, "_jsparkSession") and not installed().activates_sessions:
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def try_cast(column: Column, dtype: DataType | str) -> Column:

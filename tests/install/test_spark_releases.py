@@ -52,7 +52,7 @@ def sent(own: Environment, folder: Path, stream: dict[str, Any], **values: Any) 
 
 def loaded(own: Environment, folder: Path, messages: bytes, **values: Any) -> None:
     """Load messages by Spark."""
-    config = settings(folder, "target.json", load_without_spark=False, **values)
+    config = settings(folder, "target.json", engine="spark", **values)
     states = own.result(folder, "target-spark", "--config", config, stdin=messages)
     assert "rows" in json.loads(states.splitlines()[-1])["bookmarks"]
 
@@ -60,7 +60,8 @@ def loaded(own: Environment, folder: Path, messages: bytes, **values: Any) -> No
 def records(messages: bytes) -> list[dict[str, Any]]:
     """Return the records, by their key; metadata columns left out."""
     lines = map(json.loads, messages.splitlines())
-    rows = [line["record"] for line in lines if line["type"] == "RECORD"]
+    own = (one for one in lines if one["type"] == "RECORD" and one["stream"] == "rows")
+    rows = [one["record"] for one in own]
     kept = [{name: row[name] for name in row if not name.startswith("_sdc")} for row in rows]
     return sorted(kept, key=lambda row: int(row["id"]))
 
@@ -94,7 +95,7 @@ def test_upserts(own: Environment, line: str, tmp_path: Path, form: str) -> None
     messages = sent(own, tmp_path, ROWS)
     values = {"format": form, "path": "lake", "load_method": "upsert"}
     if form not in RELEASES[line].packages:
-        config = settings(tmp_path, "target.json", load_without_spark=False, **values)
+        config = settings(tmp_path, "target.json", engine="spark", **values)
         ended = own.run(tmp_path, "target-spark", "--config", config, stdin=messages)
         assert ended.returncode == 2
         assert f"'{form}' has no package for Spark {line}".encode() in ended.stderr

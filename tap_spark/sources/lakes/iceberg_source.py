@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SourceError
+from shared.spark.session import activate
 from shared.storage.files import open_input, remote
 from shared.storage.urls import join, local_path
 from shared.types.spark_conform import conformed
@@ -282,6 +283,7 @@ class IcebergSource(LakeSource):
         """Load the table, or one of its metadata tables."""
         if self.name:
             return reader.table(f"{location}.{table}" if table else location)
+        activate(reader)
         return reader.format("iceberg").load(f"{location}#{table}" if table else location)
 
 
