@@ -42,7 +42,7 @@ say "3. nothing new: nothing is read"
 load
 show 3060
 
-say "4. 3,000,000 orders, 330 MB: beyond \`spark_above\`, so Spark reads and loads them"
+say "4. 3,000,000 orders, 306 MiB: beyond \`spark_above\`, so Spark reads and loads them"
 python "$here/make_data.py" --large "$work/large" 3000000
 tap-spark --config "$here/tap-large.json" --summary "$work/tap.summary.json" |
     target-spark --config "$here/target.json" --summary "$work/target.summary.json" >"$work/large.jsonl"
