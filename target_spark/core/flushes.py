@@ -346,6 +346,7 @@ class Stream:
         steps: Closed batches and activations, oldest first; the first may be running.
         running: Whether the first of `steps` is.
         has_flushes: Whether it ever had a batch.
+        has_keys: Whether a KEYS message has come.
         swap: Position of the whole stream if it is durable only at its end.
         file_size: Rows and bytes of its BATCH files, as far as known.
         is_probing: Whether a running conversion will show that size.
@@ -368,6 +369,7 @@ class Stream:
     steps: deque[Step] = field(default_factory=deque)
     running: bool = False
     has_flushes: bool = False
+    has_keys: bool = False
     swap: int | None = None
     file_size: tuple[int, int] | None = None
     is_probing: bool = False

@@ -130,6 +130,8 @@ class Pipeline:
         budget: Returns how many records of a stream may be rejected.
         discards: Whether to discard records of a stream after the last STATE of the input.
         strict_end: Whether such records fail the run once it has ended.
+        creates_empty: Whether a stream without rows gets its table, once a STATE has followed its
+            SCHEMA.
     """
 
     def __init__(
@@ -152,7 +154,9 @@ class Pipeline:
         budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
         discards: Callable[[str], bool] = lambda _: False,
         strict_end: bool = False,
+        creates_empty: bool = False,
     ) -> None:
+        self._creates_empty = creates_empty
         self._discards = discards
         self._strict_end = strict_end
         # Rows after the last STATE, by stream; those of them that are discarded.
@@ -398,6 +402,7 @@ class Pipeline:
                 raise
             self._fail_stream(stream, event.line, error)
             return
+        stream.has_keys = True
         if event.encoding is not None:
             self._batches.close(stream, self._now)
             files = tuple(InputFile(url, event.encoding) for url in event.manifest)
@@ -427,12 +432,18 @@ class Pipeline:
 
     def _close_all(self) -> None:
         for name, stream in self._streams.items():
-            if stream.swap is not None and not stream.has_flushes:
-                # Without rows: the table becomes empty.
+            if not stream.has_flushes and (stream.swap is not None or self._is_empty(stream)):
+                # Without rows: the table becomes empty, or is created.
                 self._batches.opened(stream, None, self._now)
             self._batches.close(stream, self._now)
             if stream.swap is not None:
                 self._schedule.add_step(stream, Swap(name, stream.swap))
+
+    def _is_empty(self, stream: Stream) -> bool:
+        """Return whether a STATE says that a stream was read, and had no rows."""
+        is_read = self._state_line > stream.first_line and stream.is_loaded and not stream.has_keys
+        has_failed = self._error is not None or stream.has_failed or stream.end.has_failed
+        return self._creates_empty and is_read and not has_failed
 
     def _fail_unfinished(self) -> None:
         """Fail the streams of which the input does not show that they may replace their tables."""

@@ -162,8 +162,8 @@ class Loader:
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
         """Make all parts of a batch durable, visible in one step.
 
-        A batch without rows creates the table. With `overwrites`, rows are kept aside until
-        `finish`: a STATE that covers them must wait for that.
+        A batch without any input creates the table, or adds columns to it. With `overwrites`, rows
+        are kept aside until `finish`: a STATE that covers them must wait for that.
 
         Returns:
             The balance of the batch and the facts of its columns, by the name of the stream.
@@ -177,6 +177,8 @@ class Loader:
             AlreadyRunningError: Another run has taken over the table.
         """
         self._check_lease(batch.stream.stream)
+        if not results and not self._changes_table(batch.stream):
+            return {batch.stream.stream: Loaded(Counts())}
         reject_duplicates(batch.files, batch.stream.stream)
         flush, committed = self._tables.flush(batch, results), None
         rows = sum(result.rows for result in results)
@@ -199,6 +201,13 @@ class Loader:
         facts = columns_of([result.columns for result in results if result.rows])
         changes, dataset = self._taken_changes(flush.stream), partial(self._dataset, flush.request)
         return {batch.stream.stream: Loaded(counts, facts, changes, dataset)}
+
+    def _changes_table(self, stream: StreamSchema) -> bool:
+        """Return whether a flush without rows would replace, create or change the table."""
+        request = self._tables.request(stream)
+        if request.method == "overwrite":
+            return True
+        return bool(request.struct.names and self._destination.preview(request))
 
     def _refusal(
         self,

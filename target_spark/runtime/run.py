@@ -211,6 +211,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         budget=partial(error_budget, config),
         discards=loader.discards_uncovered,
         strict_end=config.strict_end,
+        creates_empty=config.dry_run is None and config.verification is None,
     )
 
 

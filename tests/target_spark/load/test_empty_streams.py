@@ -1,0 +1,118 @@
+"""A stream that was read and has no rows gets its table, whatever the destination."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from whole_runs import run_target
+
+from target_spark.config import REGISTRY, target_config
+from target_spark.core.dry_run_report import DryRun
+from target_spark.core.load_plans import StreamSchema
+from target_spark.load.driver_tasks import DriverTasks
+from target_spark.load.loader import Loader
+from target_spark.stream_settings import table_name
+
+FORMATS = [name for name in REGISTRY.known if name != "jdbc"]
+"""Databases have the same test beside their servers."""
+STATE = {"type": "STATE", "value": {"bookmarks": {}}}
+VERSION = {"type": "ACTIVATE_VERSION", "stream": "t", "version": 1}
+
+
+def schema(*names: str) -> dict[str, Any]:
+    properties = {name: {"type": ["null", "integer"]} for name in names}
+    return {"type": "SCHEMA", "stream": "t", "schema": {"properties": properties}}
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark is not needed")
+
+
+class Runs:
+    """Runs of the target into one folder, without Spark."""
+
+    def __init__(self, form: str, folder: Path) -> None:
+        self.form, self.folder = form, folder
+
+    def loader(self, **more: Any) -> Loader:
+        place = {"format": self.form, "path": str(self.folder / "out")}
+        config = target_config({**place, "add_record_metadata": False, **more})
+        return Loader(config, no_spark, DriverTasks(lambda: None, lambda: None))
+
+    def run(self, messages: Sequence[dict[str, Any]], **more: Any) -> list[Any]:
+        loader = self.loader(**more)
+        with closing(loader):
+            lines = run_target(loader._config, loader, self.folder, messages)
+        return [json.loads(line) for line in lines]
+
+    def needs(self, *names: str) -> bool:
+        """Return whether a load of these columns would create or change the table."""
+        loader = self.loader()
+        with closing(loader):
+            return loader._changes_table(StreamSchema("t", schema(*names)["schema"]))
+
+    def exists(self) -> bool:
+        loader = self.loader()
+        with closing(loader):
+            request = loader._tables.request(StreamSchema("t", schema("id")["schema"]))
+            assert request.name == table_name(loader._config, "t")
+            return loader._destination.exists(request)
+
+
+@pytest.fixture(params=FORMATS)
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    return Runs(request.param, tmp_path)
+
+
+@pytest.mark.parametrize("messages", [[STATE], [VERSION, STATE]], ids=["STATE", "version"])
+def test_a_stream_without_rows_gets_its_table(runs: Runs, messages: list[dict[str, Any]]) -> None:
+    assert runs.run([schema("id"), *messages]) == [STATE["value"]]
+    assert runs.exists()
+    assert not runs.needs("id")
+    before = sorted(path for path in runs.folder.rglob("*") if path.name != "input.jsonl")
+    assert runs.run([schema("id"), *messages]) == [STATE["value"]]
+    after = sorted(path for path in runs.folder.rglob("*") if path.name != "input.jsonl")
+    assert after == before  # nothing was committed again
+
+
+def test_a_stream_without_columns_is_no_error(runs: Runs) -> None:
+    assert runs.run([schema(), STATE]) == [STATE["value"]]
+
+
+def test_its_table_gets_new_columns(runs: Runs) -> None:
+    runs.run([schema("id"), STATE])
+    assert runs.needs("id", "more")
+    runs.run([schema("id", "more"), STATE])
+    assert not runs.needs("id", "more")
+
+
+@pytest.mark.parametrize(
+    ("messages", "more"),
+    [
+        ([schema("id")], {}),
+        ([STATE, schema("id")], {}),
+        ([schema("id"), STATE], {"schema_contract": {"tables": "discard"}}),
+        ([{**schema("id"), "stream_failed": True}, STATE], {}),
+    ],
+    ids=["no STATE", "STATE before", "contract", "failed"],
+)
+def test_other_streams_get_none(
+    tmp_path: Path, messages: list[dict[str, Any]], more: dict[str, Any]
+) -> None:
+    runs = Runs("parquet", tmp_path)
+    runs.run(messages, **more)
+    assert not runs.exists()
+
+
+def test_a_dry_run_creates_none(tmp_path: Path) -> None:
+    runs = Runs("parquet", tmp_path)
+    config = replace(runs.loader()._config, dry_run=DryRun())
+    with closing(Loader(config, no_spark)) as loader:
+        run_target(config, loader, tmp_path, [schema("id"), STATE])
+    assert not runs.exists()
