@@ -27,6 +27,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Refusal
+from target_spark.tables.computed_columns import without_computed
 from target_spark.tables.evolution import TableChange, plan_change
 from target_spark.tables.legal_names import NameRules, matched_names
 from target_spark.tables.table_changes import OURS
@@ -416,25 +417,10 @@ class TableWork:
     def _without_computed(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> TableRequest:
-        """Return the request without columns that the database computes.
-
-        Raises:
-            SettingsError: One of them is a key.
-        """
+        """Return the request without columns that the database computes."""
         computed = {column.name for column in found.columns if column.generated}
-        if not computed:
-            return request
         names = self._names(found, request, known)
-        fields = [field for field in request.struct if names[field.name] not in computed]
-        keys = [key for key in request.keys if names[key] in computed]
-        if keys:
-            raise SettingsError(
-                f"the key '{keys[0]}' is a generated column of the table '{self.place.table}', "
-                "which rows cannot set",
-                where=Where(stream=request.stream),
-                hint="name other `key_properties` in 'streams', or load it into another table",
-            )
-        return replace(request, struct=T.StructType(fields))
+        return without_computed(request, names, computed, f"'{self.place.table}'")
 
     def _struct(
         self, found: FoundTable, request: TableRequest, known: Mapping[str, str]

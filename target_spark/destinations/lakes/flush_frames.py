@@ -133,13 +133,13 @@ def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> Dat
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
-    urls = [_url(part.url) for part in parts]
+    urls = [literal_path(part.url) for part in parts]
     if not urls:
         return no_rows(spark, stored)
     return spark.read.schema(stored).parquet(*urls)
 
 
-def _url(url: str) -> str:
+def literal_path(url: str) -> str:
     """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
     from shared.storage.urls import local_path  # noqa: PLC0415
 

@@ -7,8 +7,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from target_spark.core.verification import VANISHED
 from target_spark.destinations.destination import (
     Destination,
     Flush,
+    RefusedByStoreError,
     TableId,
     TableWrite,
     remove_parts,
@@ -53,6 +54,7 @@ from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.merge import activate_sql
 from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, note_files
 from target_spark.destinations.lakes.pending_parts import pending_folders
+from target_spark.destinations.lakes.refused_rows import refused_rows
 from target_spark.destinations.lakes.row_audit import rows_found
 from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
@@ -86,7 +88,10 @@ from target_spark.destinations.lakes.views import view_sql
 from target_spark.destinations.leases.lease import Lease
 from target_spark.replays import Note
 from target_spark.tables.change_text import change_lines
+from target_spark.tables.computed_columns import without_computed
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
+from target_spark.tables.legal_names import matched_names
+from target_spark.tables.table_changes import OURS, of_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,6 +170,7 @@ class LakeDestination(Destination):
     """
 
     keeps_notes = True
+    may_refuse = True
 
     def __init__(
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
@@ -180,6 +186,7 @@ class LakeDestination(Destination):
         self._leases = lake_leases(config)
         self._notes: dict[tuple[str, str], NoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
+        self._left_out = set[tuple[str, tuple[str, ...]]]()
         self._lock = threading.RLock()
         atexit.register(self._close)
 
@@ -520,6 +527,10 @@ class LakeDestination(Destination):
             done = merged_rows(form, rows, keys)
         if done is not None:
             return done
+        if flush.write.row_origin is not None:
+            refused = refused_rows(table.spark, rows, form.row_rules(now))
+            if refused:
+                raise RefusedByStoreError(refused[0].reason, refused)
         size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
         with configured(table.spark, form.light(size)):
             if request.method == "history":
@@ -529,6 +540,18 @@ class LakeDestination(Destination):
             frame = appended(table.spark, flush, change)
             form.append(table.spark, frame, table.place, mark, base)
             return Committed(form.changed_rows(table.spark, table.place, mark))
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Raise RefusedByStoreError if the block fails for what is in rows."""
+        try:
+            yield
+        except Exception as error:
+            broken = self._form.refusals.search(str(error))
+            if broken is None:
+                raise
+            rule = " ".join(broken.group().split()).rstrip(".")
+            raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
 
     def _shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
@@ -576,12 +599,30 @@ class LakeDestination(Destination):
         form = self._form
         struct, names = (None, {}) if now is None else (now.struct, now.names)
         can = form.can if now is None else form.capabilities(now, request)
+        request = self._settable(now, request)
         change = plan_change(struct, request, form.rules, self._conflicts, can, names)
         if now is None:
             return change
         if can.is_theirs:
             self._check_theirs(now, change, request)
         return replace(change, partitions=form.partition_steps(now, request, change.mapping))
+
+    def _settable(self, now: LakeTable | None, request: TableRequest) -> TableRequest:
+        """Return a request without the columns that the table computes; say once which."""
+        if now is None or not now.computed:
+            return request
+        wanted, there = request.struct.names, now.struct.names
+        known = of_columns(now.names)
+        names = matched_names(wanted, there, self._form.rules, known, ours=OURS in now.names)
+        shown = self._form.place(request.name).shown
+        found = without_computed(request, names, now.computed, shown)
+        left_out = tuple(name for name in wanted if name not in found.struct.names)
+        if left_out and (request.stream, left_out) not in self._left_out:
+            self._left_out.add((request.stream, left_out))
+            listed = ", ".join(f"'{name}'" for name in left_out)
+            text = "stream '%s': values of %s are ignored: the table %s computes these columns"
+            _log.warning(text, request.stream, listed, shown)
+        return found
 
     def _check_theirs(self, now: LakeTable, change: TableChange, request: TableRequest) -> None:
         """Raise SettingsError if a change needs more of a table of others than columns."""
@@ -627,7 +668,11 @@ class LakeDestination(Destination):
             if done is not None:
                 return done
         now = self._now(table)
-        if now is not None and form.capabilities(now, last.request).is_theirs:
+        # Conditions are of others; a new table in place of this one would lack them.
+        if now is not None and (
+            form.capabilities(now, last.request).is_theirs
+            or not all(rule.column for rule in form.row_rules(now))
+        ):
             return self._replace_rows(table, None)
         names = {} if now is None else now.names
         frame, change, request = overwritten(table.spark, flushes, plan, names)
@@ -728,7 +773,8 @@ class LakeDestination(Destination):
     def _rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
         """Return the rows of all flushes as the table would store them."""
         plan = _planner(self._form, self._conflicts)
-        return rows_of_run(table.spark, flushes, plan, now.struct, now.names)
+        given = [replace(one, request=self._settable(now, one.request)) for one in flushes]
+        return rows_of_run(table.spark, given, plan, now.struct, now.names)
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
@@ -815,10 +861,15 @@ class LakeDestination(Destination):
     ) -> Any:
         where = Where(stream=stream)
         structs = (flush.write.struct for flush in (*table.flushes, *flushes))
+
+        def tried(attempt: int) -> Any:
+            with self._refusing():
+                return work(attempt)
+
         with ExitStack() as stack:
             if any(map(differs_by_case, structs)):
                 stack.enter_context(configured(table.spark, BY_CASE))
-            return repeated(work, self._form.conflicts, where, shown=table.place.shown)
+            return repeated(tried, self._form.conflicts, where, shown=table.place.shown)
 
     def _mark(self, flush: Flush, rows: int) -> Mark:
         """Return the mark of a flush, or of all flushes whose last one it is."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from target_spark.core.schema_contract import EVOLVE
+from target_spark.destinations.lakes.row_rules import RowRule, not_null_rules
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
 
     Every method may raise Spark's errors: the caller explains them, and repeats everything if
-    `conflicts` matches the text. `conf` is set in a table's session first.
+    `conflicts` matches the text; `refusals` finds in it which of `row_rules` a row breaks,
+    without its values. `conf` is set in a table's session first.
     """
 
     branch: str | None = None
@@ -69,6 +71,7 @@ class LakeFormat(ABC):
     rules: NameRules
     can: Capabilities
     conflicts: re.Pattern[str]
+    refusals: re.Pattern[str]
     conf: Mapping[str, str]
 
     def light(self, size: int | None) -> Mapping[str, str]:  # noqa: ARG002
@@ -155,6 +158,10 @@ class LakeFormat(ABC):
         if OURS in now.names or request.contract.rules == EVOLVE:
             return self.can
         return replace(self.can, is_theirs=True, hint="set `schema_contract.rules` to `evolve`, ")
+
+    def row_rules(self, now: LakeTable) -> Sequence[RowRule]:
+        """Return the rules of a table that single rows can break."""
+        return not_null_rules(now.struct, inside_null=False)
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:  # noqa: ARG002
         """Return the features that a table would need for a change, and does not have."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+DEFAULT = "CURRENT_DEFAULT"
+"""Metadata of a column: SQL of the value that rows without the column get."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The location of a table.
@@ -33,12 +37,14 @@ class LakeTable:
     """An existing table.
 
     Attributes:
-        struct: Its columns; `nullable` is false for NOT NULL.
+        struct: Its columns; `nullable` is false for NOT NULL, and metadata `default` tells that
+            rows may omit one.
         names: Stream's name → table's name of columns, as `TableChange.mapping` was stored.
         partitions: Columns it is partitioned by, unchanged (no transforms).
         properties: Properties of the table.
         size: Bytes of its files; None if the format does not know them without reading.
         spec: All partition fields as Spark shows them, for formats that can change them.
+        computed: Columns that the table computes itself: rows cannot set them.
     """
 
     struct: StructType
@@ -47,6 +53,7 @@ class LakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
     spec: tuple[str, ...] = ()
+    computed: frozenset[str] = frozenset()
 
 
 def absolute(path: str) -> str:

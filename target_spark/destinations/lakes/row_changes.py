@@ -290,6 +290,11 @@ def rows_of_run(
         table: Columns that can hold all rows.
         names: Names of the stream's columns in the table.
     """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    loosened = StructType(
+        [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]
+    )
     last = flushes[-1].request
     order = (Projected(ORDER, ORDER, _long(), "as is"),) if last.keys else ()
     frames: list[DataFrame] = []
@@ -297,7 +302,7 @@ def rows_of_run(
     for _, run in groupby(flushes, key=lambda flush: flush.request.struct.json()):
         group = list(run)
         parts = [part for flush in group for part in flush.parts]
-        found = plan(as_nullable(table), group[0].request, names).projection
+        found = plan(loosened, group[0].request, names).projection
         struct = group[0].write.struct
         rows = (
             ordered_frame(spark, parts, struct, before) if order else frame_of(spark, parts, struct)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import threads
 from whole_runs import run_target
 
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.dry_run_report import DryRun
 from target_spark.core.load_plans import StreamSchema
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 from target_spark.stream_settings import table_name
 
@@ -30,10 +30,6 @@ def schema(*names: str) -> dict[str, Any]:
     return {"type": "SCHEMA", "stream": "t", "schema": {"properties": properties}}
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark is not needed")
-
-
 class Runs:
     """Runs of the target into one folder, without Spark."""
 
@@ -43,7 +39,7 @@ class Runs:
     def loader(self, **more: Any) -> Loader:
         place = {"format": self.form, "path": str(self.folder / "out")}
         config = target_config({**place, "add_record_metadata": False, **more})
-        return Loader(config, no_spark, DriverTasks(lambda: None, lambda: None))
+        return Loader(config, threads())
 
     def run(self, messages: Sequence[dict[str, Any]], **more: Any) -> list[Any]:
         loader = self.loader(**more)
@@ -113,6 +109,6 @@ def test_other_streams_get_none(
 def test_a_dry_run_creates_none(tmp_path: Path) -> None:
     runs = Runs("parquet", tmp_path)
     config = replace(runs.loader()._config, dry_run=DryRun())
-    with closing(Loader(config, no_spark)) as loader:
+    with closing(Loader(config, threads())) as loader:
         run_target(config, loader, tmp_path, [schema("id"), STATE])
     assert not runs.exists()

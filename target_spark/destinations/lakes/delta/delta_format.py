@@ -53,11 +53,19 @@ from target_spark.destinations.lakes.delta.delta_metrics import (
     commit_metrics,
     vacuumed_files,
 )
+from target_spark.destinations.lakes.delta.delta_rules import (
+    computed_columns,
+    delta_rules,
+    logged_struct,
+    may_compute,
+    with_defaults,
+)
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
 from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
 from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
+from target_spark.destinations.lakes.row_rules import RowRule, not_null_rules
 from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
@@ -115,7 +123,14 @@ class DeltaFormat(LakeFormat):
         r"|FileAlreadyExistsException|CommitFailedError"
     )
 
+    refusals = re.compile(
+        r"CHECK constraint \S+(?=(?s:.*) violated by row)"
+        r"|NOT NULL constraint violated for column: \S+|exceeds char/varchar type length limitation"
+        r"|NULL value appeared in non-nullable field:\s+\S+"
+    )
+
     def __init__(self, config: TargetConfig) -> None:
+        self._computing: dict[tuple[str, str], StructType] = {}
         self.copies = config.write_audit_publish
         self._path = config.path
         self._catalog = config.catalog
@@ -169,9 +184,25 @@ class DeltaFormat(LakeFormat):
                 return None
             raise
         properties = _properties(spark, place)
+        if may_compute(properties):
+            struct = self._logged(spark, place, struct)
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
         size = None if place.folder is None else table_size(place.folder)
-        return LakeTable(struct, names, _partitions(spark, place), properties, size)
+        partitions, computed = _partitions(spark, place), computed_columns(struct)
+        struct = with_defaults(struct)
+        return LakeTable(struct, names, partitions, properties, size, computed=computed)
+
+    def _logged(self, spark: SparkSession, place: Place, struct: StructType) -> StructType:
+        """Return the columns with the metadata that Spark hides, read once for each schema."""
+        key = place.table, struct.json()
+        if key not in self._computing:
+            [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("location").collect()
+            self._computing[key] = logged_struct(spark, row[0])
+        return self._computing[key]
+
+    def row_rules(self, now: LakeTable) -> Sequence[RowRule]:
+        """See `LakeFormat`."""
+        return [*not_null_rules(now.struct, inside_null=True), *delta_rules(now)]
 
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
@@ -276,7 +307,7 @@ class DeltaFormat(LakeFormat):
     ) -> int | None:
         """See `LakeFormat`."""
         folder, parts = rows.place.folder, rows.flush.parts
-        if folder is None or not self._adopts:
+        if folder is None or not self._adopts or rows.flush.write.row_origin is not None:
             return None
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             return None

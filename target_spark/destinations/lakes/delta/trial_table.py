@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.storage.owned_folders import OwnedFolder, remove_stale
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -28,6 +29,9 @@ class TrialTable:
         opened: The table.
         path: Its folder, without folders of partitions.
 
+    Raises:
+        NeedsSparkError: Files of the table are in other folders: entering does nothing.
+
     Attributes:
         table: The copy.
     """
@@ -41,11 +45,14 @@ class TrialTable:
     def __enter__(self) -> TrialTable:
         from deltalake import DeltaTable  # noqa: PLC0415
 
+        names = [*_log_files(self._path / _LOG), *map(_name, self._opened.file_uris())]
+        if not all((self._path / name).exists() for name in names):
+            raise NeedsSparkError  # those of a shallow clone, or below prefixes
         remove_stale(self._path.parent, _PREFIX)
         self._owned = OwnedFolder(self._path.parent, _PREFIX)
         self._copy = self._owned.path / "t"
         (self._copy / _LOG).mkdir(parents=True)
-        for name in (*_log_files(self._path / _LOG), *map(_name, self._opened.file_uris())):
+        for name in names:
             os.link(self._path / name, self._copy / name)
         self.table = DeltaTable(str(self._copy))
         self._linked = {file.name for file in self._copy.iterdir()}

@@ -131,6 +131,8 @@ class IcebergFormat(LakeFormat):
         r"|INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS|CANNOT_FIND_DATA|SQLITE_BUSY"
     )
 
+    refusals = re.compile(r"NULL value appeared in non-nullable field:\s+\S+")
+
     def __init__(self, config: TargetConfig, branch: str | None = None) -> None:
         self._path = config.path
         self._catalog = config.catalog

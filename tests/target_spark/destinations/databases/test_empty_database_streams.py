@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from database_loads import MARIADB_PASSWORD, PASSWORD, PG, MariaDb
+from engines import threads
 from whole_runs import run_target
 
 from target_spark.config import target_config
-from target_spark.load.driver_tasks import DriverTasks
 from target_spark.load.loader import Loader
 
 pytestmark = pytest.mark.server
-
-
-def no_spark() -> Any:
-    raise AssertionError("Spark is not needed")
 
 
 def test_a_stream_without_rows_gets_its_table_and_columns(db: PG | MariaDb, tmp_path: Path):
@@ -29,6 +24,6 @@ def test_a_stream_without_rows_gets_its_table_and_columns(db: PG | MariaDb, tmp_
     for names in (["id"], ["id", "v"], ["id"]):
         properties = {name: {"type": ["null", "integer"]} for name in names}
         schema = {"type": "SCHEMA", "stream": "t", "schema": {"properties": properties}}
-        with closing(Loader(config, no_spark, DriverTasks(lambda: None, lambda: None))) as loader:
+        with closing(Loader(config, threads())) as loader:
             assert run_target(config, loader, tmp_path, [schema, {"type": "STATE", "value": 1}])
         assert db.table(f"select {', '.join(names)} from t") == []

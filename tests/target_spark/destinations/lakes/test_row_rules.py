@@ -1,0 +1,110 @@
+"""Rules of tables as SQL over their columns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import types as T  # noqa: N812
+
+from target_spark.destinations.lakes.delta.delta_rules import (
+    computed_columns,
+    delta_rules,
+    may_compute,
+    with_defaults,
+)
+from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
+from target_spark.destinations.lakes.row_rules import not_null_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEXT, INT = T.StringType(), T.IntegerType()
+POINT = T.StructType([T.StructField("x", INT, nullable=False), T.StructField("y", INT)])
+
+
+def conditions(dtype: T.DataType, *, nullable: bool = True, inside_null: bool = False) -> list[str]:
+    struct = T.StructType([T.StructField("a b", dtype, nullable)])
+    return [rule.condition for rule in not_null_rules(struct, inside_null=inside_null)]
+
+
+def test_conditions_of_columns() -> None:
+    assert conditions(TEXT) == []
+    assert conditions(TEXT, nullable=False) == ["`a b` IS NOT NULL"]
+    assert conditions(POINT) == ["(`a b` IS NULL OR `a b`.`x` IS NOT NULL)"]
+    assert conditions(POINT, inside_null=True) == ["`a b`.`x` IS NOT NULL"]
+
+
+NESTED: list[tuple[T.DataType, str, str]] = [
+    (T.ArrayType(TEXT, containsNull=False), "array('x')", "array('x', NULL)"),
+    (
+        T.ArrayType(T.ArrayType(TEXT, containsNull=False)),
+        "array(array('x'), NULL)",
+        "array(array('x'), array(CAST(NULL AS STRING)))",
+    ),
+    (T.MapType(TEXT, INT, valueContainsNull=False), "map('x', 1)", "map('x', CAST(NULL AS INT))"),
+    (
+        T.ArrayType(POINT),
+        "array(named_struct('x', 1, 'y', 1))",
+        "array(named_struct('x', CAST(NULL AS INT), 'y', 1))",
+    ),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("dtype", "good", "bad"), NESTED, ids=lambda one: str(one)[:20])
+def test_conditions_inside_of_columns(
+    spark: SparkSession, dtype: T.DataType, good: str, bad: str
+) -> None:
+    (condition,) = conditions(dtype)
+    for value, holds in ((good, True), (bad, False), ("NULL", True)):
+        typed = f"CAST({value} AS {dtype.simpleString()})"
+        found = spark.sql(f"SELECT {typed} AS `a b`").selectExpr(condition).collect()
+        assert found[0][0] is holds
+
+
+def field(name: str, **metadata: Any) -> T.StructField:
+    return T.StructField(name, TEXT, True, metadata)
+
+
+def test_rules_of_delta() -> None:
+    invariant = {"delta.invariants": json.dumps({"expression": {"expression": "v > 'a'"}})}
+    length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    struct = T.StructType([field("v", **invariant), field("w", **length), field("x")])
+    properties = {"delta.constraints.pos": "x > 0", "theirs": "y"}
+    found = [
+        (rule.condition, rule.column) for rule in delta_rules(LakeTable(struct, {}, (), properties))
+    ]
+    assert found == [
+        ("(x > 0)", ""),
+        ("(v > 'a')", ""),
+        ("(`w` IS NULL OR length(`w`) <= 3)", "w"),
+    ]
+
+
+def test_computed_columns_of_delta() -> None:
+    identity = {"delta.identity.start": 1, "delta.identity.allowExplicitInsert": True}
+    struct = T.StructType([
+        field("a", **{"delta.generationExpression": "id * 2"}),
+        field("b", **{**identity, "delta.identity.allowExplicitInsert": False}),
+        field("c", **identity),
+        field("d", **{DEFAULT: "5"}),
+        field("e"),
+    ])  # fmt: skip
+    assert computed_columns(struct) == {"a", "b"}
+    assert [f.name for f in with_defaults(struct) if f.metadata.get("default")] == list("abcd")
+    assert with_defaults(struct)["a"].metadata[DEFAULT] == "id * 2"
+
+
+@pytest.mark.parametrize(
+    ("properties", "may"),
+    [
+        ({"delta.minWriterVersion": "2"}, False),
+        ({"delta.minWriterVersion": "4"}, True),
+        ({"delta.minWriterVersion": "7"}, False),
+        ({"delta.minWriterVersion": "7", "delta.feature.identityColumns": "supported"}, True),
+    ],
+)
+def test_protocols_that_compute_columns(properties: dict[str, str], may: bool) -> None:
+    assert may_compute(properties) is may
