@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,19 +74,30 @@ def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
 
 def widen_inferred(dtype: DataType) -> DataType:
     """Widen an inferred type for later data: void to string, and decimals to all digits."""
-    if isinstance(dtype, NullType):
-        return StringType()
-    if isinstance(dtype, DecimalType):
-        return DecimalType(MAX_DECIMAL, dtype.scale)
+    return _with_leaves(dtype, _widened)
+
+
+def without_void(dtype: DataType) -> DataType:
+    """Return the type with text for what is always null."""
+    return _with_leaves(dtype, lambda leaf: StringType() if isinstance(leaf, NullType) else leaf)
+
+
+def _widened(leaf: DataType) -> DataType:
+    if isinstance(leaf, DecimalType):
+        return DecimalType(MAX_DECIMAL, leaf.scale)
+    return StringType() if isinstance(leaf, NullType) else leaf
+
+
+def _with_leaves(dtype: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """Change the types inside of structs, arrays and maps."""
     if isinstance(dtype, ArrayType):
-        return ArrayType(widen_inferred(dtype.elementType), True)
+        return ArrayType(_with_leaves(dtype.elementType, change), True)
     if isinstance(dtype, MapType):
-        return MapType(dtype.keyType, widen_inferred(dtype.valueType), True)
+        return MapType(dtype.keyType, _with_leaves(dtype.valueType, change), True)
     if isinstance(dtype, StructType):
-        return StructType(
-            [StructField(f.name, widen_inferred(f.dataType), True) for f in dtype.fields]
-        )
-    return dtype
+        kinds = ((f.name, _with_leaves(f.dataType, change)) for f in dtype.fields)
+        return StructType([StructField(name, kind, True) for name, kind in kinds])
+    return change(dtype)
 
 
 def fail_job(

@@ -28,10 +28,12 @@ READERS = 8
 MOST_BY_DRIVER = 100
 """Files whose footers the driver reads."""
 MOST_TASKS = 200
+FACTS = "is_unreadable boolean, instants array<string>, finer array<string>"
 _OF_SPARK = b"org.apache.spark.version"
 """In footers of Spark, whose timestamps have no nanoseconds."""
 _MAX_DIGITS = 38
 _REMEDY = "let its writer cast the column, or leave the column out"
+_FINER_REMEDY = "to keep all its digits, give the column the type STRING by 'schema'"
 _WIDER: dict[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -52,7 +54,22 @@ class NoCommonTypeError(Exception):
 def schema_of(url: str, kind: str) -> pa.Schema:
     """Read the columns of a file of Parquet or ORC."""
     with open_random(url) as file:
-        return orc.ORCFile(file).schema if kind == "orc" else pq.read_schema(file)
+        if kind == "orc":
+            return orc.ORCFile(file).schema
+        parquet = pq.ParquetFile(file)
+        schema = parquet.schema_arrow
+        for name in _int96_columns(parquet):
+            # Instants to Spark, which Arrow does not know.
+            field = pa.field(name, pa.timestamp("us", "UTC"))
+            schema = schema.set(schema.get_field_index(name), field)
+        return schema
+
+
+def _int96_columns(file: pq.ParquetFile) -> list[str]:
+    """Return the columns of `INT96`, not those inside of others."""
+    leaves = map(file.schema.column, range(len(file.schema)))
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    return [path for path in paths if path in file.schema_arrow.names]
 
 
 def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
@@ -92,30 +109,39 @@ class FooterFacts:
     """What Spark does not say of a file.
 
     Attributes:
-        is_refused: It has columns in a codec or an encoding that Spark does not read.
-        finer: Columns of timestamps whose nanoseconds Spark cuts.
+        is_unreadable: It has columns in a codec or an encoding that Spark does not read.
+        instants: Columns of `INT96`, whose nanoseconds Spark cuts and Arrow does not.
+        finer: Columns of timestamps whose nanoseconds both cut.
     """
 
-    is_refused: bool = False
+    is_unreadable: bool = False
+    instants: tuple[str, ...] = ()
     finer: tuple[str, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether Spark does not read the file exactly, and Arrow does."""
+        return self.is_unreadable or bool(self.instants)
 
 
 def parquet_facts(url: str) -> FooterFacts:
     """Read what Spark does not say from the footer of a Parquet file."""
     with open_random(url) as file:
-        footer = pq.ParquetFile(file).metadata
+        parquet = pq.ParquetFile(file)
+        footer, instants = parquet.metadata, _int96_columns(parquet)
     chunks = (
         footer.row_group(group).column(column)
         for group in range(footer.num_row_groups)
         for column in range(footer.num_columns)
     )
-    is_refused = any(
+    is_unreadable = any(
         chunk.compression == "BROTLI" or "BYTE_STREAM_SPLIT" in chunk.encodings for chunk in chunks
     )
     if _OF_SPARK in (footer.metadata or {}):
-        return FooterFacts(is_refused)
+        return FooterFacts(is_unreadable)
     leaves = map(footer.schema.column, range(footer.num_columns))
-    return FooterFacts(is_refused, tuple(c.path for c in leaves if c.physical_type == "INT96"))
+    finer = [c.path for c in leaves if c.physical_type == "INT96" and c.path not in instants]
+    return FooterFacts(is_unreadable, tuple(instants), tuple(finer))
 
 
 def orc_facts(url: str) -> FooterFacts:
@@ -145,8 +171,10 @@ class Footers:
             with ThreadPoolExecutor(READERS) as threads:
                 return list(threads.map(self.read, self.urls))
         ids = spark.range(0, len(self.urls), 1, min(len(self.urls), MOST_TASKS))
-        rows = ids.mapInArrow(self, "is_refused boolean, finer array<string>").collect()
-        return [FooterFacts(row.is_refused, tuple(row.finer)) for row in rows]
+        return [
+            FooterFacts(row.is_unreadable, tuple(row.instants), tuple(row.finer))
+            for row in ids.mapInArrow(self, FACTS).collect()
+        ]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read those of some indexes."""
@@ -155,7 +183,8 @@ class Footers:
             facts = [self.read(self.urls[number]) for number in batch.column(0).to_pylist()]
             yield pa.RecordBatch.from_pydict(
                 {
-                    "is_refused": pa.array([fact.is_refused for fact in facts], pa.bool_()),
+                    "is_unreadable": pa.array([fact.is_unreadable for fact in facts], pa.bool_()),
+                    "instants": pa.array([[*f.instants] for f in facts], pa.list_(pa.string())),
                     "finer": pa.array([[*fact.finer] for fact in facts], pa.list_(pa.string())),
                 }
             )
@@ -186,37 +215,80 @@ class ParquetRows:
         wanted = struct_to_arrow(self.struct)
         try:
             with open_random(url) as file:
-                for batch in _batches(file, self.kind, wanted.names):
-                    columns = [_column(batch, field, url) for field in wanted]
+                for batch, nanos in _batches(file, self.kind, wanted.names):
+                    columns = [_column(batch, nanos, field, url) for field in wanted]
                     yield pa.RecordBatch.from_arrays(columns, schema=wanted)
         except (OSError, pa.ArrowException) as error:
             problem = f"the file cannot be read: {error}"
             raise RuntimeError(row_failure(problem=problem, file=url)) from error
 
 
-def _batches(file: pa.NativeFile, kind: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read those columns that a file has."""
+def _batches(
+    file: pa.NativeFile, kind: str, names: Sequence[str]
+) -> Iterator[tuple[pa.RecordBatch, Mapping[str, pa.Array]]]:
+    """Read those columns that a file has, and those of `INT96` in nanoseconds, too."""
     if kind == "orc":
         source = orc.ORCFile(file)
         own = [name for name in names if name in source.schema.names]
         for number in range(source.nstripes):
             stripe = source.read_stripe(number, own)
-            yield from (stripe.slice(start, ROWS) for start in range(0, len(stripe), ROWS))
+            yield from ((stripe.slice(start, ROWS), {}) for start in range(0, len(stripe), ROWS))
         return
-    # Nanoseconds would take years before 1677 and after 2262 for others.
+    # Nanoseconds alone would take years before 1677 and after 2262 for others.
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     own = [name for name in names if name in parquet.schema_arrow.names]
-    yield from parquet.iter_batches(ROWS, columns=own)
+    instants = [name for name in _int96_columns(parquet) if name in own]
+    if not instants:
+        yield from ((batch, {}) for batch in parquet.iter_batches(ROWS, columns=own))
+        return
+    exact = pq.ParquetFile(file, coerce_int96_timestamp_unit="ns")
+    for group in range(parquet.num_row_groups):
+        nanos = exact.read_row_group(group, instants).combine_chunks()
+        start = 0
+        for batch in parquet.iter_batches(ROWS, row_groups=[group], columns=own):
+            part = nanos.slice(start, len(batch))
+            start += len(batch)
+            yield batch, {name: part[name].combine_chunks() for name in instants}
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, url: str) -> pa.Array:
+def _column(
+    batch: pa.RecordBatch, nanos: Mapping[str, pa.Array], field: pa.Field, url: str
+) -> pa.Array:
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
+    values = batch.column(field.name)
     try:
-        return _converted(batch.column(field.name), field.type)
+        if field.name in nanos:
+            return _of_int96(values, nanos[field.name], field.type)
+        return _converted(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         problem = f"column '{field.name}' holds a value that type {field.type} cannot keep: {error}"
-        raise RuntimeError(row_failure(problem=problem, file=url, hint=_REMEDY)) from None
+        hint = _FINER_REMEDY if pa.types.is_timestamp(values.type) else _REMEDY
+        raise RuntimeError(row_failure(problem=problem, file=url, hint=hint)) from None
+
+
+def _of_int96(values: pa.Array, nanos: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return instants of microseconds, or texts of nanoseconds.
+
+    Args:
+        values: The instants in microseconds, cut.
+        nanos: The same in nanoseconds, modulo 2**64.
+        kind: The type.
+    """
+    micros = pc.cast(values, pa.int64())
+    rest = pc.subtract(pc.cast(nanos, pa.int64()), pc.multiply(micros, 1000))
+    if pa.types.is_string(kind):
+        digits = pc.utf8_lpad(pc.cast(rest, kind), 3, "0")
+        return pc.binary_join_element_wise(time_texts(values), digits, "Z", "")
+    if pc.any(pc.not_equal(rest, 0)).as_py():
+        first = values.filter(pc.not_equal(rest, 0))[0]
+        raise pa.ArrowInvalid(f"{first} and nanoseconds")
+    return pc.cast(values, kind)
+
+
+def time_texts(values: pa.Array) -> pa.Array:
+    """Return timestamps as ISO 8601, with all digits of their unit."""
+    return pc.replace_substring(pc.cast(values, pa.string()), " ", "T")
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -239,6 +311,8 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _is_uuid(found):
         texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
         return pa.array(texts, kind)
+    if is_.is_timestamp(found) and is_.is_string(kind):
+        return time_texts(array)
     return pc.cast(array, kind)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -88,15 +89,14 @@ class ParquetSource(FileSource):
         return self._arrow[0]
 
     def _refused(self, spark: SparkSession) -> StructType | None:
-        files = [] if self.stream.options else list_files(tuple(self.paths))
-        if not files or any(file.partitioned for file in files):
-            return None
+        files = list_files(tuple(self.paths))
         refused: Exception | None = None
         facts: Sequence[FooterFacts] = ()
         urls = [file.url for file in files]
+        by_spark = bool(self.stream.options) or any(file.partitioned for file in files)
         try:
             facts = Footers(urls, _FACTS[self.kind]).of(spark)
-            if not any(fact.is_refused for fact in facts):
+            if by_spark or not any(fact.is_refused for fact in facts):
                 self._merged(spark)
                 self._warn_of_nanoseconds(facts)
                 return None
@@ -104,8 +104,10 @@ class ParquetSource(FileSource):
             raise
         except Exception as error:
             refused = error
+        if by_spark or not files:
+            return None
         if self.kind == "parquet":
-            self._warn_of_nanoseconds(facts)
+            self._warn_of_nanoseconds([replace(fact, instants=()) for fact in facts])
         try:
             return arrow_struct(urls, self.kind)
         except NoCommonTypeError as error:
@@ -117,7 +119,7 @@ class ParquetSource(FileSource):
 
     def _warn_of_nanoseconds(self, facts: Sequence[FooterFacts]) -> None:
         """Say once which columns may have lost nanoseconds."""
-        columns = sorted({name for fact in facts for name in fact.finer})
+        columns = sorted({name for fact in facts for name in (*fact.finer, *fact.instants)})
         if columns:
             log.warning(
                 "stream '%s': nanoseconds of timestamps are cut to microseconds: %s",

@@ -228,12 +228,29 @@ def test_nanoseconds_are_said_to_be_cut(spark, tmp_path, caplog):
     table = pa.table({"at": pa.array([1_000], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
     orc.write_table(table, tmp_path / "a.orc")
-    for kind in ("parquet", "orc"):
+    for kind, options, count in (
+        ("parquet", {"mergeSchema": "true"}, 1),
+        ("orc", {}, 1),
+        ("parquet", {}, 0),
+    ):
         caplog.clear()
-        (row,) = rows(spark, stream(kind, str(tmp_path / f"a.{kind}")))
+        config = stream(kind, str(tmp_path / f"a.{kind}"), options=options)
+        assert types(spark, config)["at"] == ("timestamp_ntz" if kind == "orc" else "timestamp")
+        (row,) = rows(spark, config)
         assert row["at"].microsecond == 1
         message = "stream 's': nanoseconds of timestamps are cut to microseconds: at"
-        assert caplog.messages.count(message) >= 1
+        assert (caplog.messages.count(message) >= 1) is bool(count)
+
+
+def test_nanoseconds_of_int96_by_setting(spark, tmp_path):
+    table = pa.table({"at": pa.array([1_001], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    text = failure(lambda: rows(spark, stream("parquet", str(tmp_path))))
+    assert "column 'at'" in text
+    assert "a.parquet" in text
+    assert "STRING by 'schema'" in text
+    found = rows(spark, stream("parquet", str(tmp_path), schema="at STRING"))
+    assert found == [{"at": "1970-01-01T00:00:00.000001001Z"}]
 
 
 ORDERED = [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import logging
-from datetime import date
+from datetime import date, datetime, time
 from decimal import Decimal
+from uuid import UUID
 
+import fastavro
 import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
@@ -22,6 +25,175 @@ def state_of(slices) -> dict:
 
 
 # --- Avro
+
+
+def raw_avro(path, fields: dict, *, name: str = "r") -> str:
+    """Write rows of raw values under types with logical ones, as other writers do."""
+    own = [{"name": n, "type": kind} for n, (kind, _) in fields.items()]
+    schema = {"type": "record", "name": name, "fields": own}
+    raw, body = fastavro.parse_schema(plain(schema)), io.BytesIO()
+    count = len(next(iter(fields.values()))[1])
+    for row in range(count):
+        fastavro.schemaless_writer(body, raw, {n: v[row] for n, (_, v) in fields.items()})
+    parts = [b"avro.schema", json.dumps(schema).encode(), b"avro.codec", b"null"]
+    header = b"".join(long_bytes(len(part)) + part for part in parts)
+    block = long_bytes(count) + long_bytes(body.tell()) + body.getvalue()
+    path.write_bytes(b"Obj\x01\x04" + header + b"\0" + b"s" * 16 + block + b"s" * 16)
+    return str(path)
+
+
+def plain(node):
+    if isinstance(node, list):
+        return [plain(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    return {k: plain(v) if k != "name" else v for k, v in node.items() if k != "logicalType"}
+
+
+def long_bytes(number: int) -> bytes:
+    number, found = (number << 1) ^ (number >> 63), b""
+    while number > 127:
+        number, found = number >> 7, found + bytes([number & 127 | 128])
+    return found + bytes([number])
+
+
+def logical(kind: str, name: str, /, **more) -> dict:
+    return {"type": kind, "logicalType": name, **more}
+
+
+NANOS = logical("long", "timestamp-nanos")
+RECORDS = [
+    {"type": "record", "name": n, "fields": [{"name": n[-1], "type": t}]}
+    for n, t in (("ra", "int"), ("rb", NANOS))
+]
+UUID_TEXT = "12345678-1234-5678-1234-567812345678"
+AVRO_TYPES = {
+    "nanos": (NANOS, [1_000_000_001_000, -1000], "timestamp"),
+    "local": (logical("long", "local-timestamp-nanos"), [1_000_000_001_000, 0], "timestamp_ntz"),
+    "local_millis": (logical("long", "local-timestamp-millis"), [1, 0], "timestamp_ntz"),
+    "time": (logical("int", "time-millis"), [3_600_001, 86_399_999], "time(6)"),
+    "micros": (["null", logical("long", "time-micros")], [3_600_000_001, None], "time(6)"),
+    "duration": (
+        logical("fixed", "duration", name="d", size=12),
+        [b"\1\0\0\0\2\0\0\0\3\0\0\0", bytes(12)],
+        "string",
+    ),
+    "uuid": (logical("string", "uuid"), [UUID_TEXT, ""], "string"),
+    "fixed_uuid": (
+        logical("fixed", "uuid", name="u", size=16),
+        [bytes.fromhex(UUID_TEXT.replace("-", "")), bytes(16)],
+        "string",
+    ),
+    "decimal": (
+        logical("bytes", "decimal", precision=10, scale=2),
+        [b"\x7b", b"\xff"],
+        "decimal(10,2)",
+    ),
+    "fixed_decimal": (
+        logical("fixed", "decimal", name="f", size=4, precision=9, scale=1),
+        [b"\0\0\0\x0b", b"\xff" * 4],
+        "decimal(9,1)",
+    ),
+    "wide": (logical("bytes", "decimal", precision=60, scale=3), [b"\x7f" * 20, b"\xff"], "string"),
+    "big": (logical("bytes", "big-decimal"), [b"\x02\x7b\x04", b"\x02\xff\x00"], "string"),
+    "not_logical": (logical("bytes", "uuid"), [b"ab", b""], "binary"),
+    "union": (["null", "int", "string", "boolean", "bytes"], [7, "x"], "string"),
+    "bools": (["int", "boolean"], [True, 1], "string"),
+    "number": (["int", "double"], [1, 1.5], "string"),
+    "records": (["null", *RECORDS], [{"a": 1}, {"b": 1000}], "string"),
+    "named": ("u", [bytes(16), bytes(16)], "string"),
+    "longs": (["int", "long"], [1, 2**40], "long"),
+    "times": (
+        {"type": "array", "items": ["null", logical("int", "time-millis")]},
+        [[1, None], []],
+        None,
+    ),
+    "map": ({"type": "map", "values": ["null", NANOS]}, [{"k": 1000, "l": None}, {}], None),
+    "nothing": ("null", [None, None], "string"),
+}
+
+
+@pytest.mark.server
+def test_avro_types_of_other_writers(lake_spark, tmp_path):
+    raw_avro(
+        tmp_path / "a.avro", {n: (kind, values) for n, (kind, values, _) in AVRO_TYPES.items()}
+    )
+    config = stream("avro", str(tmp_path))
+    kinds = types(lake_spark, config)
+    assert {n: kinds[n] for n, (_, _, k) in AVRO_TYPES.items() if k} == {
+        n: k for n, (_, _, k) in AVRO_TYPES.items() if k
+    }
+    first, second = rows(lake_spark, config)
+    assert first == {
+        "nanos": datetime(1970, 1, 1, 0, 16, 40, 1),
+        "local": datetime(1970, 1, 1, 0, 16, 40, 1),
+        "local_millis": datetime(1970, 1, 1, 0, 0, 0, 1000),
+        "time": time(1, 0, 0, 1000),
+        "micros": time(1, 0, 0, 1),
+        "duration": "P1M2DT0.003S",
+        "uuid": UUID_TEXT,
+        "fixed_uuid": UUID_TEXT,
+        "decimal": Decimal("1.23"),
+        "fixed_decimal": Decimal("1.1"),
+        "wide": "727885129180488904360266563744972327436484050.815",
+        "big": "1.23",
+        "not_logical": b"ab",
+        "union": "7",
+        "bools": "true",
+        "number": "1",
+        "records": '{"a":1}',
+        "named": str(UUID(int=0)),
+        "longs": 1,
+        "times": [time(0, 0, 0, 1000), None],
+        "map": {"k": datetime(1970, 1, 1, 0, 0, 0, 1), "l": None},
+        "nothing": None,
+    }
+    assert second["nanos"] == datetime(1969, 12, 31, 23, 59, 59, 999999)
+    assert (second["micros"], second["duration"], second["wide"]) == (None, "PT0S", "-0.001")
+    assert (second["union"], second["bools"], second["number"]) == ("x", "1", "1.5")
+    assert (second["records"], second["times"], second["map"]) == (
+        '{"b":"1970-01-01T00:00:00.000001+00:00"}',
+        [],
+        {},
+    )
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (NANOS, 1, "give it the type STRING by 'schema'"),
+        ({"type": "array", "items": NANOS}, [1], "STRING"),
+        (logical("int", "time-millis"), 86_400_000, "86400000 is not within a day"),
+        (logical("bytes", "big-decimal"), b"x", "78 is not a big-decimal"),
+        (["int", logical("long", "timestamp-micros")], 1, "a union whose types"),
+    ],
+)
+def test_avro_values_that_no_type_keeps(lake_spark, tmp_path, kind, value, words):
+    path = raw_avro(tmp_path / "b.avro", {"id": ("int", [1]), "at": (kind, [value])})
+    raw_avro(tmp_path / "a.avro", {"id": ("int", [1]), "at": ("null", [None])})
+    text = failure(lambda: rows(lake_spark, stream("avro", str(tmp_path))))
+    assert path in text
+    assert "column 'at" in text
+    assert words in text
+
+
+@pytest.mark.server
+def test_avro_columns_by_setting(lake_spark, tmp_path):
+    folder = tmp_path / "day=a1"
+    folder.mkdir()
+    raw_avro(folder / "a.avro", {"at": (NANOS, [1_000_000_001]), "n": ("int", [1])})
+    raw_avro(folder / "b.avro", {"n": ("long", [2])}, name="other")
+    config = stream("avro", str(tmp_path), schema="at STRING, n BIGINT, day STRING")
+    found = sorted(rows(lake_spark, config), key=lambda row: row["n"])
+    assert found == [
+        {"at": "1970-01-01T00:00:01.000000001Z", "n": 1, "day": "a1"},
+        {"at": None, "n": 2, "day": "a1"},
+    ]
+    # As in catalogs of before.
+    assert rows(lake_spark, stream("avro", str(folder / "a.avro"), schema="at BIGINT")) == [
+        {"at": 1_000_000_001}
+    ]
 
 
 def avro(spark, folder, sql: str, name: str) -> None:

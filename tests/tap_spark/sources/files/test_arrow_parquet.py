@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files.arrow_parquet import (
     Footers,
@@ -114,20 +115,56 @@ def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
 def test_nanoseconds_that_spark_cuts(tmp_path: Path) -> None:
     table = pa.table({"at": pa.array([1_001], pa.timestamp("ns")), "n": [1]})
     parquet, zoned = str(tmp_path / "a.parquet"), str(tmp_path / "a.orc")
-    pq.write_table(table, parquet, use_deprecated_int96_timestamps=True)
-    assert parquet_facts(parquet).finer == ("at",)
+    inside = pa.table({"s": pa.array([{"at": 1_001}], pa.struct([("at", pa.timestamp("ns"))]))})
+    pq.write_table(inside, parquet, use_deprecated_int96_timestamps=True)
+    assert parquet_facts(parquet).finer == ("s.at",)
     of_spark = table.replace_schema_metadata({"org.apache.spark.version": "4.1.1"})
     pq.write_table(of_spark, parquet, use_deprecated_int96_timestamps=True)
     assert parquet_facts(parquet).finer == ()
     orc.write_table(table, zoned)
     assert orc_facts(zoned).finer == ("at",)
     (index,) = Footers([zoned], orc_facts)([pa.RecordBatch.from_pydict({"id": [0]})])
-    assert index.to_pylist() == [{"is_refused": False, "finer": ["at"]}]
+    assert index.to_pylist() == [{"is_unreadable": False, "instants": [], "finer": ["at"]}]
 
 
 def test_int96_of_all_years(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     years = pa.array([datetime(1, 1, 1), datetime(9999, 12, 31, 1, 2, 3, 4)], pa.timestamp("us"))
     pq.write_table(pa.table({"at": years}), path, use_deprecated_int96_timestamps=True)
-    found = rows([path], arrow_struct([path]))
-    assert [row["at"] for row in found] == years.to_pylist()
+    assert parquet_facts(path).is_refused
+    struct = arrow_struct([path])
+    assert struct["at"].dataType == T.TimestampType()
+    found = rows([path], struct)
+    assert [row["at"].replace(tzinfo=None) for row in found] == years.to_pylist()
+
+
+def test_nanoseconds_of_int96(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    nanos = pa.array([1_000, None, 1_700_000_000_123_456_789, -1] * 5_000, pa.timestamp("ns"))
+    table = pa.table({"n": range(len(nanos)), "at": nanos})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=15_000)
+    with pytest.raises(
+        RuntimeError, match=r"column 'at' .*'schema'.*a.parquet|a.parquet.*'schema'"
+    ):
+        rows([path], arrow_struct([path]))
+    found = rows([path], T.StructType().add("at", "string").add("n", "long"))
+    texts = {
+        "1970-01-01T00:00:00.000001000Z",
+        None,
+        "2023-11-14T22:13:20.123456789Z",
+        "1969-12-31T23:59:59.999999999Z",
+    }
+    assert {row["at"] for row in found[:4]} == {row["at"] for row in found[-4:]} == texts
+    assert [row["n"] for row in found] == [*range(len(nanos))]
+    # What Hive and Impala write for an endless time, whose nanoseconds are over 64 bits.
+    table = pa.table({"at": pa.array([253402300799999999], pa.timestamp("us"))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    (row,) = rows([path], T.StructType().add("at", "string"))
+    assert row["at"] == "9999-12-31T23:59:59.999999000Z"
+
+
+def test_nanoseconds_as_text(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns", "UTC"))}), path)
+    (row,) = rows([path], T.StructType().add("at", "string"))
+    assert row["at"] == "1970-01-01T00:00:00.000001001Z"
