@@ -136,7 +136,8 @@ class ParquetSource(FileSource):
         struct = spark.read.format(self.kind).options(**options).load(self.paths).schema
         if not struct.fields:
             raise self.error("the files have no columns", "", self.shown_path())
-        return struct
+        in_folders = {field.name: field for field in self.partitions(spark)}
+        return StructType([in_folders.get(field.name, field) for field in struct])
 
 
 class OrcSource(ParquetSource):

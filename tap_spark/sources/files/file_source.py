@@ -20,6 +20,7 @@ from shared.storage.files import head_of, size_of
 from shared.storage.urls import local_path
 from tap_spark.sources.files import file_kinds, paths
 from tap_spark.sources.files.file_kinds import FileKind, NotTextError
+from tap_spark.sources.files.folder_columns import exact_field
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
@@ -84,6 +85,7 @@ class FileSource(ABC):
         self.paths = list(paths.resolve(stream))
         self._base: dict[str, str] = {}
         self._new: NewData | None = None
+        self._partitions: tuple[StructField, ...] | None = None
         method = stream.replication_method
         self._incremental = method == Method.INCREMENTAL or (
             method is None and stream.replication_key is not None
@@ -142,13 +144,20 @@ class FileSource(ABC):
             raise self.error(f"cannot be read: {error.strerror or error}", file=url) from error
 
     def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
-        """Return the columns that Spark reads from `name=value` folders."""
+        """Return the columns of `name=value` folders, in types that keep the texts of these."""
+        if self._partitions is None:
+            self._partitions = self._read_partitions(spark)
+        return self._partitions
+
+    def _read_partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
         names = {option.name.lower() for option in FILES}
         options = {k: v for k, v in self.options().items() if k.lower() in names}
         files = self.listed(spark, self.paths)
         if files is not None and not any("=" in file.url.rpartition("/")[0] for file in files):
             return ()
-        return tuple(spark.read.options(**options).text(self.paths).schema.fields[1:])
+        fields = spark.read.options(**options).text(self.paths).schema.fields[1:]
+        urls = [file.url for file in files or ()]
+        return tuple(exact_field(field, urls) for field in fields)
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """Parse lines into rows; only for formats with `line_rules`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +12,17 @@ from typing import TYPE_CHECKING
 
 import orjson
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from shared.engine.engine import TYPES, Work
 from shared.engine.weights import JSON_VALUES
-from shared.errors import SourceError
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
@@ -28,7 +35,9 @@ from tap_spark.sources.files.file_source import (
     corrupt_options,
     parse_ddl,
 )
-from tap_spark.sources.files.json_kinds import alike_names, merged_all, type_of
+from tap_spark.sources.files.folder_columns import partition_value
+from tap_spark.sources.files.json_kinds import TypeRules, alike_names, merged_all, type_of
+from tap_spark.sources.files.json_options import lax_options
 from tap_spark.sources.files.json_rows import (
     KINDS_SCHEMA,
     NO_OBJECT,
@@ -69,6 +78,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
     from shared.engine.engine import Engine
+    from tap_spark.stream_config import StreamConfig
+
+log = logging.getLogger("tap-spark")
 
 BY_LINE = ("", "utf-8", "utf8", "us-ascii", "ascii")
 """Encodings of files that are resumed by line."""
@@ -82,6 +94,11 @@ SHOWN = 200
 class JsonSource(FileSource):
     """JSON files of one kind."""
 
+    def __init__(self, stream: StreamConfig) -> None:
+        super().__init__(stream)
+        self._has_warned = False
+        self._listings: dict[tuple[str, ...], list[paths.ListedFile] | None] = {}
+
     @cached_property
     def document(self) -> bool:
         """Return whether each file is one JSON value instead of one per line."""
@@ -93,7 +110,7 @@ class JsonSource(FileSource):
         """See `Source.schema`."""
         if self.stream.schema:
             return parse_ddl(self, spark)
-        if self._is_exact:
+        if self._is_exact(spark):
             return self._inferred(spark)
         self._check_names(spark, self.paths)
         struct = self._reader(spark).json(self.paths).schema
@@ -110,30 +127,59 @@ class JsonSource(FileSource):
         """Return whether the driver knows how Spark would read: lines, by default options."""
         return {name.lower() for name in self.stream.options} <= {"multiline"} and not self.document
 
-    @cached_property
-    def _is_exact(self) -> bool:
-        """Return whether `json_rows` reads the files, not Spark's parser with its options."""
-        names = {name.lower() for name in self.stream.options}
-        if not names <= {"multiline", "encoding", "charset"}:
-            return False
-        try:
-            files = paths.list_files(tuple(self.paths))
-        except SourceError:
-            return False
-        return not any(file.partitioned or file.url.lower().endswith(BY_NAME) for file in files)
+    def _is_exact(self, spark: SparkSession, struct: StructType | None = None) -> bool:
+        """Return whether `json_rows` reads the files; if Spark's own parser does, say so once."""
+        reason = self._lax_reason(spark, struct)
+        if reason and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "stream '%s': Spark's own reader reads the JSON, for %s: it may round numbers, "
+                "take one of several values of a name, and leave out what follows an object in "
+                "its line",
+                self.stream.name,
+                reason,
+            )
+        return not reason
+
+    def _lax_reason(self, spark: SparkSession, struct: StructType | None) -> str:
+        """Return why only Spark can read the files; empty if it is not so."""
+        if self._files(spark, self.paths) is None:
+            return "files that only Spark can open"
+        own = None if struct is None else self._without_folders(spark, struct)
+        lax = lax_options(self.stream.options, own)
+        if lax:
+            return f"its options ({', '.join(lax)})"
+        names = [field.name for field in own or () if not is_supported(field.dataType)]
+        return f"the types of {', '.join(names[:10])}" if names else ""
+
+    def _without_folders(self, spark: SparkSession, struct: StructType) -> StructType:
+        names = {field.name for field in self.partitions(spark)}
+        return StructType([field for field in struct if field.name not in names])
+
+    def _files(self, spark: SparkSession, urls: Sequence[str]) -> list[paths.ListedFile] | None:
+        """Return the files that hold bytes; None if only Spark has access to them."""
+        key = tuple(urls)
+        if key not in self._listings:
+            self._listings[key] = self.listed(spark, urls)
+        return self._listings[key]
 
     def is_plain(self, url: str) -> bool:
         """See `FileSource.is_plain`."""
         return self.kind_of(url) == FileKind()
 
     def _inferred(self, spark: SparkSession) -> StructType:
-        """Return the types that keep every value of the files."""
-        ends = self.waiting([file.url for file in paths.list_files(tuple(self.paths)) if file.size])
-        parts = self._parts(self.paths, ends)
+        """Return the types that keep every value of the files, and columns of their folders."""
+        parts = self._parts(spark, self.paths)
         found = self._tasks(spark, parts, kinds_of, KINDS_SCHEMA).collect()
-        struct = type_of(merged_all(pickle.loads(row.kinds) for row in found))  # noqa: S301
-        if not isinstance(struct, StructType):
+        kind = merged_all(pickle.loads(row.kinds) for row in found)  # noqa: S301
+        rules = TypeRules(
+            *map(self.flag, ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull"))
+        )
+        struct = type_of(kind, rules)
+        if not isinstance(struct, StructType) or not struct.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
+        in_folders = self.partitions(spark)
+        struct = StructType([*self._without_folders(spark, struct), *in_folders])
         alike = None if is_case_sensitive(spark) else alike_names(struct)
         if alike is not None:
             raise self.error(
@@ -143,9 +189,17 @@ class JsonSource(FileSource):
             )
         return struct
 
-    def _parts(self, urls: Sequence[str], ends: Mapping[str, int]) -> list[FilePart]:
-        """Return the parts of files that are not empty, up to the ends that are not their own."""
-        files = paths.list_files(tuple(urls))
+    def _parts(
+        self,
+        spark: SparkSession,
+        urls: Sequence[str],
+        report: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> list[FilePart]:
+        """Return the parts of files that are not empty, without lines that wait for their end."""
+        files = self._files(spark, urls) or []
+        ends = self.waiting([file.url for file in files])
+        if ends:
+            report(list(ends))
         parts = ((file.url, 0, ends.get(file.url, file.size)) for file in files)
         return [part for part in parts if part[2]]
 
@@ -155,8 +209,17 @@ class JsonSource(FileSource):
         parts: Sequence[FilePart],
         read: Callable[[bytes], Iterator[pa.RecordBatch]],
         schema: StructType | str,
+        number: str = "",
     ) -> DataFrame:
-        """Return what `read` makes of the lines of files, or of the records of documents."""
+        """Return what `read` makes of the lines of files, or of the records of documents.
+
+        Args:
+            spark: The session.
+            parts: The files.
+            read: What to do with a block of lines.
+            schema: The columns of the result.
+            number: The name of one that gets the index of the file; empty for none.
+        """
         if not parts:
             return spark.createDataFrame([], schema)
         kinds = self.kinds([url for url, _, _ in parts])
@@ -167,13 +230,24 @@ class JsonSource(FileSource):
         else:
             tasks = line_tasks(parts, rules, kinds)
         ids = spark.range(0, len(tasks), 1, len(tasks))
-        return ids.mapInArrow(JsonTask(tasks, read, self.document, tuple(self._path())), schema)
+        task = JsonTask(tasks, read, self.document, tuple(self._path()), number)
+        return ids.mapInArrow(task, schema)
 
     def _exact_rows(
         self, spark: SparkSession, parts: Sequence[FilePart], struct: StructType
     ) -> DataFrame:
-        rows = JsonRows(struct, case_sensitive=is_case_sensitive(spark))
-        return self._tasks(spark, parts, rows, struct)
+        own = self._without_folders(spark, struct)
+        in_folders = [field for field in struct if field not in own.fields]
+        if not own.fields:
+            own = StructType([StructField(RECORD, StringType())])
+        rows = JsonRows(own, case_sensitive=is_case_sensitive(spark))
+        if not in_folders:
+            return self._tasks(spark, parts, rows, own)
+        schema = StructType([*own, StructField(FILE, IntegerType())])
+        frame = self._tasks(spark, parts, rows, schema, FILE)
+        urls = [url for url, _, _ in parts]
+        values = {f.name: partition_value(f, urls, FILE) for f in in_folders}
+        return frame.select(*(values.get(name, col(name)) for name in struct.names))
 
     @property
     def weight(self) -> float:
@@ -228,8 +302,8 @@ class JsonSource(FileSource):
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
-        if self._is_exact and is_supported(struct):
-            return self._exact_rows(spark, self._parts(urls, {}), struct)
+        if self._is_exact(spark, struct):
+            return self._exact_rows(spark, self._parts(spark, urls), struct)
         self._check_names(spark, urls)
         fields = list(self._document_type(struct).fields)
         checked = not self.option("mode")
@@ -252,18 +326,15 @@ class JsonSource(FileSource):
         report: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> DataFrame:
         """See `FileSource.finished_rows`."""
-        if not (self._is_exact and is_supported(struct)):
+        if not self._is_exact(spark, struct):
             return super().finished_rows(spark, urls, struct, report)
-        ends = self.waiting([file.url for file in paths.list_files(tuple(urls)) if file.size])
-        if ends:
-            report(list(ends))
-        return self._exact_rows(spark, self._parts(urls, ends), struct)
+        return self._exact_rows(spark, self._parts(spark, urls, report), struct)
 
     def rows_of_parts(
         self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
     ) -> DataFrame:
         """See `FileSource.rows_of_parts`."""
-        if self._is_exact and is_supported(struct):
+        if self._is_exact(spark, struct):
             return self._exact_rows(spark, parts, struct)
         return super().rows_of_parts(spark, parts, rules, struct)
 

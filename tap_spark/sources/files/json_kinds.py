@@ -52,13 +52,13 @@ class NumberKind:
             self.in_double and other.in_double,
         )
 
-    def data_type(self) -> T.DataType:
+    def data_type(self, prefers_decimal: bool = False) -> T.DataType:
         """Return the type: text if no number type keeps all of them."""
         if self.is_long:
             return T.LongType()
-        if self.in_double:
-            return T.DoubleType()
         fits = self.digits + self.scale <= MAX_DECIMAL
+        if self.in_double and not (prefers_decimal and fits):
+            return T.DoubleType()
         return T.DecimalType(MAX_DECIMAL, self.scale) if fits else T.StringType()
 
 
@@ -122,17 +122,42 @@ def merged_all(kinds: Iterable[Kind]) -> Kind:
     return reduce(merged, kinds, None)
 
 
-def type_of(kind: Kind) -> T.DataType:
+@dataclass(frozen=True)
+class TypeRules:
+    """Options of the reader that choose types.
+
+    Attributes:
+        as_text: Whether all scalars are text.
+        prefers_decimal: Whether numbers are decimals rather than doubles.
+        without_nulls: Whether columns that are always null, or empty, are left out.
+    """
+
+    as_text: bool = False
+    prefers_decimal: bool = False
+    without_nulls: bool = False
+
+
+DEFAULT_RULES = TypeRules()
+
+
+def type_of(kind: Kind, rules: TypeRules = DEFAULT_RULES) -> T.DataType:
     """Return the type of a kind; nulls and objects without fields are text."""
     if isinstance(kind, dict) and kind:
         # Spark sorts names by their UTF-16 code units.
         names = sorted(kind, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-        return T.StructType([T.StructField(name, type_of(kind[name]), True) for name in names])
+        kept = [n for n in names if not (rules.without_nulls and _is_empty(kind[n]))]
+        return T.StructType([T.StructField(n, type_of(kind[n], rules), True) for n in kept])
     if isinstance(kind, list):
-        return T.ArrayType(type_of(kind[0]), True)
-    if isinstance(kind, NumberKind):
-        return kind.data_type()
-    return kind if isinstance(kind, T.DataType) else T.StringType()
+        return T.ArrayType(type_of(kind[0], rules), True)
+    if isinstance(kind, NumberKind) and not rules.as_text:
+        return kind.data_type(rules.prefers_decimal)
+    return kind if isinstance(kind, T.DataType) and not rules.as_text else T.StringType()
+
+
+def _is_empty(kind: Kind) -> bool:
+    if isinstance(kind, dict):
+        return all(map(_is_empty, kind.values()))
+    return kind is None or (isinstance(kind, list) and _is_empty(kind[0]))
 
 
 class UnsureKindError(Exception):

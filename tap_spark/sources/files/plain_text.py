@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tap_spark.sources.files.folder_columns import partition_value
 from tap_spark.sources.files.line_reader import LineRules
-from tap_spark.sources.files.text_source import TextFileSource, partition_value
+from tap_spark.sources.files.text_source import TextFileSource
 from tap_spark.sources.frame_helpers import col
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,17 +24,15 @@ from tap_spark.sources.files.line_reader import (
     without_header,
 )
 from tap_spark.sources.files.resumable_files import lines_frame, part_ranges
-from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.reader_options import FILES
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 HEAD_LINES = 64 * 1024
 OTHER_COLUMNS = "read files with other columns as a stream of their own"
-NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TextFileSource(FileSource):
@@ -139,26 +136,11 @@ class TextFileSource(FileSource):
         return lines, files
 
 
-def partition_value(field: StructField, urls: Sequence[str], number: str = "file") -> Column:
-    """Return the value of a column of `name=value` folders, by the index in a column of numbers."""
-    values = [_of_folder(url, field.name) for url in urls]
-    text = F.get(F.split(F.lit("\n".join(values)), "\n"), col(number))
-    return F.when(text != NO_PARTITION, text).cast(field.dataType).alias(field.name)
-
-
 def _check_header(found: bytes, expected: bytes, file: str) -> None:
     if found != expected:
         header, other = (text.decode(errors="replace") for text in (found, expected))
         problem = f"the header {header} differs from that of the other files: {other}"
         raise RuntimeError(row_failure(problem=problem, file=file, hint=OTHER_COLUMNS))
-
-
-def _of_folder(url: str, name: str) -> str:
-    for folder in reversed(url.split("/")[:-1]):
-        key, equals, value = folder.partition("=")
-        if equals and unquote(key).lower() == name.lower():
-            return unquote(value)
-    return NO_PARTITION
 
 
 def _numbered(

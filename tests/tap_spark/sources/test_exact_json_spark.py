@@ -7,13 +7,14 @@ import gzip
 import json
 import lzma
 import zipfile
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyspark.sql import types as T  # noqa: N812
 from tap_runs import failure, read_all, rows, stream, types
 
 from tap_spark.config import TapConfig
@@ -291,3 +292,86 @@ def test_a_key_of_text_is_compared_by_value(spark, write, first, second, last):
     (plan,) = plan_streams(kept, catalog_for(spark, kept), None, 1)
     assert greater(first[0], first[-1], plan.key_type) == first[-1]
     assert normal_key(second, plan.key_type) == second
+
+
+LONG = "12345678901234567.89"
+HONOURED = [
+    {"dateFormat": "yyyy", "timeZone": "UTC"},
+    {"mode": "FAILFAST", "samplingRatio": "0.1"},
+    {"allowComments": "false", "lineSep": "\n", "inferTimestamp": "false"},
+]
+
+
+@METHODS
+@pytest.mark.parametrize("options", HONOURED)
+def test_options_that_change_no_value(spark, write, method, options, caplog):
+    path = write("a.json", f'{{"a":{LONG},"t":"2024-01-01"}}\n')
+    config = stream("json", path, replication_method=method, options=options)
+    assert rows(spark, config) == [{"a": Decimal(LONG), "t": "2024-01-01"}]
+    assert "Spark's own reader" not in caplog.text
+    write("a.json", '{"a":1}{"a":2}\n')
+    text = failure(lambda: rows(spark, stream("json", path, schema="a BIGINT", options=options)))
+    assert "(line 1)" in text
+
+
+def test_options_that_choose_types(spark, write):
+    path = write("a.json", f'{{"a":{LONG},"b":1.50,"c":true,"d":null,"e":[],"f":{{"g":[1.5]}}}}\n')
+
+    def found(**options):
+        return types(spark, stream("json", path, options=options))
+
+    assert found(primitivesAsString=True)["f"] == str(
+        T.StructType().add("g", T.ArrayType(T.StringType())).jsonValue()
+    )
+    (row,) = rows(spark, stream("json", path, options={"primitivesAsString": True}))
+    assert row == {"a": LONG, "b": "1.50", "c": "true", "d": None, "e": [], "f": {"g": ["1.5"]}}
+    assert found(prefersDecimal="true")["b"] == "decimal(38,1)"
+    assert found(dropFieldIfAllNull="true").keys() == {"a", "b", "c", "f"}
+
+
+@pytest.mark.parametrize(
+    ("options", "schema"),
+    [
+        ({"allowComments": "true"}, None),
+        ({"mode": "PERMISSIVE"}, None),
+        ({"timestampFormat": "yyyy"}, "a BIGINT, t TIMESTAMP"),
+        ({}, "a BIGINT, m MAP<STRING, INT>"),
+    ],
+)
+def test_what_is_left_to_spark_is_said_once(spark, write, options, schema, caplog):
+    path = write("a.json", '{"a":1,"t":"2024"}\n')
+    assert len(rows(spark, stream("json", path, options=options, schema=schema))) == 1
+    lines = [line for line in caplog.messages if "Spark's own reader" in line]
+    assert {line.partition(", for ")[0] for line in lines} == {
+        "stream 's': Spark's own reader reads the JSON"
+    }
+    assert any(name in lines[0] for name in (*options, "m"))
+
+
+@METHODS
+def test_json_in_folders(spark, write, tmp_path, method):
+    write("t/day=2024-01-01/n=x%3Dy/a.json", f'{{"a":{LONG}}}\n{{"a":1}}\n')
+    write("t/day=2024-01-02/n=__HIVE_DEFAULT_PARTITION__/b.json.gz", gzip.compress(b'{"a":2}\n'))
+    config = stream("json", str(tmp_path / "t"), replication_method=method)
+    expected = [
+        {"a": Decimal(LONG), "day": date(2024, 1, 1), "n": "x=y"},
+        {"a": 1, "day": date(2024, 1, 1), "n": "x=y"},
+        {"a": 2, "day": date(2024, 1, 2), "n": None},
+    ]
+    found = sorted(rows(spark, config), key=lambda row: -row["a"])
+    assert found == sorted(expected, key=lambda row: -row["a"])
+    assert len(rows(spark, config, deselect=["a"])) == 3
+    by_key = stream("json", str(tmp_path / "t"), replication_key="a", schema="a INT, n STRING")
+    text = failure(lambda: rows(spark, by_key))
+    assert "(line 1)" in text
+    write("t/day=2024-01-01/n=x%3Dy/a.json", '{"a":1}{"a":2}\n')
+    text = failure(lambda: rows(spark, config))
+    assert "(line 1)" in text
+    assert "a.json" in text
+
+
+def test_json_files_that_an_option_chooses(spark, write, tmp_path):
+    write("t/a.json", f'{{"a":{LONG}}}\n')
+    write("t/b.txt", "no JSON\n")
+    config = stream("json", str(tmp_path / "t"), options={"pathGlobFilter": "*.json"})
+    assert rows(spark, config) == [{"a": Decimal(LONG)}]
