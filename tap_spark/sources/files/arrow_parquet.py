@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -82,7 +83,11 @@ def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
     kinds: dict[str, pa.DataType] = {}
     seen: dict[str, str] = {}
     for url in urls:
-        for field in schema_of(url, kind):
+        schema = schema_of(url, kind)
+        twice = [name for name, count in Counter(schema.names).items() if count > 1]
+        if twice:
+            raise NoCommonTypeError(f"column '{twice[0]}' is there twice in '{url}'")
+        for field in schema:
             own = _storage(field.type)
             both = own if own is None else _merged(kinds.get(field.name, pa.null()), own)
             if both is None:

@@ -94,9 +94,9 @@ class AvroSource(ParquetSource):
         """Return the rows of files of one schema whose values Spark reads raw."""
         forms = self._forms_of(spark, schema, urls[0])
         own = {field.name: field for field in self._raw_struct(spark, schema, urls[0])}
-        in_folders = {field.name: field for field in self.partitions(spark)}
-        fields = [own.get(f.name, f) for f in struct if f.name in own or f.name in in_folders]
-        reader = self._reader(spark, schema).schema(StructType(fields))
+        in_folders = {field.name for field in self.partitions(spark)}
+        fields = [f if f.name in in_folders else own.get(f.name) for f in struct]
+        reader = self._reader(spark, schema).schema(StructType([f for f in fields if f]))
         frame = reader.load(list(map(paths.spark_url, urls)))
         frame = frame.withColumn(FILE, F.input_file_name())
         return frame.mapInArrow(AvroValues(forms, spark_schema(struct)), struct)

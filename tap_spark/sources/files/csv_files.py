@@ -24,7 +24,7 @@ from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import CsvBlocks, csv_blocks
 from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_source import corrupt_options, parse_ddl
+from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl
 from tap_spark.sources.files.folder_columns import partition_value
 from tap_spark.sources.files.inference import PARSING, TIMES, decide, exact_casts, infer_types
 from tap_spark.sources.files.line_reader import FilePart, LineRange, LineRules
@@ -163,7 +163,7 @@ class CsvSource(TextFileSource):
         """See `Source.schema`."""
         layout = self.layout(spark)
         if self.stream.schema:
-            return parse_ddl(self, spark)
+            return parse_flat_ddl(self, spark)
         if not layout.names:
             what = "the files have no lines" if self.listed(spark, self.paths) != [] else NO_FILES
             raise self.error(what, "set 'schema', or check 'path'", self.shown_path())
@@ -430,7 +430,7 @@ class CsvSource(TextFileSource):
         """Return names by position as in `schema`, unless the header has these names."""
         if not self.stream.schema:
             return names
-        given = parse_ddl(self, spark).names
+        given = parse_flat_ddl(self, spark).names
         moved = [
             name
             for place, name in enumerate(given)

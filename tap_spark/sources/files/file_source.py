@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ from datetime import datetime, timezone
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from shared.engine.engine import Work
 from shared.errors import SourceError, Where
+from shared.spark.spark_errors import java_reason
 from shared.storage.files import head_of, size_of
 from shared.storage.urls import local_path
 from tap_spark.sources.files import file_kinds, paths
@@ -68,6 +70,7 @@ SELECTING = (
     *("ignoremissingfiles", "ignorecorruptfiles"),
 )
 """Options by which Spark chooses files."""
+_CHARS = re.compile(r"\b(?:VAR)?CHAR\s*\(", re.IGNORECASE)
 BY_NAME = (".deflate", ".snappy", ".lz4")
 """Compressed files whose content only Spark knows."""
 
@@ -487,8 +490,28 @@ def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructTy
     try:
         return spark.createDataFrame([], source.stream.schema or "").schema
     except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise source.error(f"the setting 'schema' is not Spark DDL: {first}") from error
+        if _CHARS.search(source.stream.schema or ""):
+            problem, hint = "the setting 'schema' has CHAR or VARCHAR", "use STRING for them"
+            raise source.error(problem, hint) from error
+        reason = java_reason(str(error))
+        raise source.error(f"the setting 'schema' is not Spark DDL: {reason}") from error
+
+
+def parse_flat_ddl(source: FileSource, spark: SparkSession) -> StructType:
+    """Parse the stream's setting `schema` for a format without nested values.
+
+    Raises:
+        SourceError: It is not Spark DDL, or has a column of a nested type.
+    """
+    struct = parse_ddl(source, spark)
+    for field in struct:
+        if isinstance(field.dataType, (StructType, ArrayType, MapType)):
+            kind = field.dataType.simpleString()
+            problem = f"column '{field.name}' of 'schema' has the type {kind}"
+            raise source.error(
+                f"{problem}, which {source.stream.format} does not have", "use STRING"
+            )
+    return struct
 
 
 def corrupt_options(source: FileSource, name: str) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tap_spark.sources.declared.fixed_width import FixedColumn
-from tap_spark.sources.files.file_source import parse_ddl
+from tap_spark.sources.files.file_source import parse_flat_ddl
 from tap_spark.sources.files.inference import exact_casts, infer_types
 from tap_spark.sources.files.line_reader import LineRules
 from tap_spark.sources.files.text_source import TextFileSource
@@ -41,7 +41,7 @@ class FixedWidthSource(TextFileSource):
         """See `Source.schema`."""
         names = [column.name for column in self.columns]
         if self.stream.schema:
-            struct = parse_ddl(self, spark)
+            struct = parse_flat_ddl(self, spark)
             unknown = missing_columns(struct.names, names)
             if unknown:
                 raise self.error(

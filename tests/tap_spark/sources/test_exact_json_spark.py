@@ -236,7 +236,7 @@ def test_nanoseconds_are_said_to_be_cut(spark, tmp_path, caplog):
     ):
         caplog.clear()
         config = stream(kind, str(tmp_path / f"a.{kind}"), options=options)
-        assert types(spark, config)["at"] == ("timestamp_ntz" if kind == "orc" else "timestamp")
+        assert types(spark, config) == {"at": "timestamp"}
         (row,) = rows(spark, config)
         assert row["at"].microsecond == 1
         message = "stream 's': nanoseconds of timestamps are cut to microseconds: at"
@@ -309,9 +309,9 @@ def test_options_that_change_no_value(spark, write, method, options, caplog):
     config = stream("json", path, replication_method=method, options=options)
     assert rows(spark, config) == [{"a": Decimal(LONG), "t": "2024-01-01"}]
     assert "Spark's own reader" not in caplog.text
-    write("a.json", '{"a":1}{"a":2}\n')
+    write("a.json", '{"a":0}\n{"a":1}{"a":2}\n')
     text = failure(lambda: rows(spark, stream("json", path, schema="a BIGINT", options=options)))
-    assert "(line 1)" in text
+    assert "(line 2)" in text
 
 
 def test_options_that_choose_types(spark, write):
@@ -320,10 +320,10 @@ def test_options_that_choose_types(spark, write):
     def found(**options):
         return types(spark, stream("json", path, options=options))
 
-    assert found(primitivesAsString=True)["f"] == str(
+    assert found(primitivesAsString="true")["f"] == str(
         T.StructType().add("g", T.ArrayType(T.StringType())).jsonValue()
     )
-    (row,) = rows(spark, stream("json", path, options={"primitivesAsString": True}))
+    (row,) = rows(spark, stream("json", path, options={"primitivesAsString": "true"}))
     assert row == {"a": LONG, "b": "1.50", "c": "true", "d": None, "e": [], "f": {"g": ["1.5"]}}
     assert found(prefersDecimal="true")["b"] == "decimal(38,1)"
     assert found(dropFieldIfAllNull="true").keys() == {"a", "b", "c", "f"}
@@ -364,9 +364,9 @@ def test_json_in_folders(spark, write, tmp_path, method):
     by_key = stream("json", str(tmp_path / "t"), replication_key="a", schema="a INT, n STRING")
     text = failure(lambda: rows(spark, by_key))
     assert "(line 1)" in text
-    write("t/day=2024-01-01/n=x%3Dy/a.json", '{"a":1}{"a":2}\n')
+    write("t/day=2024-01-01/n=x%3Dy/a.json", '{"a":0}\n{"a":1}{"a":2}\n')
     text = failure(lambda: rows(spark, config))
-    assert "(line 1)" in text
+    assert "(line 2)" in text
     assert "a.json" in text
 
 

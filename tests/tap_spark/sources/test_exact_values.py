@@ -185,3 +185,18 @@ def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method):
         assert "cannot keep" in failure(lambda config=config: rows(spark, config))
     good = stream("xml", write("y.xml", "<t><r><a>1.5</a></r></t>"), **xml)
     assert rows(spark, good) == [{"a": Decimal("1.50"), "b": None}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("ARRAY<INT>", "column 'v' of 'schema' has the type array<int>, which csv does not have"),
+        ("CHAR(3)", "has CHAR or VARCHAR (use STRING for them)"),
+        ("NONSENSE", "NONSENSE"),
+    ],
+)
+def test_types_of_schema_that_text_does_not_have(spark, write, kind, words):
+    path = write("a.csv", "id,v\n1,[1]\n")
+    text = failure(lambda: rows(spark, stream("csv", path, schema=f"id INT, v {kind}")))
+    assert words in text
+    assert "calling o" not in text

@@ -105,6 +105,13 @@ def test_types_that_have_none_in_common(tmp_path: Path, other: pa.Array) -> None
         arrow_struct(urls)
 
 
+def test_names_that_are_there_twice(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    with pytest.raises(NoCommonTypeError, match=r"column 'a' is there twice in .*a.parquet"):
+        arrow_struct([path])
+
+
 def test_nanoseconds_that_would_be_cut(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns"))}), path)
