@@ -126,7 +126,8 @@ class Quotes:
                     return at, [*arrays, pa.array(records, pa.binary())]
                 records.append(data[at : ending[0]])
                 at = ending[1]
-                number = bisect_left(numbers, at, key=start_of)
+                # A value may end behind the last line feed.
+                number = min(bisect_left(numbers, at, key=start_of), len(lines))
             arrays.append(pa.array(records, pa.binary()))
         return at, arrays
 

@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tap_spark.sources.files.file_kinds import NotTextError, kind_of
@@ -49,6 +49,7 @@ def expected(data: bytes) -> list[bytes] | None:
     return found
 
 
+@example('"\n"\ra', set())
 @given(st.text('a",\n\r', max_size=20), st.sets(st.integers(0, 20), max_size=3))
 def test_records_do_not_depend_on_where_blocks_end(text, cuts):
     data = text.encode()
