@@ -502,16 +502,19 @@ class TableWork:
         keyed = keys_of(request)
         keys = tuple(plan.mapping[key] for key in keyed)
         marked = request.hard_delete and DELETED_AT in places and keyed
+        nullable = frozenset(c.name for c in found.columns if c.nullable) & set(keys)
         return StagedRows(
             parts=parts,
             schema=self.place.schema,
             values=values,
             keys=keys,
             staged_keys=tuple(places[key] for key in keyed),
-            nullable_keys=frozenset(c.name for c in found.columns if c.nullable) & set(keys),
+            nullable_keys=nullable,
             deleted=places[DELETED_AT] if marked else None,
             order_by={plan.mapping[name]: places[name] for name in request.order_by},
-            is_unique=not keys or frozenset(keys) in found.keys,
+            # Where null keys are not matched, an index with nullable columns is no key of rows.
+            is_unique=not keys
+            or (frozenset(keys) in found.keys and (self.database.null_keys or not nullable)),
         )
 
     def _check(self, rows: StagedRows) -> None:

@@ -197,10 +197,17 @@ class MySql:
         found = cursor.fetchone()
         if found is None:
             return None
-        if found[0] != "BASE TABLE":
+        kind, engine, transactions = found
+        if kind not in {"BASE TABLE", "SYSTEM VERSIONED"}:
             raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
                 hint="a view or another object has this name; rename it or set 'table_prefix'",
+            )
+        if transactions == "NO":
+            raise SettingsError(
+                f"the table '{table.table}' has the engine {engine}, which has no transactions: a "
+                "load that fails would leave some of its rows",
+                hint=f"ALTER TABLE {table.table} ENGINE = InnoDB, or load into another table",
             )
         cursor.execute(_COLUMNS, (table.schema, table.table))
         columns = tuple(_column(row, self._sql.mariadb) for row in cursor.fetchall())
@@ -250,7 +257,9 @@ class MySql:
 
 
 _RELATION = (
-    "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    "SELECT t.table_type, t.engine, e.transactions FROM information_schema.tables t LEFT JOIN "
+    "information_schema.engines e ON e.engine = t.engine "
+    "WHERE t.table_schema = %s AND t.table_name = %s"
 )
 _COLUMNS = (
     "SELECT column_name, column_type, is_nullable, column_default, extra, column_comment FROM "

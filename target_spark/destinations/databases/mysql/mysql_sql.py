@@ -73,6 +73,10 @@ _SPARK: Mapping[str, T.DataType] = {
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _NUMBER = re.compile(r"(tiny|small|medium|big)?int\b(?!\(1\))|float|double|decimal")
 _TIME = re.compile(r"date|timestamp")
+_LONGEST = frozenset({"longtext", "longblob"})
+_SHORTER = frozenset(
+    f"{size}{kind}" for size in ("tiny", "", "medium") for kind in ("text", "blob")
+)
 _CASCADES = (
     "SELECT DISTINCT table_name FROM information_schema.referential_constraints WHERE "
     "unique_constraint_schema = %s AND referenced_table_name = %s "
@@ -151,9 +155,16 @@ class MySqlSql(LoadSql):
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """See `LoadSql`: the server converts values strictly, but rounds numbers and times."""
         kind, size = stored.partition("(")[0].split(" ")[0], stored.partition("(")[2].split(")")[0]
+        if staged in _LONGEST and kind in _SHORTER:
+            # MariaDB copies such a column by the lower bytes of its length, without an error.
+            return f"CONCAT({expression}, '')"
+        if staged in _INTEGERS and kind in {"double", "year"}:
+            return _exact_integer(expression, kind)
         if staged == stored or (staged in _INTEGERS and kind != "float"):
             return expression
-        if _NUMBER.match(staged) and (kind in _INTEGERS or kind in {"decimal", "float"}):
+        if _NUMBER.match(staged) and kind in {"float", "double"} and "," in size:
+            made = f"ROUND({expression}, {size.rpartition(',')[2]})"
+        elif _NUMBER.match(staged) and (kind in _INTEGERS or kind in {"decimal", "float"}):
             number = {"decimal": f"DECIMAL({size})", "float": "FLOAT"}.get(kind, "SIGNED")
             made = f"CAST({expression} AS {number})"
             made = f"CAST({made} AS CHAR)" if kind == "float" else made
@@ -398,11 +409,23 @@ class MySqlSql(LoadSql):
         return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
 
 
+def _exact_integer(value: str, kind: str) -> str:
+    """Return an integer for a column of doubles or years, which would round it or add a century."""
+    text = f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
+    same = f"CAST({text} AS DECIMAL(30,0)) = {value}"
+    if kind == "year":
+        same = f"{value} NOT BETWEEN 1 AND 99"
+    refused = f"CONCAT({value}, ' cannot be stored exactly')"
+    return f"CASE WHEN {value} IS NULL OR {same} THEN {value} ELSE {refused} END"
+
+
 def _from_text(text: str, kind: str, size: str) -> str:
     """Return a text for a column; what the server would cut off or round is an error of it."""
     if kind in {"varchar", "char"}:
         return f"CASE WHEN CHAR_LENGTH({text}) > {size} THEN CONCAT({text}, '.') ELSE {text} END"
-    if kind in _INTEGERS:
+    if kind == "year":
+        same = f"{text} REGEXP '^[0-9]{{4}}$'"
+    elif kind in _INTEGERS:
         same = f"{text} REGEXP '^[-+]?[0-9]+$'"
     elif kind == "decimal":
         same = f"CAST({text} AS DECIMAL(65,30)) = CAST({text} AS DECIMAL({size}))"

@@ -356,6 +356,18 @@ def test_values_arrive_exactly_or_not_at_all(
         ("datetime(3)", "string", "2020-01-01 10:00:00.0005", None),
         ("time(0)", "time", 1_500_000, None),
         ("time(0)", "time", 1_000_000, "00:00:01"),
+        ("double", "long", 2**53 + 1, None),
+        ("double", "long", 10**18, "1e18"),
+        ("float(7,2)", "double", 0.125, None),
+        ("double(7,2)", "double", 0.125, None),
+        ("year", "long", 20, None),
+        ("year", "long", 2020, "2020"),
+        ("year", "string", "20", None),
+        ("tinytext", "string", "x" * 256, None),
+        ("tinytext", "string", "x" * 255, "x" * 255),
+        ("tinytext", "string", "é" * 128, None),
+        ("text", "string", "x" * 65_536, None),
+        ("tinyblob", "binary", b"x" * 300, None),
     ],
 )
 def test_values_arrive_in_mysql_exactly_or_not_at_all(
@@ -488,3 +500,32 @@ def test_rows_that_the_table_keeps_end_an_overwrite(pg: PG, new_loads: NewLoads,
     with pytest.raises(SettingsError, match="a trigger or rule of the table keeps them"):
         loads.destination.finish(asked)
     assert pg.table("select * from t") == [("9", "theirs")]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+def test_a_nullable_unique_key_beside_another_one(db: MariaDb, new_loads: NewLoads) -> None:
+    """A record with the value of another row is refused: that row keeps its key."""
+    db.run("create table t (id int unique, v varchar(9) unique); insert into t values (5, 'b')")
+    asked = request("id long, v string", "id", "upsert")
+    new_loads(db).load(asked, [(5, "c"), (6, "d")])
+    with pytest.raises(RecordError):
+        new_loads(db).load(asked, [(2, "d")])
+    assert db.table("select id, v from t order by id") == [("5", "c"), ("6", "d")]
+
+
+@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
+def test_an_engine_without_transactions(db: MariaDb, new_loads: NewLoads) -> None:
+    db.run("create table t (id int primary key, v varchar(9)) engine MyISAM")
+    with pytest.raises(SettingsError, match=r"MyISAM, which has no transactions"):
+        new_loads(db).load(request("id long, v string"), [(1, "a")])
+    assert db.table("select * from t") == []
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite"])
+def test_a_system_versioned_table(maria: MariaDb, new_loads: NewLoads, method: str) -> None:
+    maria.run("create table t (id int primary key, v varchar(9)) with system versioning")
+    asked = request("id long, v string", "" if method == "append-only" else "id", method)
+    loads = new_loads(maria)
+    loads.load(asked, [(1, "a")])
+    loads.destination.finish(asked)
+    assert maria.table("select id, v from t") == [("1", "a")]
