@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import file_stats
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
@@ -258,7 +259,7 @@ def test_a_folder_whose_name_is_escaped_is_left_to_spark(delta_load: Make) -> No
 def test_a_null_for_not_null_is_refused_still(delta_load: Make) -> None:
     load = delta_load("id long not null, v long")
     load.load([{"id": 1, "v": 1}])
-    with pytest.raises(DestinationError):
+    with pytest.raises(RefusedByStoreError):
         load.load([{"id": None, "v": 2}])
     assert load.rows() == [(1, 1)]
 

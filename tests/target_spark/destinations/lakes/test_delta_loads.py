@@ -14,6 +14,7 @@ from lake_loads import Load, struct
 
 from shared.errors import DestinationError, SettingsError
 from target_spark.core.load_plans import Layout
+from target_spark.destinations.destination import RefusedByStoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,6 +172,6 @@ def test_light_and_heavy_work_gives_the_same_table(
     assert [entry["operation"] for entry in load.history()] == [
         *("MERGE", "MERGE", "WRITE", "CREATE TABLE")
     ]
-    with pytest.raises(DestinationError, match="id"):
+    with pytest.raises(RefusedByStoreError, match="id"):
         load.load([{"id": None, "name": "e"}])
     assert len(load.rows()) == 4

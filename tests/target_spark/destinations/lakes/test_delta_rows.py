@@ -23,6 +23,7 @@ from pyarrow import parquet
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout, Part
 from target_spark.core.schema_contract import SchemaContract
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_rows import is_balanced
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
@@ -118,11 +119,11 @@ def test_rules_that_only_spark_keeps_are_left_to_it(delta_load: Make) -> None:
     load = delta_load("id long, v string", **KEYED)
     load.sql("CREATE TABLE {t} (id BIGINT, v VARCHAR(3)) USING delta")
     load.load([{"id": 1, "v": "abc"}])
-    with pytest.raises(DestinationError, match=r"(?i)length|varchar"):
+    with pytest.raises(RefusedByStoreError, match=r"(?i)length|varchar"):
         load.load([{"id": 1, "v": "long"}])
     inside = delta_load("id long, n struct<a: long>", table="inside", method="append-only")
     inside.sql("CREATE TABLE {t} (id BIGINT, n STRUCT<a: BIGINT NOT NULL>) USING delta")
-    with pytest.raises(DestinationError, match=r"(?i)not null"):
+    with pytest.raises(RefusedByStoreError, match=r"(?i)not null"):
         inside.load([{"id": 1, "n": {"a": None}}])
     inside.load([{"id": 2, "n": {"a": 1}}])
     assert [row[0] for row in inside.rows("id")] == [2]

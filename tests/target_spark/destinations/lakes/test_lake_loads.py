@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from lake_loads import Load, run_together, struct
 
-from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
 from target_spark.core.schema_contract import SchemaContract
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -473,7 +473,7 @@ def test_runs_that_make_and_widen_a_table_at_once_agree(lake_load: Make) -> None
 def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Make) -> None:
     load = lake_load("id long not null, name string")
     load.load([row(1, "a")])
-    with pytest.raises(DestinationError, match=r"(?i)null"):
+    with pytest.raises(RefusedByStoreError, match=r"(?i)null"):
         load.load([row(None, "b")])
     assert load.rows() == [(1, "a")]
 

@@ -11,6 +11,7 @@ from lake_loads import Load, struct
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
     IcebergTransaction,
     open_transaction,
@@ -242,7 +243,7 @@ def test_null_in_a_required_column_leaves_the_table_as_it_was(lake_load: Make) -
     load.begin()
     load.struct = struct("id long not null, v long")
     load.load([{"id": None, "v": 2}])
-    with pytest.raises(DestinationError, match=r"(?i)null"):
+    with pytest.raises(RefusedByStoreError, match=r"(?i)null"):
         load.end()
     assert [row[0] for row in load.rows()] == [1]
 
