@@ -34,7 +34,7 @@ Task = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
 """Takes numbers of tasks, as for `mapInArrow`, and yields their reports."""
 Report = dict[str, Any]
 
-WHILE_STARTING = 0.25
+WHILE_STARTING = 0.5
 """Part of the limit: work of this size is over in about the time that a start of Spark takes."""
 READING, TYPES = "reading", "types"
 """Passes over the rows: each has the whole limit."""

@@ -75,8 +75,8 @@ def test_threads_go_on_with_short_work_until_spark_is_up() -> None:
     starter = Starter()
     chooser = engine(starter)
     takes(chooser, LIMIT)
-    assert takes(chooser, LIMIT / 4)
-    assert not takes(chooser, LIMIT / 4 + 1), "it would not be over by then"
+    assert takes(chooser, LIMIT / 2)
+    assert not takes(chooser, LIMIT / 2 + 1), "it would not be over by then"
     starter.session = "up"
     assert not takes(chooser, 1)
 
