@@ -401,5 +401,6 @@ def _step(number: int, step: Step) -> ev.Work:
         return _edit(number, step)
     if isinstance(step, DeadLetterStep):
         return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
-    awaits_state = isinstance(step, Ending) and step.awaits_state
+    # A swap precedes the STATE of its rows, which are published after it.
+    awaits_state = not isinstance(step, Ending) or step.awaits_state
     return ev.Finish(number, step.stream, awaits_state)

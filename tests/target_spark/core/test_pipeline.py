@@ -689,6 +689,16 @@ def test_without_any_state_none_is_expected():
     assert not any(a.awaits_state for a in w.log if isinstance(a, ev.Finish))
 
 
+def test_rows_that_wait_for_the_end_of_the_stream_await_their_state():
+    w = world(overwrite=True)
+    w.schema("a")
+    w.records("a", 2)
+    w.state()
+    w.end()
+    w.finish_all()
+    assert [a.awaits_state for a in w.log if isinstance(a, ev.Finish)] == [True]
+
+
 def test_a_strict_end_fails_once_all_is_loaded():
     core = pipeline(SizeAndAge(rows=10))
     core._strict_end = True
