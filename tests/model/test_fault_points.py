@@ -175,7 +175,7 @@ def test_a_target_killed_before_one_of_its_effects(
     _killed_at_each(lambda: Target(programs, forks, place, "append-only"), FEW)
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "spark"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_target_killed_before_each_of_its_effects(

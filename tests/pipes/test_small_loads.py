@@ -194,7 +194,7 @@ def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
 MANY = [
     ("parquet", 300, 200),
     ("delta", 300, 200),
-    pytest.param("parquet", 5_000, 1_024, marks=pytest.mark.soak),
+    pytest.param("parquet", 5_000, 1_024, marks=pytest.mark.slow),
 ]
 
 
