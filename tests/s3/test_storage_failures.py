@@ -211,17 +211,18 @@ def test_options_of_a_table_folder(server: Any) -> None:
     folder = RemoteFolder(join(server.folder(), "t"), "run", options).open()
     pending = join(folder.pending, "a")
     write(pending, options)
-    folder.publish(FolderChange({pending: "part-1"}, side=b"{}"))
-    assert folder.files() == ("part-1",)
+    part = "part-1700000000000-run-1.parquet"
+    folder.publish(FolderChange({pending: part}, side=b"{}"))
+    assert folder.files() == (part,)
     assert folder.side() == b"{}"
     # Escapes of partitions are part of the keys.
     inside = "b=a%2Fb ü%25/c=+&/part-2"
     pending = join(folder.pending, "b=a%2Fb ü%25/c=+&/b")
     write(pending, options)
     folder.publish(FolderChange({pending: inside}))
-    assert folder.files() == (inside, "part-1")
+    assert folder.files() == (inside, part)
     folder.publish(FolderChange({}, frozenset({inside})))
-    assert folder.files() == ("part-1",)
+    assert folder.files() == (part,)
     folder.close()
 
 

@@ -89,7 +89,13 @@ class ParquetSource(FileSource):
         return self._arrow[0]
 
     def _refused(self, spark: SparkSession) -> StructType | None:
-        files = list_files(tuple(self.paths))
+        try:
+            files = list_files(tuple(self.paths))
+        except SourceError as error:
+            # Spark may have credentials of its own.
+            text = "stream '%s': only Spark looks at its files, which may cut nanoseconds: %s"
+            log.warning(text, self.stream.name, error)
+            return None
         refused: Exception | None = None
         facts: Sequence[FooterFacts] = ()
         urls = [file.url for file in files]
