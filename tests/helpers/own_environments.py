@@ -13,6 +13,11 @@ from pathlib import Path
 import pytest
 
 SECONDS = 300
+EXTRAS = (
+    "all",
+    "testing",
+)
+"""Names of extras that together bring what every extra brings."""
 
 
 def installed_program(requirement: str, program: str) -> Path:
@@ -133,8 +138,17 @@ def python_of_version(version: str) -> str:
     pytest.skip(f"no Python {version} here")
 
 
+def uv_program() -> Path:
+    """Return the program of the installed uv; skip the test if there is none."""
+    return Path(pytest.importorskip("uv").find_uv_bin())
+
+
+def uv_cache() -> str:
+    """Return the folder in which uv keeps what it has downloaded."""
+    return _uv("cache", "dir").stdout.strip()
+
+
 def _uv(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    uv = pytest.importorskip("uv").find_uv_bin()
-    done = subprocess.run([uv, *args], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(uv_program()), *args], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or not check, done.stderr
     return done

@@ -6,21 +6,25 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from http_receiver import receiving
 from mysql_servers import PASSWORD as MYSQL_PASSWORD
-from own_environments import Environment, WheelEnvironments, python_of_version
+from own_environments import EXTRAS, Environment, WheelEnvironments, python_of_version
 from pipe_programs import SPARK
 from postgres_server import PASSWORD, Database
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 from tutorial_pages import run_script
+
+if TYPE_CHECKING:
+    from kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.once, pytest.mark.pipe]
 NUMBERS = {"name": "numbers", "format": "sql", "query": "SELECT id, id / 2 AS half FROM range(3)"}
 """A stream that only Spark reads."""
+LAKES = ("delta", "iceberg")
 HALVES = [(0, 0.0), (1, 0.5), (2, 1.0)]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
 MESSAGES = b"".join(
@@ -71,9 +75,16 @@ def read(environment: Environment, folder: Path, *streams: dict[str, Any], **val
     return environment.result(folder, "tap-spark", "--config", config)
 
 
-def load(environment: Environment, folder: Path, messages: bytes, **values: Any) -> None:
-    """Load messages by Spark."""
-    config = settings(folder, "target.json", engine="spark", **values)
+def load(
+    environment: Environment,
+    folder: Path,
+    messages: bytes,
+    *,
+    engine: str = "spark",
+    **values: Any,
+) -> None:
+    """Load messages."""
+    config = settings(folder, "target.json", engine=engine, **values)
     states = environment.result(folder, "target-spark", "--config", config, stdin=messages)
     assert json.loads(states.splitlines()[-1])["bookmarks"].keys() == {"numbers"}
 
@@ -91,16 +102,68 @@ def halves(messages: bytes, stream: str = "numbers") -> list[tuple[int, float]]:
     return sorted((int(row["id"]), float(row["half"])) for row in records)
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.13"])
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [("3.10", "json"), ("3.11", "orc"), ("3.13", "csv")],
+)
 def test_bare_install_reads_and_loads_by_spark(
-    environments: WheelEnvironments, tmp_path: Path, version: str
+    environments: WheelEnvironments, tmp_path: Path, version: str, form: str
 ) -> None:
     bare = environments.of(python=python_of_version(version))
     messages = read(bare, tmp_path, NUMBERS)
     assert halves(messages) == HALVES
-    load(bare, tmp_path, messages, path="loaded")
-    rows = parquet.read_table(tmp_path / "loaded" / "numbers").sort_by("id").to_pylist()
-    assert [(row["id"], row["half"]) for row in rows] == HALVES
+    load(bare, tmp_path, messages, format=form, path="loaded")
+    folder = str(tmp_path / "loaded" / "numbers")
+    table = dataset.dataset(folder, format=form).to_table().sort_by("id")
+    assert [(row["id"], row["half"]) for row in table.to_pylist()] == HALVES
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("version", ["3.10", "3.13"])
+def test_every_extra_on_the_oldest_and_the_newest_python(
+    environments: WheelEnvironments,
+    tmp_path: Path,
+    postgres: Database,
+    mariadb_server: Any,
+    version: str,
+) -> None:
+    """What an extra brings differs by Python; how Spark uses it does not."""
+    every = environments.of(*EXTRAS, python=python_of_version(version))
+    jdbc = {"url": postgres.url, "user": "postgres", "password": PASSWORD}
+    maria = {"url": mariadb_server.url(), "user": "tester", "password": MYSQL_PASSWORD}
+    # The databases are those of all tests.
+    own = f"of_{version.replace('.', '_')}"
+    forms: dict[str, dict[str, Any]] = {
+        form: {"format": form, "path": form} for form in ("parquet", "orc", *LAKES)
+    }
+    forms |= {"pg": {"format": "jdbc", "jdbc": jdbc}, "maria": {"format": "jdbc", "jdbc": maria}}
+    for name, values in forms.items():
+        place = {"streams": {"numbers": {"table": own}}} if name in ("pg", "maria") else {}
+        load(every, tmp_path, MESSAGES, engine="threads", **values, **place)
+    streams = [{"name": f, "format": f, "path": f"{f}/numbers"} for f in ("orc", *LAKES)]
+    connections = [{"name": "pg", **jdbc}]
+    table = {"name": "pg", "format": "jdbc", "connection": "pg", "table": f"public.{own}"}
+    encoding = {"format": "avro", "compression": "zstd"}
+    options = {"include_streams": ["orc"], "encoding": encoding}
+    batch = {**options, "storage": {"root": str(tmp_path / "batches")}}
+    found = read(every, tmp_path, *streams, table, connections=connections, batch_config=batch)
+    assert {name: halves(found, name) for name in (*LAKES, "pg")} == dict.fromkeys(
+        (*LAKES, "pg"), HALVES
+    )
+    assert list((tmp_path / "batches").iterdir())
+    names = "deltalake faker fastavro grpc opentelemetry.sdk pandas pyiceberg pymysql psycopg"
+    assert every.result(tmp_path, "python", "-c", f"import {', '.join(names.split())}") == b""
+
+
+@pytest.mark.server
+def test_kafka(environments: WheelEnvironments, tmp_path: Path, kafka: KafkaBroker) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, [(None, json.dumps({"id": n, "half": half})) for n, half in HALVES])
+    stream = {"name": "numbers", "topic": topic, "format": "kafka", "value_format": "json"}
+    stream["schema"] = "id INT, half DOUBLE"
+    place = {"name": "events", "brokers": kafka.servers, "include": []}
+    sent = read(environments.of(), tmp_path, stream, connections=[place])
+    assert halves(sent) == HALVES
 
 
 LOADS = [
