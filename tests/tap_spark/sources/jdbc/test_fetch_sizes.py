@@ -9,6 +9,7 @@ from mysql_servers import PASSWORD, MySqlLikeServer
 from postgres_server import Database
 
 from tap_spark.connection_config import ConnectionConfig
+from tap_spark.sources.jdbc import fetch_sizes
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.fetch_sizes import (
     FETCH_BYTES,
@@ -63,9 +64,16 @@ def rows_of_fetch(spark: Any, connection: ConnectionConfig, source: str, table: 
     return fitting_rows(spark, connection, dialect, columns, source, table, options)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Let a sample take as long as it needs on a busy machine, until this is undone."""
+    monkeypatch.setattr(fetch_sizes, "SAMPLE_SECONDS", 60)
+    return monkeypatch
+
+
 @pytest.mark.spark
 @pytest.mark.server
-def test_postgresql(lake_spark: Any, postgres: Database) -> None:
+def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyPatch) -> None:
     postgres.run("""create table wide (id int, v text);
         insert into wide select i, 'narrow' from generate_series(1, 5000) i;
         insert into wide select i, repeat('x', 500000) from generate_series(1, 5000) i;
@@ -77,12 +85,14 @@ def test_postgresql(lake_spark: Any, postgres: Database) -> None:
     assert rows_of_fetch(lake_spark, connection, '"wide"', wide) < 500
     narrow = table_info(lake_spark, connection, ("public", "narrow"))
     assert rows_of_fetch(lake_spark, connection, '"narrow"', narrow) == connection.fetch_size
+    patient.undo()
     slow = "(select id, v, pg_sleep(0.5) from narrow) q"
     assert rows_of_fetch(lake_spark, connection, slow, narrow) == UNKNOWN_ROWS
 
 
 @pytest.mark.spark
 @pytest.mark.server
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_mysql_like(lake_spark: Any, request: pytest.FixtureRequest, kind: str) -> None:
     server: MySqlLikeServer = request.getfixturevalue(f"{kind}_server")
