@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -27,10 +30,8 @@ def installed_program(requirement: str, program: str) -> Path:
         requirement: The package with its version: `meltano==4.4.1`.
         program: Name of the program.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
     name = requirement.replace("==", "-")
-    folder = cache / "singer-spark-tests" / f"{name}-py{version}"
+    folder = _kept() / f"{name}-py{sys.version_info.major}.{sys.version_info.minor}"
     found = folder / "bin" / program
     if not found.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
@@ -111,11 +112,29 @@ class WheelEnvironments:
             wheel = f"{self.wheel}[{','.join(extras)}]"
             install = ["pip", "install", "--python", str(folder / "bin" / "python"), wheel, *more]
             # What a cache holds takes no second; asking the index for each package takes many.
-            if _uv(*install, "--offline", check=False).returncode:
-                _uv(*install)
+            if _uv(*install, "--offline", check=False, **spark_wheel()).returncode:
+                _uv(*install, **spark_wheel())
             if spark is not None:
                 _uv(*install[:4], f"pyspark=={spark}.*")
         return Environment(folder / "bin")
+
+
+def spark_wheel() -> Mapping[str, str]:
+    """Return the environment by which uv takes a wheel of PySpark that is built once.
+
+    PySpark comes as sources: uv would build it for each environment, in a minute and a gigabyte.
+    """
+    folder = _kept() / f"pyspark-{version('pyspark')}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
+                wheel = ["wheel", "--quiet", "--no-deps", "--wheel-dir", f"{parent}/wheel"]
+                pip = [sys.executable, "-m", "pip", *wheel, f"pyspark=={version('pyspark')}"]
+                subprocess.run(pip, check=True, capture_output=True)
+                (Path(parent) / "wheel").rename(folder)
+    return {"UV_FIND_LINKS": str(folder), "UV_NO_BUILD_PACKAGE": "pyspark"}
 
 
 def build_wheel(source: Path, out: Path) -> Path:
@@ -148,7 +167,13 @@ def uv_cache() -> str:
     return _uv("cache", "dir").stdout.strip()
 
 
-def _uv(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([str(uv_program()), *args], capture_output=True, text=True, check=False)
+def _kept() -> Path:
+    """Return the folder of what is kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "singer-spark-tests"
+
+
+def _uv(*args: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+    command, env = [str(uv_program()), *args], {**os.environ, **environ}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0 or not check, done.stderr
     return done
