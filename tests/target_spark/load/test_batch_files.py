@@ -20,6 +20,8 @@ from shared.errors import MessageError, RecordError
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
+from target_spark.load.conversion import _spark_task
+from target_spark.load.load_tasks import RESULTS_DDL
 from target_spark.load.rejects import read_rejects
 
 pytestmark = pytest.mark.spark
@@ -309,8 +311,8 @@ def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd
     batch = b.batch(InputFile("memory://x/none.json", Encoding("jsonl"), size=1), schema=SCHEMA)
     write = b.loader._tables.prepare(batch)
     converter = b.loader._converter
-    frame = converter._job(batch, write, converter._read_plan(batch, write))
-    frame.explain("extended")
+    task: Any = _spark_task(batch, write, converter._read_plan(batch, write))
+    spark.range(1).mapInArrow(task, RESULTS_DDL).explain("extended")
     assert secret not in capfd.readouterr().out
     assert secret not in repr(b.loader._files.options) + str(StreamSchema("s", SCHEMA))
     with pytest.raises(MessageError) as caught:
