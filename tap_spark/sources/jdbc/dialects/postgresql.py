@@ -18,8 +18,8 @@ from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
 from tap_spark.sources.jdbc.dialects.postgresql_types import column_type, order_of, query_precision
 from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
 
-SPARSE = 20
-"""Rows of a sample's blocks for each row of the sample."""
+SPARSE = 100
+"""Rows of a sample's blocks for each of its rows: dozens of blocks, as widths change with age."""
 KINDS = {"r": "table", "p": "partitioned", "v": "view", "m": "materialized view", "f": "foreign"}
 
 TABLES = """
@@ -150,6 +150,8 @@ class PostgreSqlDialect(SqlDialect):
             percent = 100 * rows * SPARSE / count
             some = f"WHERE random() * {SPARSE} < 1"
             source = f"{source} TABLESAMPLE SYSTEM ({percent:.6f}) {some}"
+        elif count and count > rows:
+            source = f"{source} WHERE random() * {count / rows:.6f} < 1"
         seen = f"SELECT {width} AS w FROM {source} LIMIT {2 * rows}"  # noqa: S608
         return f"SELECT avg(w)::bigint AS mean, max(w)::bigint AS most FROM ({seen}) widths"  # noqa: S608
 
