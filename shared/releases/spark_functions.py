@@ -1,4 +1,4 @@
-"""Spark's functions that an older supported release lacks, or what gives the same there."""
+"""Spark's functions that an older supported release lacks, or what gives the same in it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.errors import SettingsError
-from shared.releases.spark_release import installed
+from shared.releases.spark_release import too_old
 from shared.releases.spark_types import T
 
 _functions: Any = F
@@ -27,7 +26,7 @@ def arrow_udf(work: Callable[..., Any], result: T.DataType) -> Callable[..., Col
         SettingsError: Spark is older than 4.1.
     """
     if not hasattr(F, "arrow_udf"):
-        raise _too_old("the expression needs Python in Spark", "4.1")
+        raise too_old("the expression needs Python in Spark", "4.1")
     function: Callable[..., Column] = _functions.arrow_udf(work, result)
     return function
 
@@ -39,23 +38,25 @@ def parse_json(text: Column) -> Column:
         SettingsError: Spark is older than 4.0.
     """
     if not hasattr(F, "parse_json"):
-        raise _too_old("a column of JSON values needs Spark's type VARIANT", "4.0")
+        raise too_old("a column of JSON values needs Spark's type VARIANT", "4.0")
     parsed: Column = _functions.parse_json(text)
     return parsed
 
 
 def is_variant_null(value: Column) -> Column:
     """Return whether a variant is the JSON null."""
-    found: Column = _functions.is_variant_null(value)
-    return found
+    is_null: Column = _functions.is_variant_null(value)
+    return is_null
 
 
 def is_json_object(text: Column) -> Column:
     """Return whether text is a JSON object."""
     if hasattr(F, "try_variant_get"):
         parsed = _functions.try_parse_json(text)
-        found: Column = _functions.try_variant_get(parsed, "$", "map<string,variant>").isNotNull()
-        return found
+        is_object: Column = _functions.try_variant_get(
+            parsed, "$", "map<string,variant>"
+        ).isNotNull()
+        return is_object
     return F.from_json(text, "map<string,string>").isNotNull()
 
 
@@ -63,8 +64,8 @@ def json_scalar(text: Column, dtype: T.DataType) -> Column:
     """Return a JSON value that is no object; null if it is not of the type."""
     if hasattr(F, "try_variant_get"):
         parsed = _functions.try_parse_json(text)
-        found: Column = _functions.try_variant_get(parsed, "$", dtype.simpleString())
-        return found
+        scalar: Column = _functions.try_variant_get(parsed, "$", dtype.simpleString())
+        return scalar
     row = F.concat(F.lit('{"v":'), text, F.lit("}"))
     return F.from_json(row, T.StructType([T.StructField("v", dtype)]))["v"]
 
@@ -76,13 +77,13 @@ def json_types(texts: DataFrame) -> list[str]:
     """
     if hasattr(F, "schema_of_variant_agg"):
         parsed = (_functions.try_parse_json(F.col(name)) for name in texts.columns)
-        found = texts.agg(*map(_functions.schema_of_variant_agg, parsed)).first()
-        return ["VOID"] * len(texts.columns) if found is None else list(found)
+        merged = texts.agg(*map(_functions.schema_of_variant_agg, parsed)).first()
+        return ["VOID"] * len(texts.columns) if merged is None else list(merged)
     rows = texts.collect()
     columns = [[row[name] for row in rows if _is_json(row[name])] for name in texts.columns]
     arrays = [F.schema_of_json(F.lit(f"[{','.join(column)}]")) for column in columns]
-    found = texts.sparkSession.range(1).select(*arrays).first()
-    types = ["ARRAY<VOID>"] * len(columns) if found is None else list(found)
+    merged = texts.sparkSession.range(1).select(*arrays).first()
+    types = ["ARRAY<VOID>"] * len(columns) if merged is None else list(merged)
     elements = (kind.removeprefix("ARRAY<").removesuffix(">") for kind in types)
     return [kind if any(column) else "VOID" for kind, column in zip(elements, columns, strict=True)]
 
@@ -90,8 +91,8 @@ def json_types(texts: DataFrame) -> list[str]:
 def is_valid_utf8(text: Column) -> Column:
     """Return whether the bytes of text are UTF-8."""
     if hasattr(F, "is_valid_utf8"):
-        found: Column = _functions.is_valid_utf8(text)
-        return found
+        is_valid: Column = _functions.is_valid_utf8(text)
+        return is_valid
     binary = text.cast("binary")
     return binary == F.encode(F.decode(binary, "UTF-8"), "UTF-8")
 
@@ -99,8 +100,8 @@ def is_valid_utf8(text: Column) -> Column:
 def micros_after(start: Column, micros: Column) -> Column:
     """Return a timestamp some microseconds after another."""
     if hasattr(F, "timestamp_add"):
-        found: Column = _functions.timestamp_add("MICROSECOND", micros, start)
-        return found
+        moment: Column = _functions.timestamp_add("MICROSECOND", micros, start)
+        return moment
     zero = F.lit(0)
     seconds = (micros.cast("decimal(20,0)") / F.lit(1_000_000)).cast("decimal(18,6)")
     return start + F.make_dt_interval(zero, zero, zero, seconds)
@@ -112,10 +113,3 @@ def _is_json(text: str | None) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _too_old(what: str, line: str) -> SettingsError:
-    return SettingsError(
-        f"{what}: Spark {installed().line} is installed, {line} or later is needed",
-        hint=f"run `pip install 'pyspark>={line}'`, or change the setting",
-    )

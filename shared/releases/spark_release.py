@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from shared.errors import SparkStartError
+from shared.errors import SettingsError, SparkStartError, Where
 
 LINES = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """The supported releases, without their last number."""
@@ -129,9 +129,24 @@ def check_home(home: Path) -> None:
     jars = sorted((home / "jars").glob("spark-core_*.jar"))
     if not jars:
         return
-    found, own = line_of(jars[0].stem.rpartition("-")[2]), installed().line
-    if found != own:
+    line, own = line_of(jars[0].stem.rpartition("-")[2]), installed().line
+    if line != own:
         raise SparkStartError(
-            f"Spark {found} in {home} does not fit PySpark {own}, which is installed",
-            hint=f"run `pip install 'pyspark=={found}.*'`, or unset SPARK_HOME",
+            f"Spark {line} in {home} does not fit PySpark {own}, which is installed",
+            hint=f"run `pip install 'pyspark=={line}.*'`, or unset SPARK_HOME",
         )
+
+
+def too_old(what: str, line: str, where: Where | None = None) -> SettingsError:
+    """Return the error of a feature that the installed release lacks.
+
+    Args:
+        what: What needs the feature.
+        line: The first release that has it.
+        where: The stream or setting.
+    """
+    return SettingsError(
+        f"{what}: Spark {installed().line} is installed, {line} or later is needed",
+        where=where,
+        hint=f"run `pip install 'pyspark>={line}'`, or change the setting",
+    )

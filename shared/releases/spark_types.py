@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
-__all__ = ["T", "is_stand_in"]
+__all__ = ["T"]
 
 
 class _StandIn(T.AtomicType):
@@ -78,8 +78,3 @@ _STAND_INS = (
 _absent = {kind.__name__[1:]: kind for kind in _STAND_INS if not hasattr(T, kind.__name__[1:])}
 if not TYPE_CHECKING and _absent:
     T = SimpleNamespace(**{**vars(T), **_absent})
-
-
-def is_stand_in(dtype: T.DataType) -> bool:
-    """Return whether Spark's release lacks a type."""
-    return isinstance(dtype, _StandIn)

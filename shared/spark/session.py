@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SettingsError, SingerSparkError, SparkLostError, SparkStartError, Where
-from shared.releases.spark_release import installed
+from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
+from shared.releases.spark_release import installed, too_old
 from shared.sigterm import own_interrupt
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
@@ -245,24 +245,20 @@ def try_cast(column: Column, dtype: DataType | str) -> Column:
     # Of an instance, any other name is a field of a struct.
     if hasattr(type(column), "try_cast"):
         return column.try_cast(dtype)
-    # Before Spark 4.0, only SQL has it.
+    # Before Spark 4.0, only SQL has it: the column is made of the expression that SQL makes.
     from pyspark import sql  # noqa: PLC0415
 
     source, context = vars(column), _loaded("pyspark", "SparkContext")._active_spark_context
     if "_jc" not in source or context is None:
-        raise SettingsError(
-            "the stream needs Spark 4.0 or later over Spark Connect",
-            where=Where(setting="spark.remote"),
-            hint="run `pip install 'pyspark>=4.0'`",
-        )
+        raise too_old("the stream over Spark Connect", "4.0", Where(setting="spark.remote"))
     spark: Any = sql
     java = context._jvm.org.apache.spark.sql
     ddl = dtype if isinstance(dtype, str) else dtype.simpleString()
     kind, none = java.types.DataType.fromDDL(ddl), getattr(context._jvm.scala, "None$")
     catalyst, value = java.catalyst.expressions, source["_jc"].expr()
     cast = catalyst.Cast(value, kind, getattr(none, "MODULE$"), catalyst.EvalMode.TRY())
-    made: Column = spark.Column(java.Column(cast))
-    return made
+    column_of_cast: Column = spark.Column(java.Column(cast))
+    return column_of_cast
 
 
 class JobTags:

@@ -80,12 +80,12 @@ class TableOwners:
         With thousands of streams, a search through all of them would take minutes.
         """
         key = claim.table.key
-        found = (
+        near = (
             self._places.get(key, {}),
             self._below.get(key, {}),
             *(self._places.get(folder, {}) for folder in _folders(key)),
         )
-        every = (other for claims in found for other in claims.values())
+        every = (other for claims in near for other in claims.values())
         return [other for other in every if other.stream != claim.stream]
 
 

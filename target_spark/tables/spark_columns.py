@@ -65,8 +65,8 @@ def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column
     """Return the value as the wanted type if that holds it exactly; else null."""
     if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
         return F.lit(None).cast(want)
-    made = try_cast(value, want)
-    return F.when(try_cast(made, have) == value, made)
+    cast = try_cast(value, want)
+    return F.when(try_cast(cast, have) == value, cast)
 
 
 def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:

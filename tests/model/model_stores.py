@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
@@ -203,11 +204,14 @@ class ParquetStore:
         folder = self._folder / f"parquet-{number}" / table
         if not folder.is_dir():
             return None
-        files = [file for file in folder.glob("*.parquet") if not file.name.startswith(".")]
-        return [row for file in files for row in pq.read_table(file).to_pylist()]
+        files = [f for f in folder.glob(f"*.{self.name}") if not f.name.startswith(".")]
+        return [row for file in files for row in self.read(file).to_pylist()]
+
+    def read(self, file: Path) -> pa.Table:
+        return pq.read_table(file)
 
     def commits(self, number: int) -> int:
-        return sum(1 for _ in self._folder.glob(f"parquet-{number}/*/*.parquet"))
+        return sum(1 for _ in self._folder.glob(f"parquet-{number}/*/*.{self.name}"))
 
     def files(self, number: int) -> int:
         return _files(self._folder / f"parquet-{number}")
@@ -227,12 +231,8 @@ class CsvStore(ParquetStore):
     def settings(self, number: int) -> dict[str, Any]:
         return {**super().settings(number), "format": "csv"}
 
-    def rows(self, number: int, table: str) -> Rows | None:
-        folder = self._folder / f"parquet-{number}" / table
-        if not folder.is_dir():
-            return None
-        files = [file for file in folder.glob("*.csv") if not file.name.startswith(".")]
-        return [row for file in files for row in pacsv.read_csv(file).to_pylist()]
+    def read(self, file: Path) -> pa.Table:
+        return pacsv.read_csv(file)
 
 
 class S3Store:

@@ -94,8 +94,8 @@ def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: boo
         conflicts: Columns that are created anew, for another type.
         is_copied: Whether the other columns stay, with what belongs to them.
     """
-    found = work.database.describe(work.cursor, work.place)
-    columns = [column.name for column in found.columns] if found and not is_copied else conflicts
+    table = work.database.describe(work.cursor, work.place)
+    columns = [column.name for column in table.columns] if table and not is_copied else conflicts
     others = work.database.sql.attached(work.cursor, work.place, columns)
     if others:
         raise SettingsError(

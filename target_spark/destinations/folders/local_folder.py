@@ -216,13 +216,13 @@ def _runs_in(folder: Path, search: str) -> Mapping[str, Sequence[Path]]:  # noqa
     Returns:
         Hidden name of the table → its folders.
     """
-    found: dict[str, list[Path]] = {}
+    runs: dict[str, list[Path]] = {}
     for name in os.listdir(folder):  # noqa: PTH208
         table, begin, other = name.rpartition(_RUN)
         # With a dot it is the file of a table whose name has `.run-` in it.
         if begin and "." not in other:
-            found.setdefault(table, []).append(folder / name)
-    return found
+            runs.setdefault(table, []).append(folder / name)
+    return runs
 
 
 def make_folders(path: Path) -> None:

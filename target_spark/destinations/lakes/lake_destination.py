@@ -611,18 +611,18 @@ class LakeDestination(Destination):
         """Return a request without the columns that the table computes; say once which."""
         if now is None or not now.computed:
             return request
-        wanted, there = request.struct.names, now.struct.names
-        known = of_columns(now.names)
-        names = matched_names(wanted, there, self._form.rules, known, ours=OURS in now.names)
+        wanted, columns = request.struct.names, now.struct.names
+        properties = of_columns(now.names)
+        names = matched_names(wanted, columns, self._form.rules, properties, ours=OURS in now.names)
         shown = self._form.place(request.name).shown
-        found = without_computed(request, names, now.computed, shown)
-        left_out = tuple(name for name in wanted if name not in found.struct.names)
+        settable = without_computed(request, names, now.computed, shown)
+        left_out = tuple(name for name in wanted if name not in settable.struct.names)
         if left_out and (request.stream, left_out) not in self._left_out:
             self._left_out.add((request.stream, left_out))
             listed = ", ".join(f"'{name}'" for name in left_out)
             text = "stream '%s': values of %s are ignored: the table %s computes these columns"
             _log.warning(text, request.stream, listed, shown)
-        return found
+        return settable
 
     def _check_theirs(self, now: LakeTable, change: TableChange, request: TableRequest) -> None:
         """Raise SettingsError if a change needs more of a table of others than columns."""
@@ -773,8 +773,8 @@ class LakeDestination(Destination):
     def _rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
         """Return the rows of all flushes as the table would store them."""
         plan = _planner(self._form, self._conflicts)
-        given = [replace(one, request=self._settable(now, one.request)) for one in flushes]
-        return rows_of_run(table.spark, given, plan, now.struct, now.names)
+        settable = [replace(one, request=self._settable(now, one.request)) for one in flushes]
+        return rows_of_run(table.spark, settable, plan, now.struct, now.names)
 
     def _view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""

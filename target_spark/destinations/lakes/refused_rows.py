@@ -39,10 +39,10 @@ def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]
     frame = _as_stored(spark, rows).select(_PART, ROW_ORIGIN, number).where("number IS NOT NULL")
     places = {part.url.rpartition("/")[2]: n for n, part in enumerate(rows.flush.parts)}
     sources = {item.target: item.source for item in rows.change.projection}
-    found = sorted({(places[part], origin, n) for part, origin, n in frame.collect()})
+    broken = sorted({(places[part], origin, n) for part, origin, n in frame.collect()})
     return [
         Refusal(rows.flush.parts[part].url, origin, _reason(rules[n], sources.get(rules[n].column)))
-        for part, origin, n in found
+        for part, origin, n in broken
     ]
 
 
@@ -77,8 +77,8 @@ def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
     deleted = targets.get(DELETED_AT) if request.hard_delete else None
     if request.method == "upsert" and deleted is not None:
         frame = frame.where(F.col(quoted(deleted)).isNull())
-    given = rows.change.given(request.struct.names)
-    others = [field for field in rows.now.struct if field.name not in given]
+    own = rows.change.given(request.struct.names)
+    others = [field for field in rows.now.struct if field.name not in own]
     if others and request.method == "upsert" and request.keys:
         keys = [targets[key] for key in request.keys]
         return _with_held(frame, spark.table(rows.place.table), keys, others)
