@@ -88,6 +88,12 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             help="Write the same as an HTML page with a plot.",
         ),
         click.option(
+            "--metrics-file",
+            type=FILE,
+            metavar="FILE",
+            help="Write the same for Prometheus, in a folder of node exporter (*.prom).",
+        ),
+        click.option(
             "--warn-drift",
             is_flag=True,
             help="Warn if rows or nulls differ much from the last run in the --summary file.",

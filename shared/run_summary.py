@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 import uuid
@@ -22,6 +23,7 @@ from typing import Any
 from shared.cli import known_error
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.run_drift import Baseline, baseline_of, drift
+from shared.run_metrics import last_success_in, metrics_text
 from shared.run_report import html_report
 from shared.settings.about import version
 from shared.singer.logs import mark_run
@@ -30,7 +32,7 @@ from shared.telemetry.run_observer import Dataset, RunObserver
 _log = logging.getLogger(__name__)
 
 FORMAT = "singer-spark/run-summary/1"
-_LARGEST_SUMMARY = 64 << 20
+_LARGEST_FILE = 64 << 20
 MOST_POINTS = 500
 """Points of the timeline; above that, every two are merged."""
 
@@ -210,6 +212,7 @@ def summarized(
     summary: str | None = None,
     report: str | None = None,
     *,
+    metrics: str | None = None,
     warn_drift: bool = False,
 ) -> Iterator[RunSummary]:
     """Yield the summary of a run, and write it to files when the run ends, however it ends.
@@ -218,6 +221,7 @@ def summarized(
         program: Name of the program.
         summary: The JSON file; None for no file. Each file is replaced in one step.
         report: The HTML file, likewise.
+        metrics: The file for Prometheus, likewise.
         warn_drift: Compare the run with the last one, which the JSON file holds, and log what
             differs much.
 
@@ -230,6 +234,18 @@ def summarized(
             "--warn-drift compares with the last --summary", hint="give --summary FILE, too"
         )
     last = None if summary is None else _baseline_in(summary)
+    last_success = None if metrics is None else last_success_in(_text_of(metrics))
+
+    def write(facts: Mapping[str, Any]) -> None:
+        if summary is not None:
+            text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+            _write(text, summary, "--summary")
+        if report is not None:
+            _write(html_report(facts), report, "--report")
+        if metrics is not None:
+            pipeline = re.sub(r"(\.tap|\.target)?(\.prom)?$", "", Path(metrics).name)
+            _write(metrics_text(facts, pipeline, last_success), metrics, "--metrics-file")
+
     collected = RunSummary(program)
     mark_run(collected.run_id)
     try:
@@ -240,11 +256,11 @@ def summarized(
             facts["drift"] = drift(last, now)
             for line in facts["drift"]:
                 _log.warning("%s", line)
-        _write_files(facts if now else {**facts, "baseline": last}, summary, report)
+        write(facts if now else {**facts, "baseline": last})
     except BaseException as error:
         facts = {**collected.as_dict(error), "baseline": last}
         with suppress(DestinationError):
-            _write_files(facts, summary, report)
+            write(facts)
         collected.end(facts)
         raise
     collected.end(facts)
@@ -253,19 +269,18 @@ def summarized(
 def _baseline_in(path: str) -> Baseline | None:
     """Return what a summary file holds of the last run that ended well; None for nothing."""
     try:
-        # Anything else may block (a FIFO), or never end (a device).
-        if not Path(path).is_file() or Path(path).stat().st_size > _LARGEST_SUMMARY:
-            return None
-        return baseline_of(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return baseline_of(json.loads(_text_of(path)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _write_files(facts: Mapping[str, Any], summary: str | None, report: str | None) -> None:
-    if summary is not None:
-        _write(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", summary, "--summary")
-    if report is not None:
-        _write(html_report(facts), report, "--report")
+def _text_of(path: str) -> str:
+    """Return what the last run has left in a file; empty for nothing."""
+    with suppress(OSError, ValueError):
+        # Anything else may block (a FIFO), or never end (a device).
+        if Path(path).is_file() and Path(path).stat().st_size <= _LARGEST_FILE:
+            return Path(path).read_text(encoding="utf-8")
+    return ""
 
 
 def _write(text: str, path: str, option: str) -> None:

@@ -89,6 +89,7 @@ def command(
     place: str | None,
     summary: str | None,
     report: str | None,
+    metrics_file: str | None,
     warn_drift: bool,
     empty_code: int | None,
     discover: bool,
@@ -109,7 +110,8 @@ def command(
         raise click.UsageError("--json is for --discover.")
     _check_usage(discover=discover, test=test, dry_run=dry_run, empty_code=empty_code, **given)
     options = _run_options(**given)
-    with summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected:
+    files = {"summary": summary, "report": report, "metrics": metrics_file}
+    with summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected:
         named = None if place is None else place_settings(place, form, os.environ)
         settings = read_settings(PROGRAM, sources, named)
         config = tap_config(with_passwords(settings, environment(sources)))

@@ -94,6 +94,7 @@ def command(
     place: str | None,
     summary: str | None,
     report: str | None,
+    metrics_file: str | None,
     warn_drift: bool,
     empty_code: int | None,
     overlap_code: int | None,
@@ -108,8 +109,9 @@ def command(
         print_about(PROGRAM, form)
         return 0
     check_form(place, form)
+    files = {"summary": summary, "report": report, "metrics": metrics_file}
     with (
-        summarized(PROGRAM.name, summary, report, warn_drift=warn_drift) as collected,
+        summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected,
         _overlap_ends_with(overlap_code),
     ):
         named = None if place is None else place_settings(place, form)

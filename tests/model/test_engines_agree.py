@@ -92,7 +92,7 @@ class Case:
         }
         if self.form in ("delta", "iceberg"):
             self.settings["load_method"] = r.choice(["append-only", "upsert"])
-        # A bad row ends the run, with or without the smaller batches before it that no STATE covers.
+        # A bad row ends the run, with or without the smaller batches before it without a STATE.
         if r.random() < 0.3 and self.settings["failure"]["policy"] == "LogAndContinue":
             self.settings["batch_size_rows"] = 7
         maps = r.choice(MAPS)
