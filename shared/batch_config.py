@@ -48,8 +48,8 @@ from shared.settings.batch.rules import (
 )
 from shared.settings.batch.schema import json_schema, settings_properties
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
+from shared.settings.files import json_object
 from shared.settings.kinds import Side
-from shared.settings.loading import json_object
 
 __all__ = [
     "DOTTED_KEYS",

@@ -28,6 +28,7 @@ from shared.errors import (
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
+from shared.settings.secrets import with_secrets
 from shared.sigterm import forget_signals, raise_on_sigterm, received_error, signal_error
 from shared.singer.logs import is_debug, setup_logging
 from shared.spark.submitted import current
@@ -59,7 +60,7 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             multiple=True,
             type=FILE,
             metavar="FILE|ENV",
-            help="Settings file, or ENV for environment variables "
+            help="Settings file (YAML, TOML or JSON), or ENV for environment variables "
             f"({program.env_prefix}*) and .env; repeatable: later files override earlier ones, and "
             "ENV overrides files.",
         ),
@@ -199,18 +200,16 @@ def read_settings(
             None for none.
 
     Raises:
-        SettingsError: None are given, or they cannot be read.
+        SettingsError: None are given, or they, or secrets that they refer to, cannot be read.
     """
-    if place is None:
-        if not sources:
-            raise SettingsError(
-                "no settings given", hint="give --config FILE or --config ENV, or a path or URL"
-            )
-        found = load_settings(program.schema, sources, program.env_prefix, os.environ)
-        return _with_submitted(program, found)
-    given = sources if ENV in sources else (*sources, ENV)
+    if place is None and not sources:
+        raise SettingsError(
+            "no settings given", hint="give --config FILE or --config ENV, or a path or URL"
+        )
+    given = sources if place is None or ENV in sources else (*sources, ENV)
     found = load_settings(program.schema, given, program.env_prefix, os.environ)
-    return _with_submitted(program, merge(found, place))
+    merged = _with_submitted(program, merge(found, place or {}))
+    return with_secrets(program.schema, merged, environment(given))
 
 
 def _with_submitted(program: Program, settings: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError
-from shared.settings.loading import json_object
+from shared.settings.files import json_object
 
 FORMATS = {
     ".csv": "csv",

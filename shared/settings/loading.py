@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.errors import InvalidSettingsError
 from shared.settings.checking import Json, Schema, holds_secret, nearest
+from shared.settings.files import read_settings_file, refuse_constant
 
 Keys = tuple[str, ...]
 
@@ -26,8 +27,6 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLEANS |= {"false": False, "0": False, "no": False, "off": False}
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][\w.]*)\s*=\s*(.*?)\s*$")
 _NOT_SETTINGS = frozenset({"LOGLEVEL", "LOG_FORMAT"})
-# A string of JSON has no line end, so that no valid document has such a line.
-_COMMENT = re.compile(r"^[ \t]*//[^\r\n]*", re.MULTILINE)
 
 
 def load_settings(
@@ -56,7 +55,7 @@ def load_settings(
     merged: dict[str, Any] = {}
     for source in (name for name in sources if name != ENV):
         try:
-            merged = merge(merged, normalize(schema, read_json_object(Path(source))))
+            merged = merge(merged, normalize(schema, read_settings_file(Path(source))))
         except ValueError as error:
             problems.append(f"config file {source!r}: {error}")
     if ENV in sources:
@@ -170,59 +169,6 @@ def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from _flattened(item, f"{prefix}{key}.")
         else:
             yield prefix + key, item
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object; lines that begin with `//` are comments.
-
-    Raises:
-        ValueError: With what is wrong, in words that fit behind the file's name.
-    """
-    try:
-        return json_object(path.read_bytes())
-    except FileNotFoundError:
-        raise ValueError("the file does not exist") from None
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
-
-
-def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:
-    """Read text that is one JSON object; lines that begin with `//` are comments.
-
-    Args:
-        data: The text, in an encoding of Unicode.
-        unique_keys: Reject an object that gives a key twice; otherwise the last one counts.
-
-    Raises:
-        ValueError: With what is wrong, in one line.
-    """
-    pairs = _without_doubles if unique_keys else None
-    try:
-        text = _COMMENT.sub("", data.decode(json.detect_encoding(data), "surrogatepass"))
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=_refuse_constant)
-    except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not Unicode text") from None
-    except RecursionError:
-        raise ValueError("not valid JSON: nested too deeply") from None
-    except json.JSONDecodeError as error:
-        at = f"at line {error.lineno}, column {error.colno}"
-        raise ValueError(f"not valid JSON: {error.msg} {at}") from None
-    if not isinstance(value, dict):
-        raise ValueError("must hold one JSON object")
-    return value
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in result:
-            raise ValueError(f"the key {key!r} is given twice in one object")
-        result[key] = item
-    return result
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"not valid JSON: {name} is not a JSON value")
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
@@ -362,7 +308,7 @@ def coerce(schema: Schema, text: str) -> Json:
 
 def _json_value(schema: Schema, text: str) -> Json:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant)
     except json.JSONDecodeError as error:
         where = "" if holds_secret(schema) else f" at column {error.colno}"
         raise ValueError(f"not valid JSON: {error.msg}{where}") from None

@@ -32,6 +32,7 @@ import tap_spark.cli
 import target_spark.cli
 from shared.errors import SettingsError
 from shared.extensions import DESTINATIONS, ENCODINGS, SOURCES
+from shared.settings.yaml_text import yaml_value
 from tap_spark.config import tap_config
 from target_spark.config import target_config
 
@@ -54,6 +55,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = set(PROJECT["optional-dependencies"])
 # Their settings are of packages: tests/extending checks them with the packages installed.
 OF_PACKAGES = {"extending.md", "extending-destinations.md"}
+SETTINGS_FILES = "settings-files.md"
 ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -119,11 +121,17 @@ def test_scripts_parse(block: Block) -> None:
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
 def test_yaml_parses(block: Block) -> None:
     assert yaml.safe_load(block.text)
+    if block.page.name == SETTINGS_FILES:
+        assert is_valid(yaml_value(block.text.encode()))
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
-def test_toml_declares_entry_points(block: Block) -> None:
-    [group] = tomllib.loads(block.text)["project"]["entry-points"]
+def test_toml_declares_entry_points_or_settings(block: Block) -> None:
+    found = tomllib.loads(block.text)
+    if block.page.name == SETTINGS_FILES:
+        assert is_valid({**found, "start_date": found["start_date"].isoformat()})
+        return
+    [group] = found["project"]["entry-points"]
     assert group in {SOURCES, ENCODINGS, DESTINATIONS}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from shared.errors import InvalidSettingsError, SettingsError, SourceError
 from shared.settings.config_text import Comment, config_text, without_comments
-from shared.settings.loading import json_object
+from shared.settings.files import json_object
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.source_draft import MOST_TABLES, source_draft

@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings.config_text import config_text
-from shared.settings.loading import json_object
+from shared.settings.files import json_object
 from target_spark.config import target_config
 from target_spark.destination_place import destination_draft, place_settings
 from target_spark.destinations.destination_registry import BUILT_IN

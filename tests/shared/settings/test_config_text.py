@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.errors import DestinationError, SettingsError
 from shared.settings.config_text import Comment, config_text, without_comments, write_config
-from shared.settings.loading import json_object, read_json_object
+from shared.settings.files import json_object, read_settings_file
 
 DRAFT: dict[str, Any] = {
     "streams": [
@@ -77,14 +77,14 @@ def test_settings_in_comments_can_be_switched_on() -> None:
 def test_comments_in_every_encoding(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.json"
     path.write_bytes('{"a": "//x",\r\n\t// "b": 2,\r\n"c": "⼯⼯"}'.encode(encoding))
-    assert read_json_object(path) == {"a": "//x", "c": "⼯⼯"}
+    assert read_settings_file(path) == {"a": "//x", "c": "⼯⼯"}
 
 
 def test_comments_do_not_move_errors(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('// one\n// two\n{"a": 1, // not here\n}')
     with pytest.raises(ValueError, match="at line 3, column 10"):
-        read_json_object(path)
+        read_settings_file(path)
 
 
 def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:

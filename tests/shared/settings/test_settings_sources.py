@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import InvalidSettingsError
+from shared.settings.files import read_settings_file
 from shared.settings.loading import (
     coerce,
     environment_settings,
@@ -18,7 +19,6 @@ from shared.settings.loading import (
     merge,
     normalize,
     read_dotenv,
-    read_json_object,
 )
 
 SCHEMA: dict[str, Any] = {
@@ -216,12 +216,12 @@ class TestFiles:
         path = tmp_path / "a.json"
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r".") as caught:
-            read_json_object(path)
+            read_settings_file(path)
         assert text in str(caught.value)
 
     def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="cannot be read"):
-            read_json_object(tmp_path)
+            read_settings_file(tmp_path)
 
     def test_all_bad_files_are_named_at_once(self, tmp_path: Path) -> None:
         bad = tmp_path / "bad.json"
