@@ -286,12 +286,12 @@ class StalledRunError(SingerSparkError):
 
 
 class AlreadyRunningError(SingerSparkError):
-    """Another run loads the same stream into the same table."""
+    """Another run loads the same stream into the same table, or has the same state file."""
 
     exit_code = 13
     meaning = (
-        "another run loads a stream into the same table (`overlapping_runs`); "
-        "nothing of the stream was loaded"
+        "another run loads a stream into the same table (`overlapping_runs`; nothing of the stream "
+        "was loaded), or keeps its STATE in the same file (`--state`; nothing was loaded)"
     )
     example = (
         "stream 'orders': another run loads the stream into '/lake/orders': process 4711 on "
@@ -299,7 +299,7 @@ class AlreadyRunningError(SingerSparkError):
     )
     next_step = (
         "Run again when the process that the line names has ended, or set the policy of "
-        "[overlapping runs](overlapping-runs.md)."
+        "[overlapping runs](overlapping-runs.md), or give each pipe a `--state` of its own."
     )
     retryable = True
 

@@ -72,6 +72,9 @@ def _range_options(what: str) -> Callable[[Any], Any]:
 )
 @common_options(PROGRAM)
 @_input
+@click.option("--state", type=FILE, metavar="FILE",
+              help="Keep the last STATE in this file, which the tap reads by its --state; "
+              "also written to standard output.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Log what a run would do to tables; load nothing.")
 @click.option(
     "--overlap-code",
@@ -99,6 +102,7 @@ def command(
     empty_code: int | None,
     overlap_code: int | None,
     input_file: str | None,
+    state: str | None,
     dry_run: bool,
     strict_end: bool,
     **backfill: str | None,
@@ -127,7 +131,7 @@ def command(
             told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
             collected.observe(told)
         with _input_fd(input_file) as input_fd:
-            _run(config, input_fd, collected, dry=dry_run)
+            _run(config, input_fd, collected, state, dry=dry_run)
         collected.choose_exit_code(empty_code)
         return collected.exit_code
 
@@ -196,11 +200,15 @@ def open_input(path: str) -> int:
     return fd
 
 
-def _run(config: TargetConfig, input_fd: int, summary: RunSummary, *, dry: bool) -> None:
+def _run(
+    config: TargetConfig, input_fd: int, summary: RunSummary, state: str | None, *, dry: bool
+) -> None:
     from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
-    output = claim_stdout()
+    # A person has the file, and no use for lines of STATE.
+    is_silent = state is not None and os.isatty(_STDOUT)
+    output = claim_stdout(os.devnull if is_silent else None)
     arrow_without_pandas()
     if dry:
         from target_spark.runtime.dry_run import dry_run  # noqa: PLC0415
@@ -208,8 +216,10 @@ def _run(config: TargetConfig, input_fd: int, summary: RunSummary, *, dry: bool)
         dry_run(config, input_fd, summary)
         return
     from target_spark.runtime.run import run  # noqa: PLC0415
+    from target_spark.runtime.state_file import kept_state  # noqa: PLC0415
 
-    run(config, input_fd, output, summary)
+    with kept_state(state, input_fd) as state_file:
+        run(config, input_fd, output, summary, state_file)
 
 
 _config = click.option(

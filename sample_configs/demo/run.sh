@@ -10,17 +10,9 @@ mkdir -p "$work"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Run the pipe once. The target writes STATE lines after commits; the last one is where the next run
-# starts. Keep it also if the run fails later; a run without new STATE keeps the old one.
 load() {
-    local state=() status=0
-    if [[ -s $work/state.json ]]; then state=(--state "$work/state.json"); fi
-    tap-spark --config "$here/tap.json" ${state[@]+"${state[@]}"} |
-        target-spark --config "$here/target.json" >"$work/states.jsonl" || status=$?
-    tail -n 1 "$work/states.jsonl" >"$work/state.new"
-    if [[ -s $work/state.new ]]; then mv "$work/state.new" "$work/state.json"; fi
-    rm -f "$work/state.new"
-    return "$status"
+    tap-spark --config "$here/tap.json" --state "$work/state.json" |
+        target-spark --config "$here/target.json" --state "$work/state.json" >/dev/null
 }
 
 show() {

@@ -3,13 +3,5 @@
 set -eu -o pipefail
 export HADOOP_CONF_DIR=${HADOOP_CONF_DIR:-/etc/hadoop/conf}
 cd "$(dirname "$0")"
-states=$(mktemp states.XXXXXX)
-code=0
 tap-spark --config tap.json --state state.json \
-  | target-spark --config target.json > "$states" || code=$?
-if [ -s "$states" ]; then
-  tail -n 1 "$states" > "$states.last"
-  mv "$states.last" state.json
-fi
-rm "$states"
-exit "$code"
+  | target-spark --config target.json --state state.json > /dev/null

@@ -120,16 +120,20 @@ class MessageOutput:
                 os.close(fd)
 
 
-def claim_stdout() -> MessageOutput:
+def claim_stdout(instead: str | None = None) -> MessageOutput:
     """Keep fd 1 for messages and send everything else that writes to it to stderr.
 
     Must be called before Spark starts: child processes (the JVM, Python workers) inherit fd 1.
+
+    Args:
+        instead: A file to write messages to, not to standard output.
 
     Returns:
         The only way to the original standard output from here on.
     """
     sys.stdout.flush()
-    fd = os.dup(1)  # not inheritable (PEP 446)
+    # Neither is inheritable (PEP 446).
+    fd = os.dup(1) if instead is None else os.open(instead, os.O_WRONLY)
     os.dup2(2, 1)
     return MessageOutput(fd)
 

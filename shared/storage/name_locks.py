@@ -6,6 +6,7 @@ A lock file for each of thousands of streams would take as many descriptors.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -16,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 LOCKS_NAME = ".singer-spark.locks"
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+"""Error numbers of a file system without locks."""
 _NAME_BYTES = 7
 _PAUSES = (0.001, 0.01)
 _guard = threading.Lock()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
+
+_log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 Json = Any
@@ -29,12 +33,20 @@ NOTE = "The rows are not sorted: this value takes effect when the stream has end
 def load_state(path: str) -> State:
     """Read a state file: `{}`, bookmarks, or a STATE message (the last of several lines).
 
+    A file that does not exist yet, in a folder that does, is an empty state, as before a first run.
+
     Raises:
         SourceError: It cannot be read, or is not a state.
     """
     where = Where(file=path)
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if not Path(os.path.realpath(path)).parent.is_dir():
+            problem = "cannot read the state: its folder is missing"
+            raise SourceError(problem, where=where) from error
+        _log.info("%s: no state yet; all streams are read from their beginning", where)
+        return {}
     except OSError as error:
         raise SourceError(f"cannot read the state: {error.strerror}", where=where) from error
     except ValueError as error:

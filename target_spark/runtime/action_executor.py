@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from shared.singer.logs import Progress
     from shared.singer.stdout import MessageOutput
+    from target_spark.runtime.state_file import StateFile
 
 
 _Piece = tuple[tuple[InputFile, ...], LoadResult]
@@ -144,6 +145,7 @@ class ActionExecutor:
         summary: Collects what the run moved.
         expected: Collects what is expected of the rows.
         publishes: Nothing is visible before it is audited.
+        state_file: Keeps STATE for the next run, or None.
     """
 
     def __init__(
@@ -160,8 +162,10 @@ class ActionExecutor:
         summary: RunSummary | None = None,
         expected: ExpectedRows | None = None,
         publishes: bool = False,
+        state_file: StateFile | None = None,
     ) -> None:
         self._publishes = publishes
+        self._state_file = state_file
         self._expected = expected or ExpectedRows()
         self._summary = summary or RunSummary("target-spark")
         self._dead_letters = dead_letters
@@ -421,8 +425,12 @@ class ActionExecutor:
         if not self._output_open:
             return
         try:
-            # First of all: what a STATE on standard output covers must never count as a replay.
+            if self._state_file is not None:
+                self._state_file.prepare(action.value)
+            # Before others see it: what a STATE covers must never count as a replay.
             self._loader.cover(action.position, action.value, action.held)
+            if self._state_file is not None:
+                self._state_file.publish()
             self._output.write(action.value + b"\n")
             self._summary.count(state_messages=1)
         except (SingerSparkError, OSError):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from shared.singer.stdout import MessageOutput
     from target_spark.run_settings import TargetConfig
+    from target_spark.runtime.state_file import StateFile
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +65,11 @@ _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
 def run(
-    config: TargetConfig, input_fd: int, output: MessageOutput, summary: RunSummary | None = None
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    summary: RunSummary | None = None,
+    state_file: StateFile | None = None,
 ) -> None:
     """Load a Singer message stream.
 
@@ -73,6 +78,7 @@ def run(
         input_fd: Descriptor of the messages.
         output: Output for STATE.
         summary: Collects what the run moved.
+        state_file: Keeps STATE for the next run.
 
     Raises:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
@@ -99,7 +105,7 @@ def run(
             plain = Loader(config, engine)
             mapped = config.transforms.active
             loader = MappedLoader(config, plain, engine) if mapped else plain
-            run_with(config, input_fd, output, loader, engine, summary)
+            run_with(config, input_fd, output, loader, engine, summary, state_file)
     finally:
         engine.stop()
 
@@ -111,6 +117,7 @@ def run_with(
     loader: Loads,
     engine: Engine,
     summary: RunSummary | None = None,
+    state_file: StateFile | None = None,
 ) -> None:
     """Run with a loader and an engine of the caller.
 
@@ -121,6 +128,7 @@ def run_with(
         loader: Loads batches.
         engine: Starts Spark.
         summary: Collects what the run moved.
+        state_file: Keeps STATE for the next run.
     """
     _widen(input_fd)
     wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
@@ -147,6 +155,7 @@ def run_with(
                 summary=summary,
                 expected=expected,
                 publishes=config.write_audit_publish,
+                state_file=state_file,
             )
             loop = _Loop(
                 _pipeline(config, run_id, loader),

@@ -271,9 +271,9 @@ YARN_SCRIPT = (SAMPLES / "yarn" / "run.sh").read_text()
 
 
 def test_both_scripts_are_one() -> None:
-    """But for the folders, and where an empty state comes from."""
+    """But for the folders."""
     kubernetes = CONFIG_MAP["run.sh"].replace("/config/", "").replace(" --config ENV", "")
-    begin = "states=$(mktemp"
+    begin = "tap-spark"
     assert kubernetes[kubernetes.index(begin) :] == YARN_SCRIPT[YARN_SCRIPT.index(begin) :]
     subprocess.run(["bash", "-n"], input=YARN_SCRIPT.encode(), check=True)
 

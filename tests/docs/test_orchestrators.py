@@ -49,7 +49,7 @@ class Folder:
         stream = {"format": "csv", "replication_method": "INCREMENTAL"}
         self.write("tap", {"streams": [{"name": "orders", "path": "orders.csv", **stream}]})
         self.write("target", {"path": "out"})
-        assert self.shell("\n".join(snippets("sh")[:1])).returncode == 0
+        assert self.shell(snippets("sh")[0]).returncode == 0
 
     def write(self, name: str, settings: dict[str, Any]) -> None:
         (self.path / f"{name}.json").write_text(json.dumps(settings))
@@ -63,7 +63,8 @@ class Folder:
 
     @property
     def bookmarks(self) -> dict[str, Any]:
-        found = json.loads((self.path / "state.json").read_text())
+        state = self.path / "state.json"
+        found = json.loads(state.read_text()) if state.exists() else {}
         return dict(found.get("bookmarks", {}))
 
     def summary(self, program: str) -> dict[str, Any]:
@@ -134,7 +135,6 @@ def test_a_run_without_news_is_skipped_and_the_state_is_pushed(folder: Folder) -
     assert folder.bookmarks == before
     for step in steps[1:]:
         assert folder.shell(step).returncode == 0
-    assert not list(folder.path.glob("states.*"))
 
 
 @PIPE
@@ -179,7 +179,7 @@ def test_a_signal_keeps_the_state_of_what_is_committed(folder: Folder) -> None:
             start_new_session=True,
             stderr=subprocess.PIPE,
         )
-        until(lambda: any(file.stat().st_size for file in folder.path.glob("states.*")))
+        until(lambda: folder.bookmarks)
         os.killpg(process.pid, signal.SIGTERM)
         _, log = process.communicate(timeout=60)
     assert process.returncode == 143, log.decode()

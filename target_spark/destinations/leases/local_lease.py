@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from contextlib import suppress
 from pathlib import Path
 
-from shared.storage.name_locks import NameLock, lock_name
+from shared.storage.name_locks import NO_LOCKS, NameLock, lock_name
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.local_folder import make_folders
 from target_spark.destinations.leases.lease import Holder, NoLeasesError, holder_of
-
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class LocalLease:
@@ -39,7 +36,7 @@ class LocalLease:
             except BlockingIOError:
                 return self._other()
             except OSError as error:
-                if error.errno in _NO_LOCKS:
+                if error.errno in NO_LOCKS:
                     raise NoLeasesError("the file system has no locks") from error
                 raise
             self._path.write_text(json.dumps(self._holder.to_json()))

@@ -333,6 +333,7 @@ def test_bookmarks_inside_something_else_are_refused(tmp_path, text, outer):
         load_state(str(path))
 
 
-def test_a_missing_state_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="cannot read the state"):
-        load_state(str(tmp_path / "no.json"))
+def test_a_state_that_is_missing_is_that_of_a_first_run(tmp_path):
+    assert load_state(str(tmp_path / "state.json")) == {}
+    with pytest.raises(SourceError, match="its folder is missing"):
+        load_state(str(tmp_path / "no" / "state.json"))
