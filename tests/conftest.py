@@ -102,6 +102,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0,
         help="how long to disturb both programs at random (default: one short chain of runs)",
     )
+    parser.addoption(
+        "--fault-step",
+        type=int,
+        help="kill before every n-th effect (default: so that a test takes minutes)",
+    )
     parser.addoption("--chaos-seed", type=int, default=1, help="what to disturb them by")
 
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -843,15 +843,21 @@ class LakeDestination(Destination):
     def _is_stored(self, table: OpenTable, token: str) -> bool:
         if self._now(table) is None:
             return False
-        marks = self._form.marks(table.spark, table.place, HISTORY)
+        marks = self._marks(table, HISTORY)
         return any(mark is not None and mark.token == token for mark in marks)
+
+    def _marks(self, table: OpenTable, limit: int) -> Iterable[Mark | None]:
+        """Return the marks of the newest commits, without Spark if the format can tell."""
+        with suppress(NeedsSparkError):
+            return self._form.logged_marks(table.place, limit)
+        return self._form.marks(table.spark, table.place, limit)
 
     def _held(self, table: OpenTable, request: TableRequest, note: Note) -> Note:
         if self._now(table) is None:
             return Note()
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
-        return held(note, self._form.marks(table.spark, table.place, limit), request.stream)
+        return held(note, self._marks(table, limit), request.stream)
 
     def _storable(self, request: TableRequest) -> TableRequest:
         return replace(request, struct=self._form.storable(request.struct))

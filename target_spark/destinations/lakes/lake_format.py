@@ -277,6 +277,14 @@ class LakeFormat(ABC):
         Commits that keep all rows (compactions) may be left out.
         """
 
+    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:  # noqa: ARG002
+        """Return the marks of `marks`, without Spark.
+
+        Raises:
+            NeedsSparkError: Only Spark can tell.
+        """
+        raise NeedsSparkError
+
     def changed_rows(
         self,
         spark: SparkSession,  # noqa: ARG002

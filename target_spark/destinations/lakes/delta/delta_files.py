@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -93,6 +93,19 @@ def _expect_no_files(path: Path) -> None:
     """Leave a folder without a log to Spark if it holds files: it says why it is no table."""
     if path.exists() and any(path.iterdir()):
         raise NeedsSparkError
+
+
+def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | None]]:
+    """Yield operation and metadata of the newest commits of a table that `look_up` has found.
+
+    The package leaves out commits whose writer says nothing about them.
+    """
+    log = _plain_path(folder) / "_delta_log"
+    for path in sorted((p for p in log.glob("*.json") if p.stem.isdigit()), reverse=True)[:limit]:
+        with path.open("rb") as file:
+            actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
+            infos = [found["commitInfo"] for found in actions if "commitInfo" in found]
+        yield (infos[0].get("operation"), infos[0].get("userMetadata")) if infos else (None, None)
 
 
 def lowest(folder: str, column: str) -> int | None:

@@ -448,7 +448,13 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
         found = rows.select("operation", "userMetadata").collect()
-        return tuple(read_mark(text) for name, text in found if name not in _KEEPS_ROWS)
+        return _marks_in((name, text) for name, text in found)
+
+    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:
+        """See `LakeFormat`."""
+        if place.folder is None or self.looked_up(place) is None:
+            raise NeedsSparkError
+        return _marks_in(delta_files.commit_infos(place.folder, limit))
 
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
@@ -586,6 +592,11 @@ _ONE_WEEK = "interval 1 week"
 _SKEW = 0.01
 """Share of an age by which clocks of storage and driver may differ."""
 _KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
+
+
+def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
+    """Return the marks of commits, of which the operation and the metadata are given."""
+    return tuple(read_mark(text) for name, text in commits if name not in _KEEPS_ROWS)
 
 
 def _commit(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import AtomicType, DataType
@@ -461,10 +462,16 @@ class IcebergFormat(LakeFormat):
             f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots "  # noqa: S608
             f"ORDER BY committed_at DESC LIMIT {int(limit)}"
         ).collect()
-        found = _chained(
-            {row[0]: (row[1], row[2], row[3]) for row in rows}, self._tip(spark, place)
-        )
-        return tuple(read_mark(text) for operation, text in found if operation != _SAME_ROWS)
+        snapshots = {row[0]: (row[1], row[2], row[3]) for row in rows}
+        return _marks_in(_chained(snapshots, self._tip(spark, place)))
+
+    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:
+        """See `LakeFormat`."""
+        base = iceberg_metadata.newest(self._folder(place))
+        if base is None or base.snapshot is None:
+            return ()
+        commits = _chained(_logged_snapshots(base), base.snapshot["snapshot-id"])
+        return _marks_in(islice(commits, limit))
 
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
@@ -682,6 +689,23 @@ def _commit(
         None if parent is None else str(parent),
         keeps_rows=operation == _SAME_ROWS,
     )
+
+
+def _logged_snapshots(base: iceberg_metadata.Metadata) -> _Snapshots:
+    made = ((made, made["summary"]) for made in base.content["snapshots"])
+    return {
+        one["snapshot-id"]: (
+            one.get("parent-snapshot-id"),
+            summary["operation"],
+            summary.get(MARK_PROPERTY),
+        )
+        for one, summary in made
+    }
+
+
+def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
+    """Return the marks of commits, of which the operation and the mark's text are given."""
+    return tuple(read_mark(text) for operation, text in commits if operation != _SAME_ROWS)
 
 
 def _chained(snapshots: _Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:

@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +26,7 @@ from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.table_sessions import own_session
 from target_spark.replays import Entry, Note
 from target_spark.run_settings import TargetConfig
@@ -173,8 +175,11 @@ class Load:
 
     def marks(self) -> list[Mark]:
         """Return marks of ours, newest first."""
-        place = self.destination._form.place(self.request.name)
-        found = self.destination._form.marks(self.reader(), place, 100)
+        form = self.destination._form
+        place = form.place(self.request.name)
+        found = form.marks(self.reader(), place, 100)
+        with suppress(NeedsSparkError):
+            assert form.logged_marks(place, 100) == found
         return [mark for mark in found if mark is not None]
 
     def other_reader(self) -> Table:

@@ -10,7 +10,8 @@ from typing import Any
 
 import fsspec
 import pytest
-from lake_loads import note_of
+from lake_loads import DeltaLoad, IcebergLoad, lake_config, note_of
+from pyspark.sql.types import LongType, StructType
 
 from shared.storage.files import NO_OPTIONS
 from shared.storage.process_owner import process_owner
@@ -35,6 +36,35 @@ def write_note_and(path: Path, end: str) -> None:
     )
     command = [sys.executable, "-c", code + end, str(path), *sys.path]
     assert subprocess.run(command).returncode == -9
+
+
+@pytest.mark.parametrize(("form", "kind"), [("delta", DeltaLoad), ("iceberg", IcebergLoad)])
+def test_a_note_is_compared_with_the_table_without_spark(
+    form: str, kind: Any, tmp_path: Path
+) -> None:
+    config = lake_config(form, tmp_path, in_catalog=False)
+    load = kind(None, config, StructType().add("id", LongType()))
+    load.load([{"id": 1}], noted=True)
+    load.load([{"id": 2}], noted=True)
+    left = frozenset(load.noted)
+    load.begin()
+    assert load.recall() == left
+    load.load([{"id": 3}])
+    load.begin()
+    assert load.recall() == frozenset(), "others have committed"
+    load.destination._close()
+
+
+def test_a_note_ends_at_a_commit_to_delta_that_says_nothing_about_itself(tmp_path: Path) -> None:
+    config = lake_config("delta", tmp_path, in_catalog=False)
+    load = DeltaLoad(None, config, StructType().add("id", LongType()))
+    load.load([{"id": 1}], noted=True)
+    load.begin()
+    newest = max((tmp_path / "lake" / "orders" / "_delta_log").glob("*.json"))
+    later = newest.with_name(f"{int(newest.stem) + 1:020d}.json")
+    later.write_text('{"txn":{"appId":"others","version":1}}\n')
+    assert load.recall() == frozenset()
+    load.destination._close()
 
 
 class TestLocal:
