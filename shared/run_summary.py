@@ -80,6 +80,7 @@ class RunSummary:
         self._lock = threading.Lock()
         self._streams: dict[str, dict[str, Any]] = defaultdict(dict)
         self._totals: dict[str, int] = defaultdict(int)
+        self._facts: dict[str, Any] = {}
         self._columns: dict[str, dict[str, Any]] = {}
         self._timeline = Timeline()
         self._is_dry = False
@@ -101,14 +102,22 @@ class RunSummary:
     def uses(
         self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False
     ) -> None:
-        """Tell observers what a stream reads or writes; without any, `datasets` is not called."""
-        if not self._observers:
+        """Tell observers what a stream reads or writes, and note the places of tables.
+
+        `datasets` is not called for what a stream reads if there are no observers.
+        """
+        if not self._observers and not is_output:
             return
         try:
             found = tuple(datasets())
         except Exception as error:
             _log.warning("stream '%s': its datasets have no name in lineage: %r", stream, error)
             return
+        with self._lock:
+            for dataset in found:
+                if dataset.table is not None and dataset.place is not None:
+                    tables = self._streams[stream].setdefault("tables", {})
+                    tables.setdefault(dataset.table, {})["place"] = dataset.place
         self._tell(lambda observer: observer.uses(stream, found, is_output=is_output))
 
     def end(self, facts: Mapping[str, Any]) -> None:
@@ -124,6 +133,11 @@ class RunSummary:
             _add(known, counts)
             if changes:
                 known["changes"] = [*known.get("changes", ()), *changes]
+
+    def describe(self, **facts: Any) -> None:
+        """Set facts of the run."""
+        with self._lock:
+            self._facts.update(facts)
 
     def note(self, stream: str, **facts: Any) -> None:
         """Set facts of a stream."""
@@ -190,6 +204,7 @@ class RunSummary:
                 "seconds": round(now - self._started_at, 3),
                 **({"dry_run": True} if self._is_dry else {}),
                 **_ending(error, self.exit_code),
+                **self._facts,
                 **self._totals,
                 "streams": {name: dict(facts) for name, facts in self._streams.items()},
                 "columns": dict(self._columns),

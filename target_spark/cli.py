@@ -29,6 +29,7 @@ from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.process_end import run_to_exit
 from shared.run_summary import RunSummary, summarized
 from shared.sigterm import raise_on_sigterm
+from shared.storage.urls import shown
 from shared.telemetry.observers import observers_of
 from shared.text_table import WIDTH
 from target_spark.config import PROGRAM, REGISTRY, target_config
@@ -122,6 +123,8 @@ def command(
         config = target_config(read_settings(PROGRAM, sources, named))
         chosen = backfill_of(config.format, **backfill)
         config = replace(config, backfill=chosen, strict_end=strict_end)
+        place = shown(config.path) if config.path else config.catalog
+        collected.describe(destination={"format": config.format, "place": place})
         if validate_config:
             _logger.info("the settings are valid: %s into %s", config.format, config.path)
             return 0

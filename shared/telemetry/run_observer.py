@@ -26,6 +26,13 @@ class Dataset:
     fields: Fields = ()
     table: str | None = None
 
+    @property
+    def place(self) -> str | None:
+        """Where it is, for people: a path, or a URL-like name; None for a stream of messages."""
+        if self.namespace is None:
+            return None
+        return self.name if self.namespace == "file" else f"{self.namespace}/{self.name}"
+
 
 class RunObserver(Protocol):
     """Told by the summary of a run; called from any thread.
