@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -134,7 +135,7 @@ def init_options(command: Command) -> Command:
             "--output",
             type=FILE,
             metavar="FILE",
-            help="Write a new file, not to standard output.",
+            help="Write a new file, YAML or (by its ending) JSON, not to standard output.",
         ),
         click.option("--force", is_flag=True, help="Replace the file of --output."),
     )
@@ -167,20 +168,22 @@ def write_draft(
         DestinationError: It cannot be written.
     """
     from shared.settings.config_text import check_new, config_text, write_config  # noqa: PLC0415
+    from shared.settings.files import format_of  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     if output is not None:
         check_new(output, force=force)
     stdout = claim_stdout()
     raise_on_sigterm()
-    file = shlex.quote(output or f"{program.name.partition('-')[0]}.json")
+    file = shlex.quote(output or f"{program.name.partition('-')[0]}.yaml")
     commands = [command.format(file=file) for command in usage]
     head = (
         f"Settings of {program.name} for {place}",
-        "Lines that begin with // are comments. All settings: docs/settings.md",
+        "All settings: docs/settings.md; completion in editors: docs/settings-files.md",
         *(f"  {command}" for command in commands),
     )
-    text = config_text(head, draft())
+    form = "YAML" if output is None else format_of(Path(output))
+    text = config_text(head, draft(), form)
     if output is None:
         stdout.write(text.encode())
         return

@@ -135,15 +135,15 @@ class _Found:
 def _commented(
     stream: Mapping[str, Any], files: Sequence[ListedFile], *, is_first: bool
 ) -> dict[str, Any]:
-    """Return the settings of a stream; `path` is last, so that the comments can be switched on."""
+    """Return the settings of a stream, with comments."""
     form = source_format(stream["format"])
     texts = []
     if is_first:
         texts = ["In any stream: columns that identify a row, for targets that upsert:"]
-        texts += ['"key_properties": ["id"],']
+        texts += ["key_properties: [id]"]
     if is_first and form is not None and form.resumes:
         texts += ["In any stream: let later runs (--state) read only new files and lines:"]
-        texts += ['"replication_method": "INCREMENTAL",']
+        texts += ["replication_method: INCREMENTAL"]
     separator = _separator(files) if stream["format"] == "csv" else None
     options = stream.get("options") or ({"sep": separator} if separator else {})
     return {

@@ -106,15 +106,15 @@ def _of_folder(place: str, form: str | None) -> dict[str, Any]:
 
 
 def _choices(declared: Declaration) -> dict[str, Any]:
-    """Return comments with settings that can be switched on; another setting must follow."""
+    """Return comments with settings that can be switched on."""
     able = declared.supports
     texts = []
     if able.upsert:
         texts += ["Replace rows of the same key; streams need key properties:"]
-        texts += ['"load_method": "upsert",']
+        texts += ["load_method: upsert"]
     if able.overwrite:
         texts += ["Replace the whole tables of these streams in each run:"]
-        texts += ['"streams": {"daily_*": {"load_method": "overwrite"}},']
+        texts += ['streams: {"daily_*": {load_method: overwrite}}']
     return {Comment(text): None for text in texts}
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from shared.settings.checking import OTHER_SPELLING, Rule, Schema, declared_names
+from shared.settings.checking import OTHER_SPELLING, Json, Rule, Schema, declared_names
+from shared.settings.files import SCHEMA_KEY
 
 PACKAGE = "singer-spark"
 
@@ -139,6 +140,28 @@ def about_json(program: Program) -> str:
     return json.dumps(about_data(program), indent=2)
 
 
+def published_schema(program: Program) -> dict[str, Any]:
+    """Return the JSON Schema of settings files, by which editors complete and check them."""
+    schema: dict[str, Any] = _plain(program.schema)
+    # The newest version that editors of YAML know; no later keyword is used.
+    schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+    name = {"type": "string", "description": "Where editors find this schema; not a setting."}
+    schema["properties"] = {SCHEMA_KEY: name, **schema["properties"]}
+    return schema
+
+
+def _plain(value: Json) -> Json:
+    """Leave out the keywords that only these programs know."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if not key.startswith("x-")}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def schema_json(program: Program) -> str:
+    """Write the JSON Schema of settings files."""
+    return json.dumps(published_schema(program), indent=2)
+
+
 def about_text(program: Program) -> str:
     """Describe a program for a terminal."""
     lines = [
@@ -194,6 +217,7 @@ def about_markdown(program: Program) -> str:
 ABOUT_FORMATS: dict[str, Callable[[Program], str]] = {
     "text": about_text,
     "json": about_json,
+    "json-schema": schema_json,
     "markdown": about_markdown,
 }
 """`--format` → function that writes the description."""

@@ -1,18 +1,23 @@
-"""Settings as JSON with lines of comments, for people to go on with."""
+"""Settings as YAML with comments, for people to go on with."""
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
+from shared.settings.checking import Json
+from shared.settings.files import format_of
 from shared.text_table import WIDTH, printable
 
 _LONGEST = 56
 """Length up to which a value without comments stands in one line, with its indent."""
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*( [\w./-]+)*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 class Comment(str):
@@ -21,15 +26,18 @@ class Comment(str):
     __slots__ = ()
 
 
-def config_text(head: Sequence[str], settings: Mapping[str, Any]) -> str:
+def config_text(head: Sequence[str], settings: Mapping[str, Any], form: str = "YAML") -> str:
     """Return settings as the text of a file.
 
     Args:
-        head: Lines above everything.
+        head: Lines of comment above everything.
         settings: With comments: keys of objects, whose values do not count, and items of arrays.
+        form: `YAML`, or `JSON`, which has no comments.
     """
-    above = [part for line in head for part in (_wrapped(line, "// ") or ["//"])]
-    return "\n".join((*above, *_lines(settings, ""))) + "\n"
+    if form == "JSON":
+        return json.dumps(without_comments(settings), indent=2) + "\n"
+    above = [part for line in head for part in (_comment(line, WIDTH) or ["#"])]
+    return "\n".join((*above, *yaml_lines(settings, _LONGEST))) + "\n"
 
 
 def without_comments(value: Any) -> Any:
@@ -42,40 +50,64 @@ def without_comments(value: Any) -> Any:
     return value
 
 
-def _lines(value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a value; the first one stands behind its key."""
-    text = _json(without_comments(value))
-    is_short = without_comments(value) == value and len(indent) + len(text) < _LONGEST
-    if is_short or not isinstance(value, Mapping | list):
-        yield text
+def yaml_lines(value: Json, longest: int = 0, width: int = WIDTH) -> list[str]:
+    """Write plain data as lines of YAML; text that is not plain words as JSON does.
+
+    Args:
+        value: The data, with or without comments.
+        longest: Length up to which a list or an object behind its key stands in one line.
+        width: Length of lines of comments.
+    """
+    bare = without_comments(value)
+    if not isinstance(value, Mapping | list):
+        return [_flow(value)]
+    items = ((None, item) for item in value) if isinstance(value, list) else value.items()
+    lines: list[str] = []
+    for key, item in items:
+        comment = item if key is None else key
+        if isinstance(comment, Comment):
+            lines += _comment(comment, width)
+        else:
+            lines += _entry(key, item, longest, width)
+    return lines if bare else [*lines, _flow(bare)]
+
+
+def _entry(key: str | None, item: Json, longest: int, width: int) -> Iterator[str]:
+    """Yield the lines of an item behind its key; None for an item of a list."""
+    name = "-" if key is None else f"{_scalar(key)}:"
+    bare = without_comments(item)
+    line = f"{name} {_flow(bare)}"
+    is_block = isinstance(item, Mapping | list) and (len(line) > longest or key is None)
+    if bare == item and not (bare and is_block):
+        yield line
         return
-    pairs = list(value.items() if isinstance(value, Mapping) else ((item, item) for item in value))
-    left = sum(not isinstance(key, Comment) for key, _ in pairs)
-    inner = indent + "  "
-    yield "{" if isinstance(value, Mapping) else "["
-    for key, item in pairs:
-        if isinstance(key, Comment):
-            yield from _wrapped(key, f"{inner}// ")
-            continue
-        left -= 1
-        name = f"{_json(key)}: " if isinstance(value, Mapping) else ""
-        first, *others = _lines(item, inner)
-        shown = [f"{inner}{name}{first}", *others]
-        yield from shown[:-1]
-        yield shown[-1] + ("," if left else "")
-    yield indent + ("}" if isinstance(value, Mapping) else "]")
+    below = yaml_lines(item, longest - 2, width - 2)
+    if key is None:
+        yield f"- {below.pop(0)}"
+    else:
+        yield name
+    is_flush = key is not None and isinstance(item, list) and bare
+    yield from below if is_flush else (f"  {line}" for line in below)
 
 
-def _json(value: Any) -> str:
+def _flow(value: Json) -> str:
+    if isinstance(value, Mapping):
+        pairs = (f"{_scalar(key)}: {_flow(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return f"[{', '.join(map(_flow, value))}]" if isinstance(value, list) else _scalar(value)
+
+
+def _scalar(value: Json) -> str:
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+    if is_plain and value.lower() not in _WORDS:
+        return str(value)
     text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)
 
 
-def _wrapped(text: str, start: str) -> list[str]:
+def _comment(text: str, width: int) -> list[str]:
     how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(
-        printable(text), WIDTH, initial_indent=start, subsequent_indent=start, **how
-    )
+    return textwrap.wrap(printable(text), width, initial_indent="# ", subsequent_indent="# ", **how)
 
 
 def check_new(path: str, *, force: bool) -> None:
@@ -86,8 +118,12 @@ def check_new(path: str, *, force: bool) -> None:
         force: A file that is there may be replaced.
 
     Raises:
-        SettingsError: The file is there.
+        SettingsError: The file is there, or TOML.
     """
+    if format_of(Path(path)) == "TOML":
+        raise SettingsError(
+            f"'{path}' would be TOML", hint="name a file that ends in .yaml, .yml or .json"
+        )
     if Path(path).exists() and not force:
         raise SettingsError(
             f"'{path}' exists", hint="name another file, or give --force to replace it"

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from shared.errors import EXIT_CODES
-from shared.settings.about import Program, settings_of, settings_table
+from shared.settings.about import Program, schema_json, settings_of, settings_table
 from shared.settings.batch.batch_settings import (
     BATCH,
     BATCH_CONFIG,
@@ -206,6 +206,8 @@ def expected_pages(root: Path) -> Iterator[tuple[Path, str]]:
         yield root / name, write()
     for program in programs():
         yield root / "docs" / "hub" / hub_path(program), hub_page(program, read_project(ROOT))
+        package = root / program.name.replace("-", "_")
+        yield package / "settings.schema.json", schema_json(program) + "\n"
     for page in (root / name for name in FILLED_PAGES):
         if page.is_file():
             yield page, filled(page.read_text(encoding="utf-8"))

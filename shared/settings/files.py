@@ -33,7 +33,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: With what is wrong, and the line, in words that fit behind the file's name.
     """
-    form = FORMATS.get(path.suffix.lower(), "JSON")
+    form = format_of(path)
     try:
         found = _READERS[form](path.read_bytes())
     except FileNotFoundError:
@@ -47,6 +47,11 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     if isinstance(found.get(SCHEMA_KEY), str):
         del found[SCHEMA_KEY]
     return found
+
+
+def format_of(path: Path) -> str:
+    """Return the format of a settings file: `JSON`, `YAML` or `TOML`."""
+    return FORMATS.get(path.suffix.lower(), "JSON")
 
 
 def json_object(data: bytes, *, unique_keys: bool = False) -> dict[str, Any]:

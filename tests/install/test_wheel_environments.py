@@ -248,10 +248,10 @@ def test_programs_in_bare_install(environments: WheelEnvironments, tmp_path: Pat
     for program, place in (("tap-spark", "data"), ("target-spark", "loaded")):
         assert json.loads(bare.result(tmp_path, program, "--about", "--format", "json"))
         assert bare.result(tmp_path, program, "--about", "--format", "markdown")
-        bare.result(tmp_path, program, "init", place, "-o", f"{program}.json")
-        bare.result(tmp_path, program, "--config", f"{program}.json", "--validate-config")
+        bare.result(tmp_path, program, "init", place, "-o", f"{program}.yaml")
+        bare.result(tmp_path, program, "--config", f"{program}.yaml", "--validate-config")
     catalog = json.loads(
-        bare.result(tmp_path, "tap-spark", "--config", "tap-spark.json", "--discover")
+        bare.result(tmp_path, "tap-spark", "--config", "tap-spark.yaml", "--discover")
     )
     assert [stream["stream"] for stream in catalog["streams"]] == ["orders"]
 

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_drafted_settings_run(folder: Path) -> None:
     programs = Programs(folder)
-    for command, place, file in ((TAP, "data", "tap.json"), (TARGET, "loaded", "target.json")):
+    for command, place, file in ((TAP, "data", "tap.yaml"), (TARGET, "loaded", "target.json")):
         made = programs.run([*command, "init", place, "-o", file])
         assert (made.returncode, made.stdout) == (0, b"")
         assert f"wrote '{file}'; next:" in made.stderr.decode()
@@ -31,7 +31,7 @@ def test_drafted_settings_run(folder: Path) -> None:
         assert (again.returncode, b"--force" in again.stderr) == (2, True)
         checked = programs.run([*command, "--config", file, "--validate-config"])
         assert checked.returncode == 0, checked.stderr.decode()
-    sent = programs.run([*TAP, "--config", "tap.json"])
+    sent = programs.run([*TAP, "--config", "tap.yaml"])
     loaded = programs.run([*TARGET, "--config", "target.json"], sent.stdout)
     assert (sent.returncode, loaded.returncode) == (0, 0), loaded.stderr.decode()
     from pyarrow import parquet
@@ -44,7 +44,7 @@ def test_init_on_a_terminal_is_what_a_pipe_gets(folder: Path) -> None:
     command = [*TAP, "init", "data"]
     shown = on_terminal(command, folder)
     assert shown.encode() == Programs(folder).run(command).stdout
-    is_path = '"path"', '"name"'
+    is_path = "path:", "- name:"
     assert all(len(line) <= 80 or line.strip().startswith(is_path) for line in shown.splitlines())
 
 

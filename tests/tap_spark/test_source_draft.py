@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from shared.errors import InvalidSettingsError, SettingsError, SourceError
 from shared.settings.config_text import Comment, config_text, without_comments
-from shared.settings.files import json_object
+from shared.settings.yaml_text import yaml_value
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.source_draft import MOST_TABLES, source_draft
@@ -37,12 +38,12 @@ def table(name: str, schema: str | None = "public", *keys: str) -> DiscoveredTab
 def draft(place: Any, form: str | None = None, ask: Any = unanswered, **environ: str) -> Any:
     """Return what is drafted, read back from its text."""
     made = source_draft(str(place), form, environ, ask)
-    return json_object(config_text([], made).encode())
+    return yaml_value(config_text([], made).encode())
 
 
 def comments(place: Any, ask: Any = unanswered) -> list[str]:
     text = config_text([], source_draft(str(place), None, {}, ask))
-    return [line.strip()[3:] for line in text.splitlines() if line.strip().startswith("//")]
+    return [line.strip()[2:] for line in text.splitlines() if line.strip().startswith("#")]
 
 
 def put(folder: Path, *names: str, text: str = "id,x\n1,a\n") -> None:
@@ -147,7 +148,7 @@ def test_files_and_globs(tmp_path: Path) -> None:
 def test_hints_can_be_switched_on(tmp_path: Path) -> None:
     put(tmp_path, "a.csv")
     text = config_text([], source_draft(str(tmp_path), None, {}, unanswered))
-    [one] = tap_config(json_object(text.replace('// "', '"').encode())).streams
+    [one] = tap_config(yaml_value(re.sub(r"# (?=[a-z_]+: )", "", text).encode())).streams
     assert (one.key_properties, one.replication_method) == (("id",), "INCREMENTAL")
 
 

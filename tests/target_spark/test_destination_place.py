@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings.config_text import config_text
-from shared.settings.files import json_object
+from shared.settings.yaml_text import yaml_value
 from target_spark.config import target_config
 from target_spark.destination_place import destination_draft, place_settings
 from target_spark.destinations.destination_registry import BUILT_IN
@@ -20,7 +21,7 @@ URL = "jdbc:postgresql://db.example.com/warehouse"
 
 def draft(place: Any, form: str | None = None, **environ: str) -> Any:
     """Return what is drafted, read back from its text."""
-    found = json_object(config_text([], destination_draft(str(place), form, environ)).encode())
+    found = yaml_value(config_text([], destination_draft(str(place), form, environ)).encode())
     target_config(found)
     return found
 
@@ -44,9 +45,9 @@ def test_settings_of_a_run(tmp_path: Path) -> None:
 def test_every_format(tmp_path: Path, declared: Any) -> None:
     place = URL if declared.name == "jdbc" else str(tmp_path / "new")
     made = destination_draft(place, declared.name, {})
-    assert json_object(config_text([], made).encode())["format"] == declared.name
+    assert yaml_value(config_text([], made).encode())["format"] == declared.name
     # What stands in comments is valid, too.
-    target_config(json_object(config_text([], made).replace('// "', '"').encode()))
+    target_config(yaml_value(re.sub(r"# (?=[a-z_]+: )", "", config_text([], made)).encode()))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_a_database_keeps_its_password_in_the_environment() -> None:
     login = {"TARGET_SPARK_JDBC__USER": "me", "TARGET_SPARK_JDBC__PASSWORD": "hush"}
     assert draft(URL, **login)["jdbc"] == {"user": "me", "url": URL}
     text = config_text([], destination_draft(URL, None, login))
-    assert "export TARGET_SPARK_JDBC__PASSWORD=..." in " ".join(text.split("\n    // "))
+    assert "export TARGET_SPARK_JDBC__PASSWORD=..." in " ".join(text.split("\n  # "))
     assert "hush" not in text
 
 

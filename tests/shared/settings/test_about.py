@@ -1,4 +1,4 @@
-"""--about in three formats, and the pages generated from the same schema."""
+"""--about in every format, and the pages generated from the same schema."""
 
 from __future__ import annotations
 
@@ -100,6 +100,22 @@ class TestAbout:
             for value in [*row.schema.get("examples", []), row.schema.get("default")]:
                 if value is not None:
                     Draft202012Validator(row.schema).validate(value)
+
+    @BOTH
+    def test_editors_get_a_schema_of_settings_files(self, program: Program) -> None:
+        from jsonschema import Draft7Validator
+
+        package = ROOT / program.name.replace("-", "_")
+        text = (package / "settings.schema.json").read_text()
+        assert json.loads(text) == json.loads(about.ABOUT_FORMATS["json-schema"](program))
+        assert '"x-' not in text
+        Draft7Validator.check_schema(json.loads(text))
+        checked = Draft7Validator(json.loads(text))
+        for path in SAMPLES:
+            if path.name.startswith(program.name[:4]):
+                checked.validate({"$schema": "x.json", **json.loads(path.read_text())})
+        errors = [error.message for error in checked.iter_errors({"pathh": "x"})]
+        assert any("'pathh' was unexpected" in message for message in errors)
 
     @BOTH
     def test_no_object_takes_unknown_keys_silently(self, program: Program) -> None:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from shared.errors import DestinationError, SettingsError
 from shared.settings.config_text import Comment, config_text, without_comments, write_config
 from shared.settings.files import json_object, read_settings_file
+from shared.settings.yaml_text import yaml_value
 
 DRAFT: dict[str, Any] = {
     "streams": [
         Comment("orders/: a folder with\na name of two lines"),
-        {"name": "a", Comment('"key_properties": ["id"],'): None, "path": "x//y"},
+        {"name": "a", Comment("key_properties: [id]"): None, "path": "x//y"},
         {"name": "b", "options": {"sep": ";"}, "path": ["long " * 12, "c"]},
     ],
     Comment("the last word"): None,
@@ -36,41 +37,34 @@ VALUES = st.recursive(
 
 def test_the_text() -> None:
     assert config_text(["for 'x'", "  run it"], DRAFT) == (
-        """// for 'x'
-//   run it
-{
-  "streams": [
-    // orders/: a folder with?a name of two lines
-    {
-      "name": "a",
-      // "key_properties": ["id"],
-      "path": "x//y"
-    },
-    {
-      "name": "b",
-      "options": {"sep": ";"},
-      "path": [
-        "long long long long long long long long long long long long ",
-        "c"
-      ]
-    }
-  ],
-  // the last word
-  "spark": {}
-}
+        """# for 'x'
+#   run it
+streams:
+# orders/: a folder with?a name of two lines
+- name: a
+  # key_properties: [id]
+  path: x//y
+- name: b
+  options: {sep: ";"}
+  path:
+  - "long long long long long long long long long long long long "
+  - c
+# the last word
+spark: {}
 """
     )
 
 
 @given(st.dictionaries(st.text() | st.builds(Comment, st.text()), VALUES, max_size=4), st.text())
 def test_what_is_written_is_read(settings: dict[str, Any], head: str) -> None:
-    data = config_text([head], settings).encode("utf-8")
-    assert json_object(data) == without_comments(settings)
+    bare = without_comments(settings)
+    assert yaml_value(config_text([head], settings).encode("utf-8")) == bare
+    assert json_object(config_text([head], settings, "JSON").encode("utf-8")) == bare
 
 
 def test_settings_in_comments_can_be_switched_on() -> None:
-    text = re.sub(r'// (?=")', "", config_text([], DRAFT))
-    assert json_object(text.encode())["streams"][0]["key_properties"] == ["id"]
+    text = re.sub(r"# (?=\w+: \[)", "", config_text([], DRAFT))
+    assert yaml_value(text.encode())["streams"][0]["key_properties"] == ["id"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
@@ -95,5 +89,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     assert path.read_text() == "a"
     write_config(str(path), "b", force=True)
     assert path.read_text() == "b"
+    with pytest.raises(SettingsError, match=r"would be TOML \(name a file that ends in .yaml"):
+        write_config(str(tmp_path / "tap.toml"), "b", force=False)
     with pytest.raises(DestinationError, match=r"cannot be written \(No such file"):
         write_config(str(tmp_path / "no" / "tap.json"), "b", force=False)
