@@ -208,6 +208,22 @@ class SparkLostError(SparkStartError):
     retryable = True
 
 
+class NoExecutorError(SparkLostError):
+    """The cluster has given Spark no executor in time."""
+
+    exit_code = 17
+    meaning = "the cluster gave Spark no executor within `spark.executor_wait_seconds`"
+    example = (
+        "setting 'spark.executor_wait_seconds': no executor has come in time (other programs have "
+        "the cores or memory of the cluster, or executors end at their start: see their logs)"
+    )
+    next_step = (
+        "Give each program a part of the cluster (`spark.cores.max`, `spark.executor.memory`), or "
+        "look into the logs of executors that end at once. Then run again from the last STATE: "
+        "[clusters](clusters.md#cores-of-both-programs)."
+    )
+
+
 class ClosedPipeError(SingerSparkError):
     """The reader of standard output has closed the pipe."""
 
@@ -387,6 +403,7 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
     DifferenceError,
     AuditError,
     SparkLostError,
+    NoExecutorError,
     HungUpRunError,
     InterruptedRunError,
     TerminatedRunError,

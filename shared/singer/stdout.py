@@ -120,6 +120,9 @@ class MessageOutput:
                 os.close(fd)
 
 
+_original = 1
+
+
 def claim_stdout(instead: str | None = None) -> MessageOutput:
     """Keep fd 1 for messages and send everything else that writes to it to stderr.
 
@@ -131,11 +134,17 @@ def claim_stdout(instead: str | None = None) -> MessageOutput:
     Returns:
         The only way to the original standard output from here on.
     """
+    global _original  # noqa: PLW0603
     sys.stdout.flush()
     # Neither is inheritable (PEP 446).
-    fd = os.dup(1) if instead is None else os.open(instead, os.O_WRONLY)
+    _original = os.dup(1) if instead is None else os.open(instead, os.O_WRONLY)
     os.dup2(2, 1)
-    return MessageOutput(fd)
+    return MessageOutput(_original)
+
+
+def original_stdout() -> int:
+    """Return the descriptor of the original standard output."""
+    return _original
 
 
 def _unwritable(error: OSError) -> SingerSparkError:

@@ -16,6 +16,14 @@ from shared.releases.spark_release import installed, too_old
 from shared.sigterm import own_interrupt
 from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
+from shared.spark.cluster_executors import (
+    CORES,
+    ExecutorWatch,
+    in_pipe,
+    masters,
+    share_of_cores,
+    shares_cores,
+)
 from shared.spark.conf import executor_python, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
@@ -56,6 +64,7 @@ class SessionStarter:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._stopped = False
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
     @property
@@ -104,6 +113,7 @@ class SessionStarter:
             jvm, self._jvm = self._jvm, None
         if already:
             return
+        self._over.set()
         if orderly_seconds is None and (submitted.current() or self._needs_orderly_end()):
             orderly_seconds = ORDERLY_SECONDS
         # Otherwise a Connect client keeps trying to reach its server.
@@ -139,6 +149,15 @@ class SessionStarter:
         with self._lock:
             if not self._stopped:
                 self._session = session
+        if not self._settings.remote:
+            self._watch_executors(session)
+
+    def _watch_executors(self, session: SparkSession) -> None:
+        context: Any = session.sparkContext
+        if _is_one_process(context.master):
+            return
+        watch = ExecutorWatch(_ClusterJobs(context), self._settings.executor_wait_seconds)
+        threading.Thread(target=watch.run, args=(self._over,), daemon=True).start()
 
     def _start(self) -> SparkSession:
         given = submitted.current()
@@ -173,6 +192,26 @@ class SessionStarter:
         if remote is None:
             return classic
         return connect(f"sc://localhost:{connect_port(classic)}", self._settings)
+
+
+class _ClusterJobs:
+    """See `shared.spark.cluster_executors.Jobs`.
+
+    Args:
+        context: The SparkContext.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._java = context._jsc.sc()
+
+    def active(self) -> list[int]:
+        return list(self._java.statusTracker().getActiveJobIds())
+
+    def executors(self) -> int:
+        return len(self._java.statusTracker().getExecutorInfos()) - 1  # without the driver
+
+    def cancel(self, job: int, reason: str) -> None:
+        self._java.cancelJob(job, reason)
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -423,8 +462,10 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
         logging.getLogger(name).disabled = True
     _map_without_pandas()
     SparkContext._ensure_initialized(gateway=gateway)
+    spark_conf = SparkConf().setAll(list(conf.items()))
+    _share_cores(SparkContext._jvm, spark_conf)
     with own_interrupt():
-        context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+        context = SparkContext.getOrCreate(spark_conf)
     session = SparkSession(context, options=dict(conf))
     java: Any = context._jvm
     local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
@@ -432,6 +473,63 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     local_files.setWriteChecksum(False)
     _use_s3a(context)
     return session
+
+
+def _is_one_process(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _share_cores(java: Any, spark_conf: Any) -> None:
+    """Take a part of a standalone cluster alone if another program may need the rest."""
+    conf = dict(spark_conf.getAll())
+    if not in_pipe() or not shares_cores(conf):
+        return
+    reason = "no address"
+    for host, port in masters(conf["spark.master"]):
+        try:
+            cores = _cores_of_cluster(java, spark_conf._jconf, host, port)
+        except Exception as error:  # a standby, or a master of another release
+            reason = first_line(error)
+            continue
+        share = share_of_cores(cores, conf)
+        spark_conf.set(CORES, str(share))
+        _log.info(
+            "takes %s of %s cores of the cluster, as the other end of the pipe may use it, too "
+            "(spark.conf: %s)",
+            share,
+            cores,
+            CORES,
+        )
+        return
+    _log.warning(
+        "the cluster does not tell how many cores it has (%s): give both ends of the pipe a share "
+        "(spark.conf: %s)",
+        reason,
+        CORES,
+    )
+
+
+def _cores_of_cluster(java: Any, jconf: Any, host: str, port: int) -> int:
+    """Ask a standalone master how many cores its workers have, as its own page does."""
+    spark, jconf = java.org.apache.spark, jconf.clone()
+    for name in ("spark.rpc.lookupTimeout", "spark.rpc.askTimeout"):
+        jconf.set(name, "30s")
+    default = "$lessinit$greater$default$"
+    manager = spark.SecurityManager
+    security = manager(jconf, getattr(manager, f"{default}2")(), getattr(manager, f"{default}3")())
+    rpc = getattr(getattr(spark.rpc, "RpcEnv$"), "MODULE$")
+    environment = rpc.create("cores", "localhost", 0, jconf, security, True)
+    try:
+        master = environment.setupEndpointRef(spark.rpc.RpcAddress(host, port), "Master")
+        question = getattr(getattr(spark.deploy, "DeployMessages$RequestMasterState$"), "MODULE$")
+        answer = java.java.lang.Class.forName(
+            "org.apache.spark.deploy.DeployMessages$MasterStateResponse"
+        )
+        tag = getattr(getattr(java.scala.reflect, "ClassTag$"), "MODULE$").apply(answer)
+        workers = master.askSync(question, tag).workers()
+        return sum(int(worker.cores()) for worker in workers if worker.isAlive())
+    finally:
+        environment.shutdown()
 
 
 def _map_without_pandas() -> None:

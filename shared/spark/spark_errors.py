@@ -16,6 +16,7 @@ from shared import errors
 from shared.errors import (
     DISK_FULL,
     DestinationError,
+    NoExecutorError,
     RecordError,
     SingerSparkError,
     SourceError,
@@ -24,6 +25,7 @@ from shared.errors import (
     Where,
 )
 from shared.sigterm import received_error
+from shared.spark.cluster_executors import NO_EXECUTOR
 from shared.storage import s3a
 from shared.storage.storage_errors import storage_hint
 from shared.transient_failures import may_pass
@@ -64,6 +66,13 @@ SHARED_FOLDER = "check the path; executors on other machines must share the fold
 _DISK_SIGNS = ("No space left on device", "Disk quota exceeded")
 
 ENVIRONMENT: Sequence[Cause] = (
+    Cause(
+        (NO_EXECUTOR,),
+        NoExecutorError,
+        NO_EXECUTOR,
+        "other programs have the cores or memory of the cluster, or executors end at their start: "
+        "see their logs",
+    ),
     Cause(
         ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "Java heap space"),
         SparkStartError,
@@ -183,6 +192,8 @@ def explain_environment(
     cause = _first(ENVIRONMENT, f"{type(error).__name__}: {text}")
     if cause is None or cause.error is None:
         return None
+    if cause.error is NoExecutorError:
+        where = _merge(where or Where(), Where(setting="spark.executor_wait_seconds"))
     return cause.error(cause.message or _reason(error, text)[0], where=where, hint=cause.hint)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.settings.checking import Problem
-from shared.settings.kinds import SECRET_VALUES, TEXT, TEXTS, setting
+from shared.settings.kinds import POSITIVE, SECRET_VALUES, TEXT, TEXTS, setting
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class SparkSettings:
         "Spark configuration, passed on unchanged.",
         default={},
         examples=[{"spark.driver.memory": "4g"}],
+    )
+    executor_wait_seconds: float = setting(
+        POSITIVE,
+        "How long work may wait for the first executor of a cluster; then the run ends with exit "
+        "code 17.",
+        default=600,
     )
 
 

@@ -185,3 +185,43 @@ def test_a_folder_of_the_driver_is_an_error_that_says_so(
     [last] = [line for line in done.stderr.decode().splitlines() if "| ERROR" in line]
     assert f"cannot write to '{tmp_path}/out/s'" in last
     assert "executors on other machines must share the folder" in last
+
+
+@only_versitygw
+def test_both_ends_share_the_cores_of_the_cluster(
+    cluster: SparkCluster, server: Any, programs: Programs
+) -> None:
+    """Neither end waits for the other with settings that say nothing of cores."""
+    source = cluster.folder / "many"
+    source.mkdir()
+    for number in range(4):
+        rows = (json.dumps({"id": number * 1000 + n, "name": "x" * 900}) for n in range(1000))
+        (source / f"{number}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    tap = {
+        "streams": [{"name": "s", "format": "json", "path": str(source)}],
+        "spark": cluster.settings(),
+        "engine": "spark",
+        "spool": {"bytes": 1 << 20},
+    }
+    config = target(cluster, server, path=str(cluster.folder / "shared"), batch_size_bytes=1 << 20)
+    done = programs.pipe(tap, config).check()
+    for log in (done.tap_log, done.target_log):
+        assert "takes 1 of 2 cores of the cluster" in log, log
+    table = pq.read_table(cluster.folder / "shared" / "s")
+    assert sorted(table.column("id").to_pylist()) == list(range(4000))
+
+
+@only_versitygw
+def test_a_program_without_executors_says_so_and_ends(
+    cluster: SparkCluster, server: Any, programs: Programs
+) -> None:
+    """No worker has the memory that an executor asks for."""
+    spark = {**cluster.settings({"spark.executor.memory": "9g"}), "executor_wait_seconds": 4}
+    config = target(cluster, server, path=str(cluster.folder / "never"), spark=spark)
+    given = json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
+    done = programs.run(programs.target_command(config), given)
+    assert done.returncode == 17, done.stderr.decode()
+    assert done.stdout == b""
+    assert "Spark has had no executor for 2 s" in done.stderr.decode()
+    [last] = [line for line in done.stderr.decode().splitlines() if "| ERROR" in line]
+    assert "setting 'spark.executor_wait_seconds': no executor has come in time" in last

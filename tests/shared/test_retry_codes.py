@@ -295,6 +295,6 @@ def test_the_meaning_of_a_code_fits_it(kind: type[SingerSparkError]) -> None:
     """A class that says of itself what a person must change promises no retry."""
     lasting = re.compile(r"permission|password|not installed|missing|wrong|invalid|not a valid")
     assert not (kind.retryable and lasting.search(kind.meaning)), kind.meaning
-    assert kind.retryable is dict.fromkeys((6, 8, 12, 13, 16, 129, 130, 143), True).get(
+    assert kind.retryable is dict.fromkeys((6, 8, 12, 13, 16, 17, 129, 130, 143), True).get(
         kind.exit_code, False
     )

@@ -1,0 +1,136 @@
+"""Executors of a cluster: the share of both ends of a pipe, and a watch for those that do not come.
+
+On a standalone cluster, an application takes every core unless `spark.cores.max` says less. Of two
+programs in a pipe, the second one then waits for the first, and the first for its reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shared.singer.stdout import original_stdout
+
+CORES = "spark.cores.max"
+STANDALONE = "spark://"
+NO_EXECUTOR = "no executor has come in time"
+"""Part of the reason of a cancelled job, by which `spark_errors` recognises it."""
+WARNING_SECONDS = 30.0
+_LOOK_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def in_pipe(descriptors: Sequence[int] = ()) -> bool:
+    """Return whether a pipe is among descriptors: its other end may use Spark, too.
+
+    Args:
+        descriptors: By default, standard input and output.
+    """
+    for number in descriptors or (0, original_stdout()):
+        try:
+            mode = os.fstat(number).st_mode
+        except OSError:
+            continue
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            return True
+    return False
+
+
+def shares_cores(conf: Mapping[str, str]) -> bool:
+    """Return whether a program in a pipe takes a share of the cluster's cores alone.
+
+    Args:
+        conf: The whole Spark configuration. The user's word on cores is kept.
+    """
+    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    is_standalone = conf.get("spark.master", "").startswith(STANDALONE)
+    return is_standalone and CORES not in conf and not is_dynamic
+
+
+def share_of_cores(cores: int, conf: Mapping[str, str]) -> int:
+    """Return how many cores one of two programs takes: half, but an executor at least.
+
+    Args:
+        cores: Of all workers.
+        conf: The whole Spark configuration.
+    """
+    return max(1, int(conf.get("spark.executor.cores", "1")), cores // 2)
+
+
+def masters(url: str) -> list[tuple[str, int]]:
+    """Return host and port of each master of a standalone cluster."""
+    places = (place.rpartition(":") for place in url.removeprefix(STANDALONE).split(","))
+    return [(host, int(port)) for host, _, port in places if port.isdigit()]
+
+
+class Jobs(Protocol):
+    """What runs on the cluster."""
+
+    def active(self) -> list[int]:
+        """Return the numbers of the jobs that run."""
+        ...
+
+    def executors(self) -> int:
+        """Return how many executors there are."""
+        ...
+
+    def cancel(self, job: int, reason: str) -> None:
+        """Let a job fail."""
+        ...
+
+
+@dataclass
+class ExecutorWatch:
+    """Says that jobs wait for executors, and cancels them if none comes.
+
+    Attributes:
+        jobs: What runs.
+        limit: Seconds after which jobs are cancelled.
+        now: Returns the time in seconds.
+    """
+
+    jobs: Jobs
+    limit: float
+    now: Callable[[], float] = time.monotonic
+    _since: float | None = None
+    _has_warned: bool = False
+
+    def look(self) -> None:
+        """Look once."""
+        active = self.jobs.active()
+        if not active or self.jobs.executors():
+            self._since, self._has_warned = None, False
+            return
+        now = self.now()
+        if self._since is None:
+            self._since = now
+        waited = now - self._since
+        if waited >= min(WARNING_SECONDS, self.limit / 2) and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "Spark has had no executor for %.0f s: other programs have the cores or memory of "
+                "the cluster (spark.cores.max, spark.executor.memory), or executors end at their "
+                "start (see their logs); the run ends after %.0f s "
+                "(setting 'spark.executor_wait_seconds')",
+                waited,
+                self.limit,
+            )
+        if waited >= self.limit:
+            for job in active:
+                self.jobs.cancel(job, NO_EXECUTOR)
+
+    def run(self, over: threading.Event) -> None:
+        """Look again and again until the event is set."""
+        while not over.wait(min(_LOOK_SECONDS, self.limit / 4)):
+            try:
+                self.look()
+            except Exception as error:  # a lost Spark is reported by what uses it
+                _log.debug("the watch over executors ends: %s", error)
+                return
