@@ -29,7 +29,7 @@ from typing import IO, Any
 import orjson
 
 from shared.line_counts import newlines
-from shared.storage.files import StorageOptions, version_of
+from shared.storage.files import StorageOptions, content_of
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
@@ -347,10 +347,9 @@ def _segments(file: InputFile, options: StorageOptions) -> Iterator[Segment]:
                 digest.update(block)
         text = digest.hexdigest()
     else:
-        # Its bytes would have to be fetched twice; a file without a version never matches.
-        version = version_of(file.url, options) or uuid.uuid4().hex
+        # Its bytes would have to be fetched twice; a file without a checksum never matches.
         digest = _digest()
-        digest.update(f"{version} {file.url}".encode())
+        digest.update((content_of(file.url, options) or uuid.uuid4().hex).encode())
         text = digest.hexdigest()
     yield Segment(0, text, file.since, file.until)
 

@@ -12,15 +12,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from engines import IdleSpark, threads
+from whole_runs import run_target
 
 from shared.formats.file_formats import FORMATS
 from shared.storage.files import StorageOptions, open_output, remote
 from shared.storage.urls import join
+from target_spark.config import target_config
+from target_spark.load.loader import Loader
 
 pytestmark = pytest.mark.pipe
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}
+BEGIN = {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []}
 ROWS = pa.table({"id": [1, 2], "name": ["a", None]})
 
 
@@ -84,6 +90,31 @@ def test_files_and_table_on_s3(server: Any, tmp_path: Path) -> None:
     assert files_of(source, options) == [], "consumed files are gone"
     hidden = [name for name in files_of(table, options) if "/.s.run-" in name]
     assert hidden == []
+
+
+@pytest.mark.parametrize("size", [2, 9_000_000], ids=["one-part", "parts"])
+def test_files_that_a_rerun_writes_anew_are_replays(server: Any, tmp_path: Path, size: int) -> None:
+    """The same content has another name in each run; other content of the same size is loaded."""
+    options, folder = StorageOptions(server.options), server.folder()
+    config = {"path": str(tmp_path), "format": "delta", "storage_options": server.options}
+    config["batch_config"] = {"storage": {"root": folder, "options": server.options}}
+    config["add_record_metadata"] = False
+
+    def load(run_name: str, letters: str, *end: dict[str, Any]) -> list[int]:
+        messages: list[dict[str, Any]] = [{**BEGIN, "bookmark_properties": ["id"]}]
+        for number, letter in enumerate(letters):
+            url = join(folder, f"{run_name}-{number}")
+            with open_output(url, options=options) as sink:
+                sink.write(json.dumps({"id": number, "name": letter * size}).encode() + b"\n")
+            messages.append(batch({"format": "jsonl"}, url))
+        settings = target_config(config)
+        engine = threads(IdleSpark())
+        run_target(settings, Loader(settings, engine), tmp_path, [*messages, *end], engine)
+        return sorted(DeltaTable(str(tmp_path / "s")).to_pyarrow_table()["id"].to_pylist())
+
+    assert load("killed", "ab") == [0, 1]
+    assert load("rerun", "ab") == [0, 1]
+    assert load("other", "ac", {"type": "STATE", "value": {"at": 2}}) == [0, 1, 1]
 
 
 def test_options_reach_executors_and_nothing_else(server: Any, tmp_path: Path) -> None:
