@@ -1,4 +1,4 @@
-"""The scripts `tap-spark` and `target-spark`: check that `shared` is this project's, then run.
+"""The scripts of this project: check that `shared` is this project's, then run the program.
 
 spark-submit runs this file with the name of the program: `spark-submit singer_spark.py tap-spark`.
 
@@ -16,6 +16,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
+_MODULES = {
+    "tap-spark": "tap_spark.cli",
+    "target-spark": "target_spark.cli",
+    "singer-spark": "shared.jobs.cli",
+}
+
 
 def tap() -> int:
     """Run tap-spark and return its exit code."""
@@ -25,6 +31,11 @@ def tap() -> int:
 def target() -> int:
     """Run target-spark and return its exit code."""
     return _run("target-spark")
+
+
+def jobs() -> int:
+    """Run singer-spark and return its exit code."""
+    return _run("singer-spark")
 
 
 def main() -> int:
@@ -52,7 +63,7 @@ def _run(program: str, *, submitted: bool = False) -> int:
             return int(error.exit_code)
     run = import_module("shared.process_end").run_to_exit
     with _plain_interrupt():
-        main = import_module(f"{program.replace('-', '_')}.cli").main
+        main = import_module(_MODULES[program]).main
     code: int = run(main)
     return code
 

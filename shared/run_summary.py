@@ -254,12 +254,12 @@ def summarized(
     def write(facts: Mapping[str, Any]) -> None:
         if summary is not None:
             text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-            _write(text, summary, "--summary")
+            write_file(text, summary, "--summary")
         if report is not None:
-            _write(html_report(facts), report, "--report")
+            write_file(html_report(facts), report, "--report")
         if metrics is not None:
             pipeline = re.sub(r"(\.tap|\.target)?(\.prom)?$", "", Path(metrics).name)
-            _write(metrics_text(facts, pipeline, last_success), metrics, "--metrics-file")
+            write_file(metrics_text(facts, pipeline, last_success), metrics, "--metrics-file")
 
     collected = RunSummary(program)
     mark_run(collected.run_id)
@@ -298,7 +298,7 @@ def _text_of(path: str) -> str:
     return ""
 
 
-def _write(text: str, path: str, option: str) -> None:
+def write_file(text: str, path: str, option: str) -> None:
     """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
     try:
         if Path(path).exists() and not Path(path).is_file():

@@ -28,6 +28,7 @@ from doc_pages import (
     text_of,
 )
 
+import shared.jobs.cli
 import tap_spark.cli
 import target_spark.cli
 from shared.errors import SettingsError
@@ -235,7 +236,11 @@ def check_command(words: list[str]) -> None:
         assert program in OTHER_PROGRAMS or re.match(r"(tap|target)-", program), words
 
 
-PROGRAMS: dict[str, Any] = {"tap-spark": tap_spark.cli, "target-spark": target_spark.cli}
+PROGRAMS: dict[str, Any] = {
+    "tap-spark": tap_spark.cli,
+    "target-spark": target_spark.cli,
+    "singer-spark": shared.jobs.cli,
+}
 
 
 def test_wrong_commands_are_found() -> None:

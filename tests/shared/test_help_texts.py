@@ -7,14 +7,20 @@ from collections.abc import Iterator
 import click
 import pytest
 
+import shared.jobs.cli
 import tap_spark.cli
 import target_spark.cli
 
 MOST = 80
+PROGRAMS = {
+    "tap-spark": tap_spark.cli,
+    "target-spark": target_spark.cli,
+    "singer-spark": shared.jobs.cli,
+}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    for name, module in (("tap-spark", tap_spark.cli), ("target-spark", target_spark.cli)):
+    for name, module in PROGRAMS.items():
         yield name, module.command
         for other, command in module.COMMANDS.items():
             yield f"{name} {other}", command
@@ -25,8 +31,7 @@ def test_help_fits_into_80_columns(
     name: str, command: click.Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program, *args = name.split()
-    main = {"tap-spark": tap_spark.cli.main, "target-spark": target_spark.cli.main}[program]
-    assert main([*args, "--help"]) == 0
+    assert PROGRAMS[program].main([*args, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"Usage: {name} [OPTIONS]")
     assert max(map(len, lines)) <= MOST
@@ -40,7 +45,7 @@ def test_every_option_is_explained(name: str, command: click.Command) -> None:
 
 
 def test_each_program_names_its_commands() -> None:
-    for module in (tap_spark.cli, target_spark.cli):
+    for module in PROGRAMS.values():
         epilog = " ".join((module.command.epilog or "").split())
         for name in module.COMMANDS:
             assert f" {name} --help`" in epilog
