@@ -18,6 +18,7 @@ from shared.spark import submitted
 from shared.spark.baked_packages import PACKAGES
 from shared.spark.cluster_executors import (
     CORES,
+    STANDALONE,
     ExecutorWatch,
     in_pipe,
     masters,
@@ -39,6 +40,7 @@ from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
+from shared.storage.aws_environment import executor_environment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,6 +173,8 @@ class SessionStarter:
         check_released(self._settings)
         conf = session_conf(self._settings)
         environ = dict(os.environ)
+        if conf["spark.master"].startswith(STANDALONE):
+            conf = executor_environment(conf, environ) | conf
         if remote is not None:
             environ[CONNECT_TOKEN] = os.environ.setdefault(CONNECT_TOKEN, str(uuid.uuid4()))
             conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")

@@ -16,8 +16,10 @@ from shared import errors
 from shared.errors import (
     DISK_FULL,
     DestinationError,
+    MessageError,
     NoExecutorError,
     RecordError,
+    SettingsError,
     SingerSparkError,
     SourceError,
     SparkLostError,
@@ -35,11 +37,16 @@ SHOWN = 400
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
 _PYTHON_TRACE = "Traceback (most recent call last)"
+_MACHINE = re.compile(r"\(TID \d+\) \(([^\s()]+) executor (?!driver\))")
+"""The machine of an executor, in the words of its driver."""
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
 _JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+).*$", re.DOTALL)
 _FILE = re.compile(r"(?:reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
 _OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
+
+_OF_DATA = (RecordError, MessageError, SettingsError)
+"""Errors that every machine would raise."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,11 @@ def _from_worker(text: str, where: Where) -> SingerSparkError | None:
         return None
     name, message = found.group(1).rsplit(".", 1)[-1], _short(found.group(2))
     kind = _OUR_ERRORS.get(name)
+    if kind in _OF_DATA:
+        return kind(message, where=where)
+    machine = _MACHINE.search(text)
+    if machine is not None:
+        message = f"{message} (on {machine.group(1)})"
     if kind is not None:
         return kind(message, where=where)
     number = _ERRNO.search(message)

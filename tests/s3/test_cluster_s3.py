@@ -225,3 +225,24 @@ def test_a_program_without_executors_says_so_and_ends(
     assert "Spark has had no executor for 2 s" in done.stderr.decode()
     [last] = [line for line in done.stderr.decode().splitlines() if "| ERROR" in line]
     assert "setting 'spark.executor_wait_seconds': no executor has come in time" in last
+
+
+@only_versitygw
+def test_executors_read_s3_with_the_credentials_of_the_program(
+    cluster: SparkCluster, server: Any, programs: Programs
+) -> None:
+    """Those of its environment, which the workers lack."""
+    folder = server.folder()
+    filesystem, inside = remote(folder, StorageOptions(server.options))
+    for number in range(2):
+        with filesystem.open(f"{inside}/{number}.csv", "wb") as file:
+            file.write(b"id\n%d\n" % number)
+    stream = {"name": "s", "format": "csv", "path": f"{folder}/*.csv"}
+    stream |= {"replication_method": "INCREMENTAL"}
+    tap = {"streams": [stream], "spark": cluster.settings(), "engine": "spark"}
+    programs.environ |= server.environment
+    done = programs.run(programs.tap_command(tap))
+    assert done.returncode == 0, done.stderr.decode()
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(r["record"]["id"] for r in records if r["type"] == "RECORD") == [0, 1]
+    assert server.environment["AWS_SECRET_ACCESS_KEY"] not in done.stderr.decode()

@@ -129,3 +129,18 @@ def test_a_long_reason_is_cut() -> None:
 def test_plain_path() -> None:
     assert plain_path("file:///a/b") == plain_path("file:/a/b") == "/a/b"
     assert plain_path("s3://a/b") == "s3://a/b"
+
+
+@pytest.mark.parametrize(
+    ("executor", "text", "says"),
+    [
+        ("10.0.0.3 executor 1", "OSError: [Errno 13] Permission denied", True),
+        ("10.0.0.3 executor 1", "botocore.exceptions.NoCredentialsError: Unable to locate", True),
+        ("10.0.0.3 executor 1", "shared.errors.RecordError: 'x' is no number", False),
+        ("10.0.0.3 executor driver", "OSError: [Errno 13] Permission denied", False),
+    ],
+)
+def test_what_an_executor_lacks_names_its_machine(executor: str, text: str, says: bool) -> None:
+    failure = f"Lost task 0.3 in stage 1.0 (TID 3) ({executor}): PythonException: Traceback (most "
+    error = explain(RuntimeError(f"{failure}recent call last):\n  File x\n{text}\n"))
+    assert ("(on 10.0.0.3)" in str(error)) is says, str(error)
