@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,8 @@ from shared.telemetry.observers import observers_of
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
-from tap_spark.planning.run_options import RunOptions, StreamRange
+from tap_spark.planning.catalog_rules import CatalogRules, ruled_catalog
+from tap_spark.planning.run_options import RunOptions, StreamRange, chosen_settings
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ _EXCLUDED = {
 @click.command(
     help=PROGRAM.description,
     epilog="`tap-spark init --help`: a settings file to begin with. "
+    "`tap-spark preview --help`: the first rows as a table. "
     "`tap-spark spark-server --help`: a Spark that stays, for frequent runs.",
 )
 @common_options(PROGRAM)
@@ -70,6 +73,13 @@ _EXCLUDED = {
 )
 @click.option("--streams", multiple=True, metavar="PATTERN",
               help="Read only streams whose name matches; repeatable.")  # fmt: skip
+@click.option("--select", multiple=True, metavar="PATTERN",
+              help="Read only streams and columns (orders, orders.*) that match; !PATTERN leaves "
+              "out (!*.ssn); repeatable, on top of the catalog.")  # fmt: skip
+@click.option("--key", "keys", multiple=True, metavar="STREAM=COLUMN,...",
+              help="Key properties of streams; repeatable.")  # fmt: skip
+@click.option("--replication-key", "replication_keys", multiple=True, metavar="STREAM=COLUMN",
+              help="Replication key of streams; they become INCREMENTAL. Repeatable.")  # fmt: skip
 @click.option("--full-refresh", multiple=True, metavar="PATTERN",
               help="Read streams again, without their bookmarks; repeatable.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N",
@@ -140,8 +150,16 @@ def _check_usage(**given: Any) -> None:
 
 
 def _run_options(
-    *, backfill: str | None, start: str | None, end: str | None, **given: Any
+    *,
+    backfill: str | None,
+    start: str | None,
+    end: str | None,
+    select: tuple[str, ...],
+    keys: tuple[str, ...],
+    replication_keys: tuple[str, ...],
+    **given: Any,
 ) -> RunOptions:
+    given["rules"] = CatalogRules(select, keys, replication_keys)
     if backfill is not None and start is not None and end is not None:
         return RunOptions(**given, backfill=StreamRange(backfill, start, end))
     if (backfill, start, end) != (None, None, None):
@@ -173,8 +191,8 @@ def _run(
 
     with heartbeats(config.heartbeat_seconds, lambda: output.bytes_written, waits_for):
         if discover:
-            found = _discover(config)
-            text = _table(found) if as_table else json.dumps(found, indent=2)
+            found = _discover(config, options)
+            text = _table(config, found) if as_table else json.dumps(found, indent=2)
             output.write(text.encode() + b"\n")
             return
         from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
@@ -194,17 +212,18 @@ def _run(
             run_sync(config, chosen, known, output, options, summary)
 
 
-def _table(catalog: dict[str, Any]) -> str:
+def _table(config: TapConfig, catalog: Mapping[str, Any]) -> str:
     from tap_spark.planning.catalog_table import catalog_lines  # noqa: PLC0415
+    from tap_spark.planning.row_estimates import estimated_rows  # noqa: PLC0415
 
     hint = "`tap-spark ... --discover > catalog.json` writes the catalog, `--json` shows it."
-    return "\n".join((*catalog_lines(catalog), "", hint))
+    return "\n".join((*catalog_lines(catalog, estimated_rows(config, catalog)), "", hint))
 
 
-def _discover(config: TapConfig) -> dict[str, Any]:
+def _discover(config: TapConfig, options: RunOptions) -> Mapping[str, Any]:
     from tap_spark.planning.discovery import discover  # noqa: PLC0415
 
-    return discover(config)
+    return ruled_catalog(discover(chosen_settings(config, options)), options.rules)
 
 
 @click.command("init")
@@ -224,6 +243,50 @@ def init_command(*, place: str, form: str | None, output: str | None, force: boo
     )
     draft = partial(source_draft, place, form, os.environ, connected_tables)
     write_draft(PROGRAM, place, usage, draft, output, force=force)
+
+
+@click.command("preview")
+@click.argument("names", nargs=-1, metavar="[PATH|URL] [STREAM]...")
+@click.option("--config", "sources", multiple=True, type=FILE, metavar="FILE|ENV",
+              help="Settings; without them, the first argument is a path or URL.")  # fmt: skip
+@click.option("--catalog", type=FILE, metavar="FILE", help="Catalog.")
+@click.option("--format", "form", metavar="NAME", help="Format of the PATH.")
+@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
+              help="Most rows of each stream.")  # fmt: skip
+def preview_command(
+    *,
+    names: tuple[str, ...],
+    sources: tuple[str, ...],
+    catalog: str | None,
+    form: str | None,
+    rows: int,
+) -> None:
+    """Show the first rows of streams as tables, as a run would send them.
+
+    STREAM is a pattern as for `--select` (orders, orders.id, !*.ssn). No STATE is read or written.
+    """
+    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
+    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
+
+    place = None
+    if not sources and names:
+        place, *others = names
+        names = tuple(others)
+    width = shutil.get_terminal_size().columns if os.isatty(_STDOUT) else None
+    named = None if place is None else place_settings(place, form, os.environ)
+    config = tap_config(
+        with_passwords(read_settings(PROGRAM, sources, named), environment(sources))
+    )
+    raise_on_sigterm()
+    output = claim_stdout()
+    arrow_without_pandas()
+    logging.getLogger().setLevel(max(logging.WARNING, logging.getLogger().level))
+    from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
+    from tap_spark.sync.preview import preview  # noqa: PLC0415
+
+    chosen = None if catalog is None else load_catalog(catalog)
+    for line in preview(config, CatalogRules(names), rows, chosen, width):
+        output.write(f"{line}\n".encode())
 
 
 @click.command("spark-server")
@@ -249,7 +312,7 @@ def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
     click.echo("no server runs" if found is None else found.url)
 
 
-COMMANDS = {command.name: command for command in (init_command, server_command)}
+COMMANDS = {command.name: command for command in (init_command, preview_command, server_command)}
 
 
 def main(args: Sequence[str] | None = None) -> int:

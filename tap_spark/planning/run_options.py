@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
 from tap_spark.planning.catalog import stream_id, stream_selected
+from tap_spark.planning.catalog_rules import NO_RULES, CatalogRules, no_match
 from tap_spark.state.bookmarks import given_key, parse_key
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -42,12 +43,14 @@ class RunOptions:
         full_refresh: Patterns of streams to read again as a whole.
         limit: Most records of each stream; None for all.
         backfill: The only range to read, without any bookmark; None for an ordinary run.
+        rules: Rules on top of the catalog.
     """
 
     streams: tuple[str, ...] = ()
     full_refresh: tuple[str, ...] = ()
     limit: int | None = None
     backfill: StreamRange | None = None
+    rules: CatalogRules = NO_RULES
 
     @property
     def reads_all(self) -> bool:
@@ -64,10 +67,14 @@ def chosen_settings(config: TapConfig, options: RunOptions) -> TapConfig:
     Raises:
         SettingsError: A pattern matches no stream, and connections have no others.
     """
+    names, rules = [item.name for item in config.streams], options.rules
     if not config.connections:
-        _check_names([item.name for item in config.streams], options)
-    streams = tuple(item for item in config.streams if _is_chosen(item.name, options))
-    return replace(config, streams=streams)
+        _check_names(names, options)
+        for pattern in rules.positive:
+            if not any(CatalogRules((pattern,)).may_select(name) for name in names):
+                raise no_match("--select", pattern, names, names)
+    streams = (item for item in config.streams if _is_chosen(item.name, options))
+    return replace(config, streams=tuple(item for item in streams if rules.may_select(item.name)))
 
 
 def chosen_catalog(

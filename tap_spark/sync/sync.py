@@ -60,6 +60,7 @@ from tap_spark.output.spark_job import interrupt_all
 from tap_spark.output.spool import Spool
 from tap_spark.output.state_writer import StateWriter
 from tap_spark.planning.catalog import stream_id
+from tap_spark.planning.catalog_rules import ruled_catalog
 from tap_spark.planning.discovery import found_catalog
 from tap_spark.planning.plan_lines import FileFacts, plan_line
 from tap_spark.planning.replication import plan_streams
@@ -857,7 +858,8 @@ def _planned(
     failed = None if failures is None else failures.report
     if catalog is None:
         catalog = found_catalog(engine, chosen_settings(config, options), failed)
-    catalog = chosen_catalog(catalog, options, failures.errors if failures else ())
+    lost = tuple(failures.errors) if failures else ()
+    catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
     planner = Planner(config, catalog, failed, options)
     sql = partial(engine.session, "SQL in stream maps")
     outputs, plans = outputs_of(config.transforms, planner.plans(state), sql)

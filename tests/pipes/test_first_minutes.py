@@ -62,6 +62,7 @@ def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == [
         "stream",
+        "rows",
         "columns",
         "key",
         "replication",
@@ -69,11 +70,28 @@ def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:
         "method",
         "selected",
     ]
-    assert lines[1].split() == ["orders", "2", "id", "-", "FULL_TABLE", "yes"]
+    assert lines[1].split() == ["orders", "~3", "2", "id", "-", "FULL_TABLE", "yes"]
     assert "nnn…" in lines[2]
     piped = Programs(folder).run(command).stdout.decode()
     assert [each["stream"] for each in json.loads(piped)["streams"]] == ["orders", "n" * 90]
     assert on_terminal([*command, "--json"], folder) == piped
+
+
+def test_choosing_without_a_catalog(folder: Path) -> None:
+    programs = Programs(folder)
+    place = [*TAP, "preview", "data/orders-2026-02.csv"]
+    assert programs.run(place).stdout == b"orders_2026_02: first 1 row(s)\nid;name\n3;c\n\n"
+    made = programs.run([*TAP, "init", "data", "-o", "tap.yaml"])
+    assert made.returncode == 0
+    chosen = ["--config", "tap.yaml", "--select", "orders", "--key", "orders=id"]
+    preview = [*TAP, "preview", "orders", "!*.name", "--rows", "1", "--config", "tap.yaml"]
+    assert programs.run(preview).stdout == b"orders: first 1 row(s)\nid\n1\n\n"
+    sent = programs.run([*TAP, *chosen]).stdout.splitlines()
+    assert {json.loads(line).get("stream", "orders") for line in sent} == {"orders"}
+    assert json.loads(sent[0])["key_properties"] == ["id"]
+    wrong = programs.run([*TAP, *chosen, "--select", "ordres.*"])
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+    assert b"--select 'ordres.*' matches nothing (near: orders" in wrong.stderr
 
 
 def test_json_is_for_discovery(folder: Path) -> None:

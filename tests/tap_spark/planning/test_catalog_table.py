@@ -27,18 +27,30 @@ def test_every_column() -> None:
     people = entry("people")
     people["metadata"][0]["metadata"]["selected"] = False
     people["metadata"][1]["metadata"]["selected"] = False
-    assert list(catalog_lines({"streams": [orders, people]})) == [
-        "stream  columns  key  replication key  method       selected",
-        "orders  3        id   changed_at       INCREMENTAL  yes",
-        "people  2 of 3   -    -                FULL_TABLE   no",
+    orders["metadata"][1]["metadata"]["sql-datatype"] = "int8"
+    assert list(catalog_lines({"streams": [orders, people]}, {"orders": "~1,200"})) == [
+        "stream  rows    columns  key  replication key  method       selected",
+        "orders  ~1,200  3        id   changed_at       INCREMENTAL  yes",
+        "people  -       2 of 3   -    -                FULL_TABLE   no",
+        "",
+        "orders      type",
+        "id          int8                 key",
+        "changed_at  timestamp            replication key",
+        "address     struct<city:string>",
     ]
+
+
+def test_columns_of_many_streams_are_left_out() -> None:
+    lines = list(catalog_lines({"streams": [entry(f"s{n}") for n in range(21)]}))
+    assert len(lines) == 23
+    assert "--select STREAM" in lines[-1]
 
 
 def test_long_names_are_cut() -> None:
     lines = list(catalog_lines({"streams": [entry("s" * 200, key_properties=["id"])]}))
-    assert [len(line) <= 80 for line in lines] == [True, True]
+    assert all(len(line) <= 80 for line in lines)
     assert lines[1].startswith("ssss")
-    assert "…  3        id" in lines[1]
+    assert "…  -     3        id" in lines[1]
 
 
 def test_no_streams() -> None:

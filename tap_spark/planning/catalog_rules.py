@@ -1,0 +1,255 @@
+"""Rules of the command line on top of a catalog: streams, columns and their keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from shared.errors import SettingsError, Where
+from tap_spark.planning.catalog import Breadcrumb, stream_id
+
+_NEAR, _LIKENESS = 5, 0.4
+_WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class CatalogRules:
+    """The options `--select`, `--key` and `--replication-key`.
+
+    Attributes:
+        select: Patterns of `stream` and `stream.column`; with `!`, of what to leave out.
+        keys: `stream=column,...`: the key properties.
+        replication_keys: `stream=column`: the replication keys.
+    """
+
+    select: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    replication_keys: tuple[str, ...] = ()
+
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """The patterns that select."""
+        return tuple(pattern for pattern in self.select if not pattern.startswith("!"))
+
+    @property
+    def negative(self) -> tuple[str, ...]:
+        """The patterns that leave out."""
+        return tuple(pattern[1:] for pattern in self.select if pattern.startswith("!"))
+
+    def may_select(self, stream: str) -> bool:
+        """Return whether a stream may be read, as far as its name tells."""
+        return not self.positive or any(_may_match(one, stream) for one in self.positive)
+
+
+NO_RULES = CatalogRules()
+
+
+def _may_match(pattern: str, stream: str) -> bool:
+    at = next((i for i, sign in enumerate(pattern) if sign in _WILDCARDS), len(pattern))
+    literal, name = pattern[:at], f"{stream}."
+    most = min(len(literal), len(name))
+    return literal[:most] == name[:most]
+
+
+def ruled_catalog(
+    catalog: Mapping[str, Any], rules: CatalogRules, failed: Iterable[str] = ()
+) -> Mapping[str, Any]:
+    """Return a catalog as the rules change it.
+
+    Args:
+        catalog: A checked catalog.
+        rules: The rules; a stream also goes by the name `schema.table`.
+        failed: Streams that discovery could not describe; patterns may match them.
+
+    Raises:
+        SettingsError: A rule matches nothing, names a column that the stream lacks, or leaves out a
+            column of its key.
+    """
+    if rules == NO_RULES:
+        return catalog
+    streams = [_Stream(deepcopy(entry)) for entry in catalog["streams"]]
+    lost = tuple(failed)
+    for rule in rules.keys:
+        for stream, columns in _of_rule("--key", rule, streams, lost):
+            stream.set_key(columns)
+    for rule in rules.replication_keys:
+        for stream, columns in _of_rule("--replication-key", rule, streams, lost):
+            stream.set_replication_key(columns)
+    for pattern in (*rules.positive, *rules.negative):
+        if not any(stream.matches(pattern) for stream in streams):
+            _check_lost("--select", pattern, streams, lost)
+    for stream in streams:
+        stream.select(rules.positive, rules.negative)
+    return {**catalog, "streams": [stream.entry for stream in streams]}
+
+
+def _of_rule(
+    option: str, rule: str, streams: Sequence[_Stream], lost: Sequence[str]
+) -> Iterator[tuple[_Stream, list[str]]]:
+    pattern, _, text = rule.partition("=")
+    columns = [part.strip() for part in text.split(",")]
+    is_single = option == "--replication-key"
+    if not pattern or not all(columns) or (is_single and len(columns) > 1):
+        form = "STREAM=COLUMN" if is_single else "STREAM=COLUMN,..."
+        raise SettingsError(f"{option} {rule!r} is not {form}")
+    matched = [stream for stream in streams if stream.is_named(pattern)]
+    if not matched:
+        _check_lost(option, pattern, streams, lost)
+    for stream in matched:
+        stream.check_columns(option, columns)
+        yield stream, columns
+
+
+def _check_lost(option: str, pattern: str, streams: Sequence[_Stream], lost: Sequence[str]) -> None:
+    """Raise SettingsError unless a pattern matches a stream that could not be described."""
+    if any(_may_match(pattern, name) for name in lost):
+        return
+    names = [name for stream in streams for name in stream.names]
+    paths = [f"{stream.names[-1]}.{path}" for stream in streams for path in stream.paths]
+    raise no_match(option, pattern, names if option != "--select" else [*names, *paths], names)
+
+
+def no_match(
+    option: str, pattern: str, choices: Sequence[str], names: Sequence[str]
+) -> SettingsError:
+    """Return the error of a pattern that matches nothing.
+
+    Args:
+        option: The option.
+        pattern: The pattern.
+        choices: What it could have matched.
+        names: What to list if nothing is like it.
+    """
+    near = get_close_matches(pattern, choices, _NEAR, _LIKENESS) or list(names[:_NEAR])
+    hint = f"near: {', '.join(near)}" if near else "there is no stream"
+    return SettingsError(f"{option} {pattern!r} matches nothing", hint=hint)
+
+
+class _Stream:
+    """A catalog entry, which the rules change.
+
+    Args:
+        entry: A copy of it.
+    """
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.entry = entry
+        self._items: dict[Breadcrumb, dict[str, Any]] = {}
+        for item in entry.get("metadata") or ():
+            item["metadata"] = item.get("metadata") or {}
+            self._items[tuple(item.get("breadcrumb") or ())] = item["metadata"]
+        root = self._items.get((), {})
+        names = [str(stream_id(entry))]
+        if "table-name" in root:
+            parts = (root.get("schema-name"), root["table-name"])
+            names.append(".".join(str(part) for part in parts if part is not None))
+        self.names = tuple(dict.fromkeys(names))
+        self.paths = dict(_paths(entry["schema"]))
+
+    def is_named(self, pattern: str) -> bool:
+        """Return whether a pattern matches the stream itself."""
+        return any(fnmatchcase(name, pattern) for name in self.names)
+
+    def matches(self, pattern: str) -> bool:
+        """Return whether a pattern matches the stream or one of its columns."""
+        return self.is_named(pattern) or any(map(self._is_hit(pattern), self.paths))
+
+    def _is_hit(self, pattern: str) -> Callable[[str], bool]:
+        return lambda path: any(fnmatchcase(f"{name}.{path}", pattern) for name in self.names)
+
+    def check_columns(self, option: str, columns: Sequence[str]) -> None:
+        """Raise SettingsError if the stream lacks a column."""
+        known = list(self.entry["schema"]["properties"])
+        for column in columns:
+            if column not in known:
+                near = get_close_matches(column, known, _NEAR, _LIKENESS) or known[:_NEAR]
+                raise SettingsError(
+                    f"{option}: '{column}' is not a column",
+                    where=Where(stream=self.names[0]),
+                    hint=f"near: {', '.join(near)}",
+                )
+
+    def set_key(self, columns: Sequence[str]) -> None:
+        """Set the key properties."""
+        root = self._metadata(())
+        for column in {*root.get("table-key-properties", ())} - {root.get("replication-key")}:
+            self._metadata(("properties", column))["inclusion"] = "available"
+        root["table-key-properties"] = self.entry["key_properties"] = list(columns)
+        self._always(columns)
+
+    def set_replication_key(self, columns: Sequence[str]) -> None:
+        """Set the replication key, and the method INCREMENTAL."""
+        root, [column] = self._metadata(()), columns
+        valid = root.get("valid-replication-keys")
+        if valid is not None and column not in valid:
+            raise SettingsError(
+                f"--replication-key: '{column}' is not a number, date, timestamp or string",
+                where=Where(stream=self.names[0]),
+                hint=f"choose one of {', '.join(valid) or 'other streams'}",
+            )
+        root.pop("forced-replication-method", None)
+        root["replication-key"] = self.entry["replication_key"] = column
+        root["replication-method"] = self.entry["replication_method"] = "INCREMENTAL"
+        self._always(columns)
+
+    def _always(self, columns: Iterable[str]) -> None:
+        for column in columns:
+            self._metadata(("properties", column))["inclusion"] = "automatic"
+
+    def select(self, positive: Sequence[str], negative: Sequence[str]) -> None:
+        """Select the stream and its columns."""
+        if positive:
+            wanted = self._hits(positive)
+            self._metadata(())["selected"] = bool(wanted) or any(map(self.is_named, positive))
+            above = {crumb[:length] for crumb in wanted for length in range(len(crumb))}
+            for crumb in self.paths.values():
+                self._metadata(crumb)["selected"] = crumb in wanted or crumb in above
+        unwanted = self._hits(negative)
+        if any(map(self.is_named, negative)) or (unwanted and len(unwanted) == len(self.paths)):
+            self._metadata(())["selected"] = False
+            return
+        for crumb in unwanted:
+            if self._metadata(crumb).get("inclusion") == "automatic":
+                raise SettingsError(
+                    f"--select leaves out '{crumb[-1]}', which is part of a key",
+                    where=Where(stream=self.names[0]),
+                    hint="choose other columns by --key and --replication-key, or hash it by "
+                    "stream_maps",
+                )
+            self._metadata(crumb)["selected"] = False
+
+    def _hits(self, patterns: Sequence[str]) -> set[Breadcrumb]:
+        """Return what patterns match, and what is inside of it."""
+        whole = any(map(self.is_named, patterns))
+        tests = [self._is_hit(pattern) for pattern in patterns]
+        found: set[Breadcrumb] = set()
+        for path, crumb in self.paths.items():
+            inside = any(crumb[:length] in found for length in range(1, len(crumb)))
+            if whole or inside or any(test(path) for test in tests):
+                found.add(crumb)
+        return found
+
+    def _metadata(self, crumb: Breadcrumb) -> dict[str, Any]:
+        """Return the metadata of a breadcrumb, which the entry has from now on."""
+        if crumb not in self._items:
+            self._items[crumb] = {}
+            item = {"breadcrumb": list(crumb), "metadata": self._items[crumb]}
+            self.entry.setdefault("metadata", []).append(item)
+        return self._items[crumb]
+
+
+def _paths(
+    schema: Any, above: str = "", crumb: Breadcrumb = ()
+) -> Iterator[tuple[str, Breadcrumb]]:
+    """Yield the dotted path of every property, nested ones after their parent."""
+    if not isinstance(schema, Mapping):
+        return
+    yield from _paths(schema.get("items"), above, (*crumb, "items"))
+    for name, child in (schema.get("properties") or {}).items():
+        inside = (*crumb, "properties", name)
+        yield above + name, inside
+        yield from _paths(child, f"{above}{name}.", inside)
