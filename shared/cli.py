@@ -31,7 +31,7 @@ from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
 from shared.settings.secrets import with_secrets
 from shared.sigterm import forget_signals, raise_on_sigterm, received_error, signal_error
-from shared.singer.logs import is_debug, setup_logging
+from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.spark.submitted import current
 from shared.transient_failures import settled
 
@@ -53,6 +53,10 @@ def common_options(program: Program) -> Callable[[Command], Command]:
         if wanted:
             click.echo(f"{program.name} v{version()}")
             context.exit()
+
+    def set_level(_context: click.Context, _: click.Parameter, level: str | None) -> None:
+        if level is not None:
+            choose_level(level)
 
     options = (
         click.option(
@@ -105,6 +109,23 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             type=CHOSEN_CODE,
             metavar="N",
             help="Exit code if all went well and nothing was to do, e.g. 99 (default: 0).",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice([name for name in LEVELS if name != "warn"]),
+            is_eager=True,
+            expose_value=False,
+            callback=set_level,
+            help="Least level of log lines (default: LOGLEVEL, or info).",
+        ),
+        click.option(
+            "--quiet",
+            flag_value="warning",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=set_level,
+            help="Log only warnings and errors; no progress and no summary on a terminal.",
         ),
         click.option(
             "--version",

@@ -26,7 +26,7 @@ from shared.run_drift import Baseline, baseline_of, drift
 from shared.run_metrics import last_success_in, metrics_text
 from shared.run_report import html_report
 from shared.settings.about import version
-from shared.singer.logs import mark_run
+from shared.singer.logs import CONSOLE, mark_run
 from shared.telemetry.run_observer import Dataset, RunObserver
 
 _log = logging.getLogger(__name__)
@@ -276,9 +276,22 @@ def summarized(
         facts = {**collected.as_dict(error), "baseline": last}
         with suppress(DestinationError):
             write(facts)
+        _show(facts)
         collected.end(facts)
         raise
+    _show(facts)
     collected.end(facts)
+
+
+def _show(facts: Mapping[str, Any]) -> None:
+    """Show what a run has moved to a person at a terminal."""
+    if not CONSOLE.is_for_people or not _log.isEnabledFor(logging.INFO):
+        return
+    from shared.run_lines import run_lines  # noqa: PLC0415
+
+    text = "\n".join(run_lines(facts, CONSOLE.size.columns, str(Path.cwd())))
+    if text:
+        CONSOLE.write_line(text)
 
 
 def _baseline_in(path: str) -> Baseline | None:

@@ -26,7 +26,7 @@ def text_table(
             break
         widths[widest] -= 1
     for row in rows:
-        cells = (_cut(text, most).ljust(most) for text, most in zip(row, widths, strict=True))
+        cells = (cut(text, most).ljust(most) for text, most in zip(row, widths, strict=True))
         yield _GAP.join(cells).rstrip()
 
 
@@ -35,5 +35,6 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """Return a printable text of so many characters at most, with an ellipsis if it is longer."""
     return printable(text if len(text) <= most else f"{text[: most - 1]}…")

@@ -124,7 +124,9 @@ def command(
         chosen = backfill_of(config.format, **backfill)
         config = replace(config, backfill=chosen, strict_end=strict_end)
         place = shown(config.path) if config.path else config.catalog
-        collected.describe(destination={"format": config.format, "place": place})
+        letters = config.failure.dead_letter_path
+        kept = {"dead_letters": shown(letters)} if letters else {}
+        collected.describe(destination={"format": config.format, "place": place, **kept})
         if validate_config:
             _logger.info("the settings are valid: %s into %s", config.format, config.path)
             return 0

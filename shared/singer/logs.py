@@ -1,16 +1,17 @@
-"""Logs on stderr, in the line shape of the Meltano SDK, and a progress line on a terminal."""
+"""Logs on stderr: in the line shape of the Meltano SDK, or shorter on a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
+import os
 import re
+import stat
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -27,26 +28,40 @@ LEVELS = {
 }
 FOR_DEVELOPERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 """Warnings that Python ignores by default, but not if Meltano or PYTHONWARNINGS asks for all."""
-PROGRESS_INTERVAL_SECONDS = 0.5
+IN_SUMMARY = {"is_in_summary": True}
+"""`extra` of log lines that the summary on a terminal repeats, so that it leaves them out."""
 
 _OUR_PACKAGES = ("tap_spark", "target_spark", "shared", "__main__")
 _NOISY = ("py4j", "pyspark", "fsspec", "s3fs", "botocore", "aiobotocore", "asyncio", "urllib3")
 _ROOT_OF_YAML = re.compile(r"^root:[^\n]*\n(?:[ \t]+[^\n]*\n)*?[ \t]+level:[ \t]*['\"]?(\w+)", re.M)
-_CLEAR_LINE = "\r\x1b[K"
+_CLEAR = "\r\x1b[J"
+"""Removes the live lines of any program of ours: the cursor waits at the first of them."""
+_TAP_WAITS = 2.0
+_USUAL_SIZE = os.terminal_size((80, 24))
+_STDOUT = 1
+_COLORS = ((logging.ERROR, 31), (logging.WARNING, 33))
 _TAB = "\t"
 
 
 class Console:
-    """Standard error, shared by log lines and one transient line.
+    """Standard error, shared by log lines and, on a terminal, live lines below them.
 
     Args:
         stream: A text stream; None for `sys.stderr` at the time of writing.
+
+    Attributes:
+        live_after: Seconds after which live lines may be shown; None for never.
+        is_for_people: Whether the stream is a terminal, and nobody has asked for JSON.
+        colors: Whether to mark warnings and errors by colors.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._given = stream
         self._lock = threading.RLock()
-        self._transient = False
+        self._has_live_lines = False
+        self.live_after: float | None = None
+        self.is_for_people = False
+        self.colors = False
 
     @property
     def stream(self) -> TextIO:
@@ -60,31 +75,73 @@ class Console:
             return self.stream.isatty()
         return False
 
-    def write_line(self, text: str) -> None:
-        """Write a line that stays, in place of the transient one; it cannot steer a terminal."""
-        lines = "\n".join(_TAB.join(map(printable, line.split(_TAB))) for line in text.split("\n"))
-        with self._lock:
-            self._write(f"{_CLEAR_LINE if self._transient else ''}{lines}\n")
-            self._transient = False
+    @property
+    def size(self) -> os.terminal_size:
+        """Return columns and lines of the terminal now."""
+        with contextlib.suppress(OSError, ValueError):
+            found = os.get_terminal_size(self.stream.fileno())
+            if found.columns and found.lines:
+                return found
+        return _USUAL_SIZE
 
-    def show(self, text: str) -> None:
-        """Write, or replace, the transient line."""
+    def suit(self, program: str, environ: Mapping[str, str], *, wants_json: bool) -> None:
+        """Choose what a terminal shows; must come before standard output is claimed."""
+        is_dumb = environ.get("TERM") == "dumb"
+        self.is_for_people = self.is_terminal and not wants_json
+        self.colors = self.is_for_people and not is_dumb and not environ.get("NO_COLOR")
+        self.live_after = 0.0 if self.is_for_people and not is_dumb else None
+        if self.live_after is not None and program == "tap-spark":
+            # target-spark shows what is loaded. Another reader of a pipe may show nothing.
+            self.live_after = _TAP_WAITS if _is_pipe(_STDOUT) else None if os.isatty(_STDOUT) else 0
+
+    def write_line(self, text: str) -> None:
+        """Write a line, or lines, that stay; it cannot steer a terminal."""
+        self.write_styled(_printable_lines(text))
+
+    def write_styled(self, text: str) -> None:
+        """Write lines that stay, which may have colors, in one piece."""
         with self._lock:
-            self._write(f"{_CLEAR_LINE}{printable(text)}")
-            self._transient = True
+            clears = self._has_live_lines or self.live_after is not None
+            self._write(f"{_CLEAR if clears else ''}{text}\n")
+            self._has_live_lines = False
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Write, or replace, the live lines."""
+        with self._lock:
+            up = f"\x1b[{len(lines) - 1}A" if len(lines) > 1 else ""
+            text = "\n".join(map(printable, lines))
+            self._write(f"{_CLEAR}{text}{up}\r")
+            self._has_live_lines = True
 
     def clear(self) -> None:
-        """Remove the transient line."""
+        """Remove the live lines."""
         with self._lock:
-            if self._transient:
-                self._write(_CLEAR_LINE)
-                self._transient = False
+            if self._has_live_lines:
+                self._write(_CLEAR)
+                self._has_live_lines = False
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Keep the terminal clear while something else writes to it."""
+        with self._lock:
+            self.clear()
+            yield
 
     def _write(self, text: str) -> None:
         # Without stderr it cannot be reported.
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(text)
             self.stream.flush()
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(_TAB.join(map(printable, line.split(_TAB))) for line in text.split("\n"))
+
+
+def _is_pipe(fd: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    return False
 
 
 CONSOLE = Console()
@@ -100,7 +157,7 @@ class ConsoleHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
         try:
-            self.console.write_line(self.format(record))
+            self.console.write_styled(self.format(record))
         except Exception:
             self.handleError(record)
 
@@ -110,20 +167,60 @@ class LineFormatter(logging.Formatter):
 
     Args:
         program: Shown in place of the names of this project's own loggers.
+        form: Format of a line.
+        datefmt: Format of the time.
     """
 
-    def __init__(self, program: str) -> None:
-        super().__init__("%(asctime)s | %(levelname)-8s | %(source)s | %(message)s")
+    def __init__(
+        self,
+        program: str,
+        form: str = "%(asctime)s | %(levelname)-8s | %(source)s | %(message)s",
+        datefmt: str | None = None,
+    ) -> None:
+        super().__init__(form, datefmt)
         self.program = program
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record; a traceback follows on lines of its own."""
         record.source = source_name(self.program, record.name)
-        return super().format(record)
+        return _printable_lines(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Write the message on one line, also if names in it hold line ends."""
         return " ".join(super().formatMessage(record).splitlines())
+
+
+class TerminalFormatter(LineFormatter):
+    """`06:20:21 tap-spark | message`, with `warning:` or `error:` before the message.
+
+    Args:
+        program: See `LineFormatter`.
+        colors: Mark warnings and errors by colors.
+    """
+
+    def __init__(self, program: str, *, colors: bool) -> None:
+        super().__init__(program, "%(asctime)s %(source)s | %(level)s%(message)s", "%H:%M:%S")
+        self._colors = colors
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Write the message on one line."""
+        is_usual = record.levelno == logging.INFO
+        record.level = "" if is_usual else f"{record.levelname.lower()}: "
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record, which cannot steer a terminal."""
+        text = super().format(record)
+        color = next((c for least, c in _COLORS if record.levelno >= least), None)
+        return f"\x1b[{color}m{text}\x1b[0m" if color and self._colors else text
+
+
+class _NotForPeople(logging.Filter):
+    """Leaves out metrics, and what the summary tells, unless somebody looks for faults."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_left = hasattr(record, "metric_info") or hasattr(record, "is_in_summary")
+        return not is_left or is_debug()
 
 
 class JsonFormatter(logging.Formatter):
@@ -209,7 +306,14 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     level = LEVELS.get(asked.strip().lower())
     wants_json = (environ.get("LOG_FORMAT") or style).strip().lower() == "json"
     handler = ConsoleHandler(console)
-    handler.setFormatter(JsonFormatter(program) if wants_json else LineFormatter(program))
+    console.suit(program, environ, wants_json=wants_json)
+    if level is not None and level > logging.INFO:
+        console.live_after = None
+    if console.is_for_people:
+        handler.setFormatter(TerminalFormatter(program, colors=console.colors))
+        handler.addFilter(_NotForPeople())
+    else:
+        handler.setFormatter(JsonFormatter(program) if wants_json else LineFormatter(program))
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, ConsoleHandler)]:
         root.removeHandler(old)
@@ -265,71 +369,13 @@ def _meltano_logging(path: str | None) -> tuple[str, str]:
     return str(level), "json" if "StructuredFormatter" in text else "text"
 
 
+def choose_level(name: str, console: Console = CONSOLE) -> None:
+    """Log from a level on, whatever the environment says; from `warning` on without live lines."""
+    logging.getLogger().setLevel(LEVELS[name])
+    if LEVELS[name] > logging.INFO:
+        console.live_after = None
+
+
 def is_debug() -> bool:
     """Return whether to log tracebacks."""
     return logging.getLogger().isEnabledFor(logging.DEBUG)
-
-
-class Progress:
-    """A line with rows, rows/s and MB that a terminal shows while a stream runs.
-
-    Safe for several threads; does nothing if stderr is not a terminal.
-
-    Args:
-        label: What moves, e.g. the stream's name.
-        console: The console that shows the line.
-        clock: Seconds.
-    """
-
-    def __init__(
-        self,
-        label: str,
-        *,
-        console: Console = CONSOLE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._label = label
-        self._console = console
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._started = clock()
-        self._shown_at = self._started
-        self._enabled = console.is_terminal
-        self._committed_at: float | None = None
-        self.rows = 0
-        self.bytes = 0
-
-    def add(self, rows: int, size: int = 0) -> None:
-        """Count rows and bytes that are done, and show the line at most twice a second."""
-        with self._lock:
-            self.rows += rows
-            self.bytes += size
-            now = self._clock()
-            if not self._enabled or now - self._shown_at < PROGRESS_INTERVAL_SECONDS:
-                return
-            self._shown_at = now
-            self._console.show(self.text(now - self._started))
-
-    def committed(self) -> None:
-        """Record that rows have become durable now."""
-        self._committed_at = self._clock()
-
-    def text(self, seconds: float) -> str:
-        """Write the line for a stream that has run for so long."""
-        rate = self.rows / seconds if seconds > 0 else 0.0
-        text = f"{self._label}: {self.rows:,} rows, {rate:,.0f} rows/s, {self.bytes / 1e6:,.1f} MB"
-        if self._committed_at is None:
-            return text
-        age = self._started + seconds - self._committed_at
-        return f"{text}, last commit {max(0.0, age):,.0f} s ago"
-
-    def close(self) -> None:
-        """Remove the line."""
-        if self._enabled:
-            self._console.clear()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

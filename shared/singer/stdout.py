@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from shared.errors import ClosedPipeError, DestinationError, SingerSparkError
+from shared.singer.logs import CONSOLE
 
 PIPE_BYTES = 1024 * 1024
 SENDFILE_BYTES = 16 * 1024 * 1024
@@ -33,6 +34,7 @@ class MessageOutput:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._is_terminal = os.isatty(fd)
         self.bytes_written = 0
         self.is_writing = False
         if _F_SETPIPE_SZ is not None:
@@ -50,6 +52,10 @@ class MessageOutput:
             ClosedPipeError: The reader has closed the pipe.
             DestinationError: It cannot be written (e.g. a full disk behind a redirect).
         """
+        with CONSOLE.apart() if self._is_terminal else contextlib.nullcontext():
+            self._write(data)
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         self.is_writing = True
         while view:

@@ -28,7 +28,8 @@ from shared.errors import (
 from shared.run_summary import RunSummary
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.sigterm import Termination
-from shared.singer.logs import Progress
+from shared.singer.live_lines import Progress
+from shared.singer.logs import IN_SUMMARY
 from shared.singer.messages import (
     activate_version_line,
     keys_line,
@@ -421,10 +422,10 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
         SingerSparkError: See `run_sync`; other errors of Spark pass unchanged.
     """
     first_run = plan.tap_stream_id not in (state_writer.state.get("bookmarks") or {})
-    _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value)
+    _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value, extra=IN_SUMMARY)
     with (
         run.engine.serving(plan.stream),
-        Timer(SYNC_DURATION, plan.stream),
+        Timer(SYNC_DURATION, plan.stream) as timer,
         Counter(RECORD_COUNT, plan.stream) as counter,
         Progress(plan.stream) as progress,
     ):
@@ -453,11 +454,12 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             state_writer.flush()
             _send_keys(_SliceReader(run, plan, state_writer))
         state_writer.finish(lambda state: _known(count_run(finish_stream(state, plan), plan), plan))
+    run.summary.note(plan.stream, seconds=round(timer.seconds, 3))
     used = run.engine.used(plan.stream)
     if used is not None:
         run.summary.note(plan.stream, engine=used[0], engine_reason=used[1])
     by = "" if used is None else f", read by {used[0]} ({used[1]})"
-    _logger.info("stream '%s': %s records%s", plan.stream, counter.total, by)
+    _logger.info("stream '%s': %s records%s", plan.stream, counter.total, by, extra=IN_SUMMARY)
     if told is not None:
         run.summary.note(plan.stream, source_rows=told)
         if told != counter.total:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT
+from shared.run_lines import CREATED
+from shared.singer.logs import IN_SUMMARY
 from shared.storage.files import StorageOptions, delete
 from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
@@ -464,7 +466,8 @@ class Loader:
             new = [line for line in lines if line not in known]
             known += new
         for line in new:
-            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line)
+            extra = IN_SUMMARY if line.startswith(CREATED) else None
+            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line, extra=extra)
 
     def _taken_changes(self, stream: str) -> tuple[str, ...]:
         with self._lock:

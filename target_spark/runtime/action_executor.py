@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SingerSparkError
 from shared.run_summary import RunSummary
+from shared.singer.logs import IN_SUMMARY
 from shared.singer.metrics import (
     BATCH_COUNT,
     BATCH_PROCESSING_TIME,
@@ -35,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from shared.engine.engine import Engine
-    from shared.singer.logs import Progress
+    from shared.singer.live_lines import StreamProgress
     from shared.singer.stdout import MessageOutput
     from target_spark.runtime.state_file import StateFile
 
@@ -139,7 +140,7 @@ class ActionExecutor:
         staging: Holds RECORD lines.
         workers: Run slow actions.
         output: Output for STATE.
-        progress: Counts lines on a terminal, or None.
+        progress: Shows on a terminal what streams have moved, or None.
         dead_letters: Keeps rejected records, or None.
         rejections: Reports rejected records.
         summary: Collects what the run moved.
@@ -156,7 +157,7 @@ class ActionExecutor:
         staging: Staging,
         workers: Workers,
         output: MessageOutput,
-        progress: Progress | None = None,
+        progress: StreamProgress | None = None,
         dead_letters: DeadLetters | None = None,
         rejections: Rejections | None = None,
         summary: RunSummary | None = None,
@@ -240,8 +241,6 @@ class ActionExecutor:
     def _stage(self, action: ev.Stage) -> None:
         self._engine.receive(len(action.data))
         self._staging.append(action.file, action.data, action.lines, action.first_line)
-        if self._progress is not None:
-            self._progress.add(action.lines, len(action.data))
 
     def _close_file(self, action: ev.CloseFile) -> None:
         self._inputs[action.file] = self._staging.complete(action.file)
@@ -358,7 +357,9 @@ class ActionExecutor:
             engine, reason = used
             self._summary.note(stream, engine=engine, engine_reason=reason)
             if log:
-                _logger.info("stream '%s': loaded by %s (%s)", stream, engine, reason)
+                _logger.info(
+                    "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
+                )
 
     def _start(self, work: int, stream: str | None, call: Callable[[], None]) -> None:
         def task() -> ev.WorkDone:
@@ -385,8 +386,6 @@ class ActionExecutor:
         self._converted.pop(action.flush, None)
         for number in self._kept_files.pop(action.flush, ()):
             self._remove_file(ev.RemoveFile(number))
-        if self._progress is not None:
-            self._progress.committed()
         stream = batch.stream.stream
         self._rejections.report_batch(batch, results)
         undeclared = self._rejections.report_undeclared(stream, results)
@@ -395,6 +394,12 @@ class ActionExecutor:
         consumed = [file for file in batch.files if file.encoding.format != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed
+        if self._progress is not None:
+            if consumed:
+                for result in results:
+                    size = sum(part.size for part in result.parts)
+                    self._progress.of(stream).add(result.received, size)
+            self._progress.of(stream).committed()
         self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
         self._count(BATCH_COUNT, stream, 1)
         self._summarize(stream, results, action.seconds)

@@ -19,7 +19,7 @@ from shared.run_summary import RunSummary
 from shared.settings.batch.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.batch.rules import cost_warnings
 from shared.settings.checking import Location
-from shared.singer.logs import Progress
+from shared.singer.live_lines import StreamProgress
 from shared.singer.metrics import JOB_DURATION, Timer
 from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
@@ -132,12 +132,12 @@ def run_with(
     """
     _widen(input_fd)
     wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
-    label = "target-spark"
+    progress = StreamProgress()
     try:
         with (
             StopSignals(wakeup) as signals,
             Staging(config.staging.root) as staging,
-            Progress(label) as progress,
+            contextlib.closing(progress),
         ):
             run_id, failure = summary.run_id, config.failure
             expected = ExpectedRows(partial(expectations, config), plain_names(config.streams))
@@ -148,8 +148,7 @@ def run_with(
                 staging=staging,
                 workers=(workers := Workers(wakeup)),
                 output=output,
-                # In a pipe the tap before us shows one, on the same terminal.
-                progress=progress if stat.S_ISREG(os.fstat(input_fd).st_mode) else None,
+                progress=progress,
                 dead_letters=_dead_letters(config, run_id),
                 rejections=Rejections(letters),
                 summary=summary,
@@ -168,6 +167,7 @@ def run_with(
                 config.stall_limit_seconds,
                 config.heartbeat_seconds,
                 summary,
+                progress,
             )
             try:
                 loop.run()
@@ -269,6 +269,7 @@ class _Loop:
     stall_limit: float | None = None
     heartbeat: float = 0
     summary: RunSummary | None = None
+    progress: StreamProgress | None = None
     clock: Callable[[], float] = field(default_factory=_Clock)
 
     def __post_init__(self) -> None:
@@ -377,6 +378,8 @@ class _Loop:
         problem: SingerSparkError | None = None
         if self.summary is not None and isinstance(event, _TO_DO):
             self.summary.has_work = True
+        if self.progress is not None and isinstance(event, ev.RecordsSeen):
+            self.progress.of(event.stream).add(event.lines, len(event.data))
         for action in self.pipeline.handle(event, self.clock()):
             if isinstance(action, ev.CleanUp):
                 self._error = action.error

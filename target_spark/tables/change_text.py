@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import types as T  # noqa: N812
 
-from target_spark.tables.table_changes import TableChange
+from shared.run_lines import CREATED, RENAMED
+from target_spark.tables.table_changes import VARIANT, Column, TableChange, of_columns
 
 _LONGEST = 60
 
@@ -19,10 +20,12 @@ def change_lines(change: TableChange) -> tuple[str, ...]:
 def _lines(change: TableChange) -> Iterator[str]:
     if change.create is not None:
         columns = ", ".join(f"{column.name} {_shown(column.dtype)}" for column in change.create)
-        yield f"create the table with the columns {columns}"
+        yield f"{CREATED}{columns}"
+        yield from _renamed(change, change.create)
         return
     for column in change.add:
         yield f"add the column '{column.name}' ({_shown(column.dtype)})"
+    yield from _renamed(change, change.add)
     for path, dtype in change.add_nested:
         yield f"add the field '{'.'.join(path)}' ({_shown(dtype)})"
     for path, old, new in change.widen:
@@ -33,6 +36,13 @@ def _lines(change: TableChange) -> Iterator[str]:
         yield f"allow nulls in '{name}'"
     for gone, come in change.partitions:
         yield _repartitioned(gone, come)
+
+
+def _renamed(change: TableChange, columns: Sequence[Column]) -> Iterator[str]:
+    new = {column.name for column in columns}
+    for source, name in of_columns(change.mapping).items():
+        if name in new and source != name and VARIANT not in source:
+            yield f"{RENAMED}'{source}' as '{name}'"
 
 
 def _repartitioned(old: str | None, new: str | None) -> str:
@@ -51,7 +61,7 @@ def struct_change(old: T.StructType | None, new: Sequence[T.StructField]) -> tup
     """
     if old is None:
         columns = ", ".join(f"{column.name} {_shown(column.dataType)}" for column in new)
-        return (f"create the table with the columns {columns}",)
+        return (f"{CREATED}{columns}",)
     known = {column.name: column.dataType for column in old}
     added = (
         f"add the column '{column.name}' ({_shown(column.dataType)})"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from pipe_programs import TAP, TARGET, Programs
-from terminals import on_terminal
+from terminals import on_one_terminal, on_terminal
 
 pytestmark = pytest.mark.pipe
 
@@ -46,6 +47,22 @@ def test_init_on_a_terminal_is_what_a_pipe_gets(folder: Path) -> None:
     assert shown.encode() == Programs(folder).run(command).stdout
     is_path = "path:", "- name:"
     assert all(len(line) <= 80 or line.strip().startswith(is_path) for line in shown.splitlines())
+
+
+def test_a_pipe_on_a_terminal_is_for_people(folder: Path) -> None:
+    (folder / "orders.csv").write_text("id,name\n1,a\n2,b\n3,c\n")
+    pipe = "{} orders.csv {quiet} | {} loaded --state state.json {quiet}"
+    pipe = "set -o pipefail; " + pipe.format(" ".join(TAP), " ".join(TARGET), quiet="{quiet}")
+    shown = on_one_terminal(pipe.format(quiet=""), folder)
+    lines = re.sub(r"\x1b\[J|\r", "", re.sub(r"\d+\.\d s", "0.0 s", shown)).splitlines()
+    assert lines == [
+        "orders  3 rows  FULL_TABLE  423 B  0.0 s",
+        "tap-spark: 3 rows sent in 0.0 s, by threads",
+        "orders  3 rows  2 new columns  0 rejected  → loaded/orders (parquet)  0.0 s",
+        "target-spark: 3 rows loaded in 0.0 s, by threads",
+    ]
+    assert json.loads((folder / "state.json").read_text())
+    assert on_one_terminal(pipe.format(quiet="--quiet"), folder) == ""
 
 
 def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Log lines, their JSON form, and the progress line."""
+"""Log lines, their JSON form, and their form on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import re
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +13,16 @@ from pathlib import Path
 import pytest
 
 from shared.singer.logs import (
+    IN_SUMMARY,
     Console,
     ConsoleHandler,
-    Progress,
+    choose_level,
     is_debug,
     mark_run,
     setup_logging,
     source_name,
 )
+from shared.singer.metrics import Point, emit
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \| (\w+) +\| ([\w.-]+) \| (.*)")
 
@@ -244,84 +245,43 @@ class TestJson:
         assert error["traceback"][0]["function"] == "test_exception"
 
 
-class TestProgress:
-    def test_shown_at_most_twice_a_second(self) -> None:
-        stream, clock = Terminal(), Clock()
-        progress = Progress("orders", console=Console(stream), clock=clock)
-        for _ in range(100):
-            clock.now += 0.05
-            progress.add(10, 1000)
-        assert 9 <= stream.getvalue().count("orders:") <= 10
-        assert (progress.rows, progress.bytes) == (1000, 100_000)
+class TestTerminal:
+    def shown(self, environ: dict[str, str]) -> str:
+        stream = Terminal()
+        setup_logging("target-spark", environ, Console(stream))
+        logger = logging.getLogger("target_spark")
+        emit(Point("counter", "record_count", 3))
+        logger.info("loaded by threads", extra=IN_SUMMARY)
+        logger.info("a name\x1b[2J\nand more")
+        logger.warning("odd")
+        logger.error("bad")
+        return stream.getvalue()
 
-    def test_text(self) -> None:
-        progress = Progress("orders", console=Console(io.StringIO()), clock=Clock())
-        progress.add(12_000, 3_450_000)
-        assert progress.text(2.0) == "orders: 12,000 rows, 6,000 rows/s, 3.5 MB"
-        assert progress.text(0.0) == "orders: 12,000 rows, 0 rows/s, 3.5 MB"
+    def test_lines_are_for_people(self) -> None:
+        time = r"\d\d:\d\d:\d\d target-spark \| "
+        lines = self.shown({"NO_COLOR": "1"}).split("\n")
+        wanted = (r"a name\?\[2J and more", "warning: odd", "error: bad")
+        for line, text in zip(lines[:-1], wanted, strict=True):
+            assert re.fullmatch(rf"\r\x1b\[J{time}{text}", line), line
 
-    def test_age_of_the_last_commit(self) -> None:
-        clock = Clock()
-        progress = Progress("orders", console=Console(io.StringIO()), clock=clock)
-        started = clock.now
-        clock.now += 5
-        progress.committed()
-        clock.now += 12
-        assert progress.text(clock.now - started).endswith(" 0.0 MB, last commit 12 s ago")
+    def test_colors_unless_nobody_wants_them(self) -> None:
+        assert re.search(r"\x1b\[31m[^\n]*error: bad\x1b\[0m\n", self.shown({}))
+        assert "\x1b[31m" not in self.shown({"NO_COLOR": "1"})
+        assert "\x1b" not in self.shown({"TERM": "dumb"})
 
-    def test_nothing_where_nobody_watches(self) -> None:
-        stream, clock = io.StringIO(), Clock()
-        with Progress("orders", console=Console(stream), clock=clock) as progress:
-            clock.now += 10
-            progress.add(1)
+    @pytest.mark.parametrize("environ", [{"LOGLEVEL": "debug"}, {"LOG_FORMAT": "json"}])
+    def test_nothing_is_left_out_for_those_who_look_for_faults(
+        self, environ: dict[str, str]
+    ) -> None:
+        text = self.shown(environ)
+        assert "record_count" in text
+        assert "loaded by threads" in text
+
+    def test_a_chosen_level_is_stronger_than_the_environment(self) -> None:
+        stream = logged({"LOGLEVEL": "debug"})
+        choose_level("error")
+        logging.getLogger("x").warning("no")
         assert stream.getvalue() == ""
-        assert progress.rows == 1
-
-    def test_cleared_at_the_end(self) -> None:
-        stream, clock = Terminal(), Clock()
-        with Progress("orders", console=Console(stream), clock=clock) as progress:
-            clock.now += 1
-            progress.add(1)
-        assert stream.getvalue().endswith("\r\x1b[K")
-        progress.close()
-        assert stream.getvalue().count("\x1b[K") == 2
-
-    def test_log_lines_take_its_place(self) -> None:
-        stream, clock = Terminal(), Clock()
-        console = Console(stream)
-        progress = Progress("orders", console=console, clock=clock)
-        clock.now += 1
-        progress.add(1)
-        console.write_line("a log line")
-        console.write_line("another")
-        assert stream.getvalue().endswith("\r\x1b[Ka log line\nanother\n")
-
-    def test_names_do_not_steer_a_terminal(self) -> None:
-        stream, clock = Terminal(), Clock()
-        console = Console(stream)
-        console.write_line("stream '\x1b]0;owned\x07\x1b[2J\x9b1m\u202eabc'\ttab\nnext\r line")
-        assert stream.getvalue() == "stream '?]0;owned??[2J?1m?abc'\ttab\nnext? line\n"
-        progress = Progress("a\x1b[2Jb", console=console, clock=clock)
-        clock.now += 1
-        progress.add(1)
-        assert "a?[2Jb: 1 rows" in stream.getvalue()
-
-    def test_threads(self) -> None:
-        progress = Progress("orders", console=Console(Terminal()))
-        threads = [
-            threading.Thread(target=lambda: [progress.add(1, 2) for _ in range(500)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (progress.rows, progress.bytes) == (2000, 4000)
-
-    def test_a_closed_terminal(self) -> None:
-        stream = io.StringIO()
-        stream.close()
-        assert not Console(stream).is_terminal
 
 
 class TestPythonWarnings:

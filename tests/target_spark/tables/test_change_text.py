@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import types as T  # noqa: N812
 
 from target_spark.tables.change_text import change_lines, struct_change
-from target_spark.tables.table_changes import Column, TableChange
+from target_spark.tables.table_changes import VARIANT, Column, TableChange
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 
@@ -37,6 +37,14 @@ def test_each_step() -> None:
         "no longer partition new rows by d",
     )
     assert change_lines(TableChange()) == ()
+
+
+def test_names_that_differ_from_those_of_the_stream() -> None:
+    mapping = {"A B": "a_b", "old": "o", "x": "x", f"x{VARIANT}string": "x__string"}
+    new = tuple(Column(name, name, TEXT) for name in ("a_b", "x", "x__string"))
+    assert change_lines(TableChange(add=new, mapping=mapping))[3:] == ("store 'A B' as 'a_b'",)
+    created = change_lines(TableChange(create=new, mapping=mapping))
+    assert created[1:] == ("store 'A B' as 'a_b'",)
 
 
 def test_columns_of_files() -> None:
