@@ -30,10 +30,10 @@ KEYS, LONGEST = 500, 240.0
 HEADERS = {ADDED: "n,t", KEPT: "id,n"}
 SCHEMAS = {ADDED: "n BIGINT, t STRING", KEPT: "id BIGINT, n BIGINT"}
 KINDS = (*["effect"] * 4, *["kill"] * 4, "terminate", "cut", "disk", "twin", "others", "lost")
-FINE, UNREADABLE, STORAGE, NO_SPARK, OVERLAP = 0, 4, 6, 7, 13
+FINE, LASTING, UNREADABLE, STORAGE, NO_SPARK, OVERLAP = 0, 2, 4, 6, 7, 13
 ENDS: Mapping[str, set[int]] = {
     "cut": {UNREADABLE},
-    "disk": {STORAGE, NO_SPARK},
+    "disk": {LASTING, STORAGE, NO_SPARK},  # A limited size of files, unlike a full disk, lasts.
     "lost": {STORAGE},
     "terminate": {143, -signal.SIGTERM},
     "effect": {-signal.SIGKILL},
