@@ -24,6 +24,7 @@ from shared.errors import (
     InvalidSettingsError,
     SettingsError,
     SingerSparkError,
+    SourceError,
     SparkStartError,
     Where,
 )
@@ -364,12 +365,12 @@ def report(error: BaseException, logger: logging.Logger) -> int:
 def known_error(error: BaseException) -> SingerSparkError | None:
     """Return the documented error for an exception; None for an unexpected one.
 
-    After a signal, an unexpected one, or that Spark has gone away, is what the signal has done to a
-    call of a library.
+    After a signal, an unexpected one, or that Spark has gone away or cannot read a source, is what
+    the signal has done to a call of a library.
     """
     if isinstance(error, SingerSparkError):
-        ended = received_error() if isinstance(error, SparkStartError) else None
-        return ended or settled(error)
+        is_cut_off = isinstance(error, SparkStartError | SourceError)
+        return (received_error() if is_cut_off else None) or settled(error)
     if isinstance(error, KeyboardInterrupt):
         return signal_error(signal.SIGINT)
     if (ended := received_error()) is not None:

@@ -99,7 +99,15 @@ class InvalidSettingsError(SettingsError):
 
 
 class SourceError(SingerSparkError):
-    """A source, catalog or state cannot be read."""
+    """A source, catalog or state cannot be read.
+
+    Args:
+        message: See `SingerSparkError`.
+        where: See `SingerSparkError`.
+        hint: See `SingerSparkError`.
+        passes: The same run can succeed later: the error has the exit code of a storage that does
+            not serve the run now. `shared.transient_failures.settled` tells that of system errors.
+    """
 
     exit_code = 3
     meaning = "a source, catalog or state file is missing, unreadable or wrong"
@@ -111,6 +119,17 @@ class SourceError(SingerSparkError):
         "change of the source, run `--discover` again. "
         "[Messages](troubleshooting.md#sources-catalogs-and-state-exit-code-3)."
     )
+
+    def __init__(
+        self, message: str, *, where: Where | None = None, hint: str = "", passes: bool = False
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        if passes:
+            self.mark_passing()
+
+    def mark_passing(self) -> None:
+        """Give the error the exit code of a storage that fails: a retry alone can help."""
+        self.exit_code, self.retryable = DestinationError.exit_code, DestinationError.retryable
 
 
 class MessageError(SingerSparkError):
@@ -157,7 +176,7 @@ class DestinationError(SingerSparkError):
 
     exit_code = 6
     meaning = (
-        "a storage does not serve the run now: staging, destination, batch files "
+        "a source or storage does not serve the run now: staging, destination, batch files "
         "(network, full disk, limits of the server, other writers)"
     )
     example = "cannot write to '/lake/orders': No space left on device"

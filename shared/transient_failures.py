@@ -5,7 +5,14 @@ from __future__ import annotations
 import errno
 import re
 
-from shared.errors import DestinationError, RecordError, SettingsError, SingerSparkError, causes
+from shared.errors import (
+    DestinationError,
+    RecordError,
+    SettingsError,
+    SingerSparkError,
+    SourceError,
+    causes,
+)
 
 _PASSING = frozenset(
     {
@@ -56,8 +63,8 @@ _PASSING_NAMES = re.compile(
     r"|SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|RequestTimeout|ServiceUnavailable"
     r"|InternalError|OperationAborted|EndpointConnectionError|ConnectionClosedError"
     r"|ConnectTimeout|ReadTimeout|IncompleteRead|ClientConnect|ClientOSError|ServerDisconnected"
-    r"|TimeoutError|SocketTimeoutException|ConnectException|UnknownHostException"
-    r"|NoRouteToHost|Connection reset|Connection refused|timed out"
+    r"|TimeoutError|TimeoutException|ConnectException|UnknownHostException"
+    r"|NoRouteToHost|Connection reset|Connection refused|timed out|Status Code: (?:429|50[0234])"
     r"|No space left on device|Disk quota exceeded"
     r"|Python worker exited unexpectedly|Python worker failed to connect back"
 )
@@ -76,13 +83,18 @@ def may_pass(error: BaseException) -> bool:
 
 
 def settled(error: SingerSparkError) -> SingerSparkError:
-    """Return the error that ends a run, a `DestinationError` with the exit code of its cause.
+    """Return the error that ends a run, one of a place with the exit code of its cause.
 
     Exit code 6 promises that the same run can succeed later. A cause shows that it cannot: no
     permission, a wrong password, a missing bucket, a damaged log. One that tells nothing leaves it.
+    Of a source only an error of the system shows that it can: other texts may have values of rows.
     """
     if isinstance(error, DestinationError) and _lasts(error):
         error.mark_lasting()
+    if isinstance(error, SourceError):
+        numbered = [e for e in causes(error) if isinstance(e, OSError) and e.errno is not None]
+        if numbered and may_pass(numbered[-1]):
+            error.mark_passing()
     return error
 
 

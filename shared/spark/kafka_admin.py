@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError
+from shared.transient_failures import may_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,7 @@ class KafkaAdmin:
             reason = _reason(error)
             for secret in self._secrets:
                 reason = reason.replace(secret, "***")
-            raise SourceError(f"{what}: {reason}") from error
+            raise SourceError(f"{what}: {reason}", passes=may_pass(error)) from error
 
 
 def open_admin(spark: SparkSession, options: Mapping[str, str]) -> KafkaAdmin | None:

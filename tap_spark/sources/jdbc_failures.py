@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shared.errors import SingerSparkError, SourceError, Where
+from shared.errors import DestinationError, SingerSparkError, SourceError, Where
 from shared.retries import Pauses, repeated
 from shared.spark.session import sql_state
 from tap_spark.connection_config import ConnectionConfig, secrets_of
@@ -30,9 +30,9 @@ _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\w*\s*=\s*)[^&;\s,)]
 
 
 class TransientSourceError(SourceError):
-    """A database failed for a temporary reason: reading again may help."""
+    """A database failed for a temporary reason: the run reads it again."""
 
-    retryable = True
+    exit_code, retryable = DestinationError.exit_code, DestinationError.retryable
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def database_error(
         secrets: Texts that the error must not show.
 
     Returns:
-        None if a database is not the cause; a PassingSourceError if a retry may help.
+        None if a database is not the cause; a TransientSourceError if a retry may help.
     """
     text = str(error)
     state = sql_state(error)
@@ -163,8 +163,7 @@ def with_retries(
         return database_error(error, where, secrets_of(connection))
 
     def may_pass(error: Exception) -> bool:
-        found = explained(error)
-        return found is not None and found.retryable
+        return isinstance(explained(error), TransientSourceError)
 
     def report(error: Exception, seconds: float, left: int) -> None:
         found = explained(error)
@@ -188,10 +187,10 @@ def with_retries(
 
 def _final(found: SourceError, retries: int) -> SourceError:
     """Make an error final, so that the stream is not read again."""
-    if not found.retryable:
+    if not isinstance(found, TransientSourceError):
         return found
     times = f" (tried {retries + 1} times)" if retries else ""
-    return SourceError(found.message + times, where=found.where, hint=found.hint)
+    return SourceError(found.message + times, where=found.where, hint=found.hint, passes=True)
 
 
 def one_line(message: str, secrets: Sequence[str] = ()) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
 from shared.storage import s3a
+from shared.transient_failures import may_pass
 from tap_spark.sources.jdbc_failures import database_error
 
 BEGIN, END = "[tap-spark]", "[/tap-spark]"
@@ -32,6 +33,8 @@ _OURS = re.compile(r"[\\/](?:pyspark|tap_spark|shared)[\\/]|^<")
 _LIBRARY = re.compile(
     r"[\\/](?:lib[\\/]python\d[^\\/]*|(?:site|dist)-packages)[\\/]", re.IGNORECASE
 )
+_WITHOUT_VALUES = {"", "FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "STREAM_FAILED"}
+"""Conditions whose text has no values of rows, which could look like a reason."""
 _EXPIRED = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
 _SHOWN = 300
 HINTS = {
@@ -50,7 +53,10 @@ HINTS = {
 
 def all_of(errors: Sequence[SourceError]) -> SourceError:
     """Return one error that names all of them."""
-    return errors[0] if len(errors) == 1 else SourceError("; ".join(map(str, errors)))
+    if len(errors) == 1:
+        return errors[0]
+    passes = all(error.retryable for error in errors)
+    return SourceError("; ".join(map(str, errors)), passes=passes)
 
 
 def source_error(stream: str, error: BaseException) -> SourceError:
@@ -120,6 +126,7 @@ def _python_error(stream: str, text: str) -> SourceError | None:
     return SourceError(
         f"the source's own code failed: {raised}"[:_SHOWN],
         where=Where(stream=stream, file=place.group(1), line=int(place.group(2))),
+        passes=may_pass(RuntimeError(raised)),
     )
 
 
@@ -154,4 +161,5 @@ def _spark_error(stream: str, error: BaseException, text: str) -> SourceError:
         f"Spark cannot read it: {reason}"[:_SHOWN],
         where=Where(stream=stream, file=plain_path(path) if path else None),
         hint=hint,
+        passes=condition.partition(".")[0] in _WITHOUT_VALUES and may_pass(error),
     )

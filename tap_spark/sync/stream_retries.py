@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from shared.errors import SourceError
 from shared.retries import Pauses, repeated
+from tap_spark.sources.jdbc_failures import TransientSourceError
 from tap_spark.state.stream_plans import StreamPlan
 
 FIRST_SECONDS = 1.0
@@ -58,7 +59,7 @@ def read_with_retries(
 
     repeated(
         work,
-        lambda error: isinstance(error, SourceError) and error.retryable,
+        lambda error: isinstance(error, TransientSourceError),
         attempts=retries + 1,
         pauses=Pauses(LONGEST_SECONDS, first=FIRST_SECONDS, least=0.5),
         report=report,

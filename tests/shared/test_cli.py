@@ -310,14 +310,18 @@ class TestTap:
         assert "terminated by SIGTERM" in capsys.readouterr().err
         signal.raise_signal(signal.SIGTERM)  # A second one no longer interrupts the clean-up.
 
-    def test_spark_that_a_signal_has_cut_off_is_no_failure_of_spark(
-        self, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(
+        "error",
+        [SparkStartError("Spark has gone away"), SourceError("Spark cannot read it: calling o1")],
+    )
+    def test_what_a_signal_has_cut_off_is_no_failure_of_spark_or_the_source(
+        self, error: Exception, edge: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
     ) -> None:
         def sync(*_: Any) -> None:
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
-                raise SparkStartError("Spark has gone away")
+                raise error
 
         module: Any = sys.modules["tap_spark.sync.sync"]
         module.run_sync = sync

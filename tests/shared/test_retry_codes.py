@@ -13,9 +13,10 @@ from pyiceberg import exceptions as iceberg
 
 from shared import errors
 from shared.cli import known_error
-from shared.errors import DestinationError, SingerSparkError, Where
+from shared.errors import DestinationError, SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain, start_error
 from shared.storage.storage_errors import storage_error
+from tap_spark.sources.source_failures import all_of, source_error
 from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_failures import explain_errors
 from target_spark.destinations.databases.database_url import DatabaseAddress
@@ -26,6 +27,7 @@ from target_spark.destinations.lakes.table_lock import one_writer
 
 PLACE = DatabaseAddress("postgresql", ("h",), (1,), "db", "user", "password", {})
 LASTS, LATER = 2, 6
+URL = "s3://b/t"
 
 
 class Py4JJavaError(Exception):
@@ -266,6 +268,60 @@ def test_lakes_and_spark(error: Exception, code: int) -> None:
         except Exception as cause:
             raise explain(cause, Where(stream="s"), DestinationError) from cause
     assert code_of(caught.value) == code, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (storage_error(ConnectionRefusedError(111, "Connection refused"), URL), LATER),
+        (storage_error(ClientError("SlowDown"), URL), LATER),
+        (storage_error(ClientError("503"), URL), LATER),
+        (storage_error(TimeoutError("timed out"), URL), LATER),
+        (storage_error(type("gaierror", (OSError,), {})(-3, "Temporary failure"), URL), LATER),
+        (storage_error(type("gaierror", (OSError,), {})(-2, "Name or service not known"), URL), 3),
+        (storage_error(ClientError("AccessDenied"), URL), 3),
+        (storage_error(ClientError("NoSuchKey"), URL), 3),
+        (OSError(errno.EIO, "Input/output error", "/data/a.csv"), LATER),
+        (OSError(errno.ENOENT, "No such file or directory", "/data/a.csv"), 3),
+        (OSError("no number: Connection refused"), 3),
+        (ValueError("the value 'Connection refused'"), 3),
+    ],
+    ids=str,
+)
+def test_sources_of_files(error: Exception, code: int) -> None:
+    failed = SourceError("cannot be read")
+    failed.__cause__ = error
+    assert code_of(failed) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("java.net.ConnectException: Connection refused", LATER),
+        ("java.nio.file.AccessDeniedException: s3a://b/t: Status Code: 403", 3),
+        ("S3Exception: Please reduce your request rate (Service: S3, Status Code: 503)", LATER),
+        ("[FAILED_READ_FILE.NO_HINT] Error while reading file s3a://b/t. SQLSTATE: KD001\n"
+         "Caused by: java.net.SocketTimeoutException: Read timed out", LATER),
+        ("[FAILED_READ_FILE.NO_HINT] Error while reading file s3a://b/t. SQLSTATE: KD001\n"
+         "Caused by: java.lang.RuntimeException: t is not a Parquet file", 3),
+        ("[CAST_INVALID_INPUT] The value 'timed out' is malformed. SQLSTATE: 22018", 3),
+        ('[tap-spark]{"problem": "a row", "value": "Connection refused"}[/tap-spark]', 3),
+        ('Traceback (most recent call last):\n  File "/mine/source.py", line 3, in read\n'
+         "    get()\nTimeoutError: [Errno 110] Connection timed out", LATER),
+        ('Traceback (most recent call last):\n  File "/mine/source.py", line 3, in read\n'
+         "    get()\nKeyError: 'x'", 3),
+        ("java.util.concurrent.ExecutionException: "
+         "org.apache.kafka.common.errors.TimeoutException: Call: listTopics", LATER),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_sources_of_spark(text: str, code: int) -> None:
+    assert code_of(source_error("s", Py4JJavaError(text))) == code
+
+
+def test_several_failures_of_sources_pass_if_all_do() -> None:
+    passing, lasting = SourceError("x", passes=True), SourceError("y")
+    assert [code_of(all_of(found)) for found in ([passing, passing], [passing, lasting])] == [6, 3]
 
 
 @pytest.mark.parametrize(

@@ -185,11 +185,13 @@ class CatalogTables:
         )
 
     def _error(self, cause: BaseException) -> SourceError:
+        reason = source_error("", cause)
         return SourceError(
             f"connection '{self.config.name}': cannot list the catalog '{self.catalog}': "
-            f"{source_error('', cause).message}",
+            f"{reason.message}",
             where=Where(setting="connections"),
             hint=f"set 'spark.sql.catalog.{self.catalog}' in 'spark.conf'",
+            passes=reason.retryable,
         )
 
 

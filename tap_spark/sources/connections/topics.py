@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import SourceError, Where
+from shared.spark.spark_errors import explain
 from tap_spark.sources.connections.connection import DiscoveredTable
 from tap_spark.sources.connections.table_patterns import is_wanted, stream_name
 from tap_spark.sources.declared.kafka import SOURCE
@@ -54,7 +55,7 @@ class BrokerTopics:
             return topic_names(spark, reader_options(self._config))
         except SourceError as error:
             where = Where(setting=f"connections, '{self._config.name}'")
-            raise SourceError(error.message, where=where, hint=error.hint) from error
+            raise explain(error, where) from error.__cause__
 
     def _found(self, spark: SparkSession, topic: str) -> DiscoveredTable:
         stream = StreamConfig(

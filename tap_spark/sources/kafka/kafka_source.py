@@ -10,6 +10,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SourceError, Where
 from shared.maps.record_metadata import DELETED_AT
+from shared.spark.spark_errors import explain
 from shared.types.spark_conform import conformed
 from tap_spark.sources.frame_helpers import col, missing_columns, prune, struct_from_text
 from tap_spark.sources.frame_source import REDISCOVER, FrameSource
@@ -172,7 +173,7 @@ class KafkaSource(FrameSource):
         try:
             facts, given = topic_facts(spark, self.options, self.topic, start)
         except SourceError as error:
-            raise self.error(error.message, error.hint) from error
+            raise explain(error, Where(stream=self.stream.name)) from error.__cause__
         try:
             return facts, from_start(facts, given)
         except ValueError as error:
@@ -185,7 +186,7 @@ class KafkaSource(FrameSource):
         try:
             return reader.layout(known_parts(struct_from_text(text)) if text else None)
         except SourceError as error:
-            raise self.error(error.message, error.hint) from error
+            raise explain(error, Where(stream=self.stream.name)) from error.__cause__
 
     def _sample(self, spark: SparkSession) -> DataFrame:
         """Return the newest messages, whatever the bookmark is."""

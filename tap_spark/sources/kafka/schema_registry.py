@@ -11,10 +11,13 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request
 
 from shared.errors import SourceError
+from shared.storage.storage_errors import storage_error
 from shared.storage.web_requests import open_without_redirects
+from shared.transient_failures import may_pass
 
 SECONDS = 30.0
 _NOT_FOUND = 404
+_BUSY = {429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,12 @@ class SchemaRegistry:
             if error.code == _NOT_FOUND:
                 text = f"it has no subject '{subject}'; set 'value_subject' or 'key_subject'"
                 raise self._error(text) from error
-            raise self._error(f"it answers {error.code} {error.reason}") from error
+            passes = error.code in _BUSY
+            raise self._error(f"it answers {error.code} {error.reason}", passes=passes) from error
         except (OSError, ValueError) as error:
-            raise self._error(str(getattr(error, "reason", error))) from error
+            reason = getattr(error, "reason", error)
+            passes = isinstance(reason, OSError) and may_pass(storage_error(reason, self._url))
+            raise self._error(str(reason), passes=passes) from error
 
-    def _error(self, text: str) -> SourceError:
-        return SourceError(f"schema registry {self._url}: {text}")
+    def _error(self, text: str, *, passes: bool = False) -> SourceError:
+        return SourceError(f"schema registry {self._url}: {text}", passes=passes)

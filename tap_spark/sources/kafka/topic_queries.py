@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import SourceError
 from shared.spark.kafka_admin import known_reason
+from shared.transient_failures import may_pass
 from tap_spark.sources.kafka.offset_ranges import OffsetRange, spark_offsets, spark_partitions
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def queried_ends(
         progress = query.lastProgress
     except Exception as error:
         reason = known_reason(str(error)) or type(error).__name__
-        raise SourceError(f"the topics cannot be read: {reason}") from error
+        raise SourceError(f"the topics cannot be read: {reason}", passes=may_pass(error)) from error
     sources = [] if progress is None else json.loads(progress.json)["sources"]
     found: dict[str, dict[int, int]] = {}
     for source in sources:

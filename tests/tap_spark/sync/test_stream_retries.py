@@ -8,13 +8,10 @@ import pytest
 
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
+from tap_spark.sources.jdbc_failures import TransientSourceError
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
 from tap_spark.sync.stream_retries import LONGEST_SECONDS, read_with_retries
-
-
-class PassingError(SourceError):
-    retryable = True
 
 
 def plan_of(retries: int | None, number: int = 0) -> StreamPlan:
@@ -34,7 +31,7 @@ class Runs:
 
     def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.failures = failures
-        self.error = error or PassingError("the connection was cut")
+        self.error = error or TransientSourceError("the connection was cut")
         self.seen: list[int | None] = []
         self.waits: list[float] = []
 
@@ -64,7 +61,7 @@ def test_every_attempt_has_its_own_plan() -> None:
 
 def test_attempts_are_bounded() -> None:
     runs = Runs(99)
-    with pytest.raises(PassingError, match="was cut"):
+    with pytest.raises(TransientSourceError, match="was cut"):
         runs.read_with_retries(2)
     assert runs.seen == [0, 1, 2]
 
@@ -81,7 +78,7 @@ def test_waits_grow_to_a_bound_and_vary() -> None:
 @pytest.mark.parametrize("retries", [0, None])
 def test_without_retries(retries: int | None) -> None:
     runs = Runs(1)
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientSourceError):
         runs.read_with_retries(retries)
 
 

@@ -74,7 +74,7 @@ def test_what_an_sqlstate_means(state: str, passes: bool, hint: str) -> None:
     assert isinstance(error, TransientSourceError) is passes
     assert hint in str(error)
     assert str(error).startswith("stream 's': the database says: FATAL: something")
-    assert error.exit_code == 3
+    assert error.exit_code == (6 if passes else 3)
     assert "\n" not in str(error)
 
 
@@ -165,7 +165,8 @@ def test_trying_again_has_a_bound() -> None:
     assert "connections['pg']" in str(error)
     assert "(tried 4 times)" in str(error)
     # The stream is not to begin again what has been tried enough.
-    assert not error.retryable
+    assert not isinstance(error, TransientSourceError)
+    assert error.exit_code == 6
 
 
 def test_what_does_not_pass_is_not_tried_again() -> None:
