@@ -201,7 +201,8 @@ def write_draft(
     commands = [command.format(file=file) for command in usage]
     head = (
         f"Settings of {program.name} for {place}",
-        "All settings: docs/settings.md; completion in editors: docs/settings-files.md",
+        f"All settings: `{program.name} docs settings`; completion in editors: "
+        f"`{program.name} docs settings-files`",
         *(f"  {command}" for command in commands),
     )
     form = "YAML" if output is None else format_of(Path(output))
@@ -211,6 +212,26 @@ def write_draft(
         return
     write_config(output, text, force=force)
     logging.getLogger(program.name).info("wrote '%s'; next: %s", output, commands[0])
+
+
+def _topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from shared.documentation import topics  # noqa: PLC0415
+
+    return [name for name in topics() if name.startswith(incomplete)]
+
+
+@click.command("docs")
+@click.argument("topic", required=False, shell_complete=_topics)
+def docs_command(topic: str | None) -> None:
+    """Print a page of the documentation of this version; without TOPIC, list the pages.
+
+    PAGE#HEADING prints a part of a page: s3#credentials.
+    """
+    from shared.documentation import page_text, topics  # noqa: PLC0415
+    from shared.text_table import text_table  # noqa: PLC0415
+
+    lines = text_table(list(topics().items()), None) if topic is None else [page_text(topic)]
+    click.echo("\n".join(lines).rstrip("\n"))
 
 
 def read_settings(

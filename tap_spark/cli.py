@@ -17,6 +17,7 @@ from shared.cli import (
     FILE,
     check_form,
     common_options,
+    docs_command,
     environment,
     init_options,
     print_about,
@@ -53,7 +54,8 @@ _EXCLUDED = {
     help=PROGRAM.description,
     epilog="`tap-spark init --help`: a settings file to begin with. "
     "`tap-spark preview --help`: the first rows as a table. "
-    "`tap-spark spark-server --help`: a Spark that stays, for frequent runs.",
+    "`tap-spark spark-server --help`: a Spark that stays, for frequent runs. "
+    "`tap-spark docs --help`: pages of the documentation.",
 )
 @common_options(PROGRAM)
 @click.option("--discover", is_flag=True,
@@ -312,7 +314,10 @@ def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
     click.echo("no server runs" if found is None else found.url)
 
 
-COMMANDS = {command.name: command for command in (init_command, preview_command, server_command)}
+COMMANDS = {
+    command.name: command
+    for command in (init_command, preview_command, server_command, docs_command)
+}
 
 
 def main(args: Sequence[str] | None = None) -> int:

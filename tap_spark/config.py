@@ -108,10 +108,12 @@ class TapConfig(EngineSettings):
         SpoolSettings, "Disk space for lines on their way from Spark to standard output."
     )
     openlineage: OpenLineageSettings = group(
-        OpenLineageSettings, "OpenLineage events about the runs; see docs/observability.md."
+        OpenLineageSettings,
+        "OpenLineage events about the runs; see `tap-spark docs observability`.",
     )
     opentelemetry: OpenTelemetrySettings = group(
-        OpenTelemetrySettings, "Spans and metrics of the runs; see docs/observability.md."
+        OpenTelemetrySettings,
+        "Spans and metrics of the runs; see `tap-spark docs observability`.",
     )
     batch: BatchConfig | None = None
     transforms: TransformSettings = field(default_factory=TransformSettings)

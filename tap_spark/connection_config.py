@@ -125,7 +125,8 @@ class ConnectionConfig:
     )
     snapshot: bool = setting(
         SWITCH,
-        "Read all parts of a table in one snapshot, if the database can (see docs/databases.md).",
+        "Read all parts of a table in one snapshot, if the database can (see "
+        "`tap-spark docs databases`).",
         default=True,
     )
     partitions: int | None = setting(

@@ -57,7 +57,7 @@ def source_draft(
         [stream] = place_settings(place, form, environ)["streams"]
         made = files_draft(stream)
     if place.startswith(SCHEMES):
-        text = "Spark's way to S3. Credentials come from the environment: docs/s3.md."
+        text = "Spark's way to S3. Credentials come from the environment: `tap-spark docs s3`."
         made = {Comment(text): None, "spark": {"packages": [PACKAGE]}, **made}
     tap_config(without_comments(made))
     return made
@@ -74,7 +74,7 @@ def _check_secrets(place: str) -> None:
     elif "://" in place and ("@" in urlsplit(place).netloc or secrets_of(probe)):
         raise SettingsError(
             "the URL holds a login, which must not be in the settings",
-            hint="leave it out; docs/s3.md says where credentials are found",
+            hint="leave it out; `tap-spark docs s3` says where credentials are found",
         )
 
 

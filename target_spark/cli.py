@@ -18,6 +18,7 @@ from shared.cli import (
     FILE,
     check_form,
     common_options,
+    docs_command,
     init_options,
     print_about,
     read_settings,
@@ -69,7 +70,7 @@ def _range_options(what: str) -> Callable[[Any], Any]:
     epilog="`target-spark init --help`: a settings file to begin with. `target-spark history "
     "--help`, `target-spark rewind --help`: what tables were, with their STATE. `target-spark "
     "verify --help`: whether tables equal their source. `target-spark maintain --help`: small "
-    "files, and files that nothing needs.",
+    "files, and files that nothing needs. `target-spark docs --help`: pages of the documentation.",
 )
 @common_options(PROGRAM)
 @_input
@@ -376,7 +377,10 @@ def _tables(
 
 COMMANDS = {
     command.name: command
-    for command in (init_command, history_command, rewind_command, verify_command, maintain_command)
+    for command in (
+        *(init_command, history_command, rewind_command, verify_command, maintain_command),
+        docs_command,
+    )
 }
 
 

@@ -59,7 +59,7 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
         if "://" in place and "@" in urlsplit(place).netloc:
             raise SettingsError(
                 "the URL holds a login, which must not be in the settings",
-                hint="leave it out; docs/s3.md says where credentials are found",
+                hint="leave it out; `target-spark docs s3` says where credentials are found",
             )
         made = _of_folder(place, form)
     target_config(without_comments(made))
@@ -100,7 +100,7 @@ def _of_folder(place: str, form: str | None) -> dict[str, Any]:
     made: dict[str, Any] = {Comment(f"Other formats: {others}."): None, "format": chosen}
     made |= _choices(REGISTRY.get(chosen))
     if place.startswith(SCHEMES):
-        made[Comment("Credentials come from the environment: docs/s3.md.")] = None
+        made[Comment("Credentials come from the environment: `target-spark docs s3`.")] = None
         made |= {"spark": {"packages": [PACKAGE]}} if chosen in _LAKES else {}
     return {**made, "path": place}
 

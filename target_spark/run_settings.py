@@ -137,18 +137,19 @@ class TargetConfig(TableSettings, EngineSettings):
     replays: ReplaySettings = group(
         ReplaySettings,
         "Detection of records of `append-only` and `history` streams that are replayed after a "
-        "killed run; see docs/guarantees.md.",
+        "killed run; see `target-spark docs guarantees`.",
     )
     rows_without_state: str = setting(
         one_of((LOAD, DISCARD)),
         "What happens to rows that come after the last STATE of an input, as if the tap had died, "
         "if replays of the stream cannot be detected: `load` them, or `discard` them, as the tap "
-        "will send them again: see docs/guarantees.md#the-end-of-the-input.",
+        "will send them again: see `target-spark docs guarantees#the-end-of-the-input`.",
         default=LOAD,
     )
     overlapping_runs: OverlapSettings = group(
         OverlapSettings,
-        "Runs that load the same stream into the same table at once; see docs/overlapping-runs.md.",
+        "Runs that load the same stream into the same table at once; see "
+        "`target-spark docs overlapping-runs`.",
     )
     activate_version: bool = setting(
         SWITCH, "Apply ACTIVATE_VERSION messages; otherwise ignore them.", default=True
@@ -172,10 +173,12 @@ class TargetConfig(TableSettings, EngineSettings):
         SparkSettings, "How to start or reach Spark.", app_name="target-spark"
     )
     openlineage: OpenLineageSettings = group(
-        OpenLineageSettings, "OpenLineage events about the runs; see docs/observability.md."
+        OpenLineageSettings,
+        "OpenLineage events about the runs; see `target-spark docs observability`.",
     )
     opentelemetry: OpenTelemetrySettings = group(
-        OpenTelemetrySettings, "Spans and metrics of the runs; see docs/observability.md."
+        OpenTelemetrySettings,
+        "Spans and metrics of the runs; see `target-spark docs observability`.",
     )
     block: Any = field(default=None, repr=False)
     batch_config: BatchConfig | None = None

@@ -48,7 +48,7 @@ class LoadSettings:
     overwrite_unfinished: bool = setting(
         SWITCH,
         "With `overwrite`: replace a table also if the input does not show that its stream is "
-        "complete: see docs/target-spark.md#complete-streams.",
+        "complete: see `target-spark docs target-spark#complete-streams`.",
         default=False,
     )
     upsert_order_by: str | tuple[str, ...] = setting(
@@ -111,7 +111,7 @@ class LoadSettings:
     )
     schema_contract: SchemaContract = group(
         SchemaContract,
-        "What of the schema of tables may change: see docs/schema-evolution.md.",
+        "What of the schema of tables may change: see `target-spark docs schema-evolution`.",
     )
 
 
@@ -284,16 +284,17 @@ class TableSettings(LoadSettings, _Places):
     adopt_files: bool = setting(
         SWITCH,
         "Use Parquet files of BATCH messages as table files if nothing in them needs to change: "
-        "see docs/zero-copy.md.",
+        "see `target-spark docs zero-copy`.",
         default=True,
     )
     write_audit_publish: bool = setting(
         SWITCH,
         "Keep back the rows of a run, on a branch or in a copy of each table, check what `expect` "
         "asks for, and publish them in one step for each table; only then STATE goes out: see "
-        "docs/audit.md.",
+        "`target-spark docs audit`.",
         default=False,
     )
     maintenance: MaintenanceSettings = group(
-        MaintenanceSettings, "Upkeep of Delta and Iceberg tables: see docs/maintenance.md."
+        MaintenanceSettings,
+        "Upkeep of Delta and Iceberg tables: see `target-spark docs maintenance`.",
     )

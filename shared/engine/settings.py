@@ -19,12 +19,12 @@ class EngineSettings:
         {**one_of(ENGINES), FORMER: ["load_without_spark"]},
         "Where work on rows takes place: `spark`: always on Spark; `threads`: in threads of this "
         "program, which never starts Java; `auto`: in threads up to `spark_above`, then on Spark. "
-        "See docs/engines.md.",
+        "See `singer-spark docs engines`.",
         default=AUTO,
     )
     spark_above: int = setting(
         at_least(0),
         "Bytes of text in a run up to which threads do the work, with `engine: auto`; four times "
-        "as many of columnar files. See docs/engines.md.",
+        "as many of columnar files. See `singer-spark docs engines`.",
         default=SPARK_ABOVE,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shared.cli import CHOSEN_CODE, FILE, run_main
+from shared.cli import CHOSEN_CODE, FILE, docs_command, run_main
 from shared.errors import SourceError, Where
 from shared.jobs.history import JobRun, runs_in
 from shared.jobs.job_file import SCHEMA, job_of, read_job_file
@@ -44,7 +44,8 @@ def _of_job(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(
     help=PROGRAM.description,
     epilog="`singer-spark run --help`: run a job. `singer-spark runs --help`: the runs so far. "
-    "`singer-spark report --help`: one page of the summaries of both programs.",
+    "`singer-spark report --help`: one page of the summaries of both programs. "
+    "`singer-spark docs --help`: pages of the documentation.",
 )
 @click.version_option(version(), message="singer-spark v%(version)s", help="Show the version.")
 def command() -> None:
@@ -140,7 +141,7 @@ def _summary(path: str) -> dict[str, Any]:
     raise SourceError("is no run summary", where=Where(file=path), hint="see --summary")
 
 
-COMMANDS = {str(one.name): one for one in (run_command, runs_command, report_command)}
+COMMANDS = {str(one.name): one for one in (run_command, runs_command, report_command, docs_command)}
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -168,7 +168,9 @@ def job_of(
         )
     except ValueError as error:
         raise SettingsError(
-            f"job '{name}': {error}", where=Where(file=str(file.path)), hint="see docs/jobs.md"
+            f"job '{name}': {error}",
+            where=Where(file=str(file.path)),
+            hint="see `singer-spark docs jobs`",
         ) from None
     return NamedJob(file, name, environment, tap, target, variables)
 

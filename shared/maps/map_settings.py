@@ -29,7 +29,7 @@ class Flattening:
     enabled: bool = setting(
         SWITCH,
         "Turn the fields of nested objects into columns, and arrays and objects with arbitrary "
-        "keys into JSON text; see docs/flattening.md.",
+        "keys into JSON text; see `singer-spark docs flattening`.",
         default=False,
         key="flattening_enabled",
     )
@@ -68,7 +68,7 @@ class TransformSettings:
         "Changes to streams and their properties, by stream name or pattern: expressions for new "
         "and changed properties, null to drop, and the options `__filter__`, `__alias__`, "
         "`__source__`, `__explode__`, `__index__`, `__else__` and `__key_properties__`; see "
-        "docs/stream-maps.md.",
+        "`singer-spark docs stream-maps`.",
         default={},
         key="stream_maps",
         make=lambda maps: map_rules(maps, []),

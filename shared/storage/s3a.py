@@ -21,7 +21,7 @@ NOT_THERE = (f"{CLASS} not found", 'No FileSystem for scheme "s3')
 MISSING = (*NOT_THERE, "UNSUPPORTED_FILE_SYSTEM")
 """Texts of failures that mean that Spark has no S3 client."""
 
-HINT = f'add "{PACKAGE}" to spark.packages (docs/s3.md)'
+HINT = f'add "{PACKAGE}" to spark.packages (`singer-spark docs s3`)'
 
 _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",

@@ -52,8 +52,8 @@ _BY_CLASS: tuple[tuple[type[OSError], int], ...] = (
 _CONNECT = "check the endpoint (`endpoint_url` or AWS_ENDPOINT_URL) and the network"
 _HINTS = {
     errno.ENOENT: "check the bucket and the path; a bucket is never created",
-    errno.EACCES: "check the credentials (docs/s3.md) and what they are allowed",
-    errno.EPERM: "check the credentials (docs/s3.md) and what they are allowed",
+    errno.EACCES: "check the credentials (`singer-spark docs s3`) and what they are allowed",
+    errno.EPERM: "check the credentials (`singer-spark docs s3`) and what they are allowed",
     errno.EBUSY: "the storage asks for fewer requests; try again later",
     NO_SUCH_HOST: "check the host's name in the endpoint (`endpoint_url` or AWS_ENDPOINT_URL)",
     errno.EIO: "the storage has failed by itself; try again later",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -31,6 +32,7 @@ from doc_pages import (
 import shared.jobs.cli
 import tap_spark.cli
 import target_spark.cli
+from shared.documentation import page_text
 from shared.errors import SettingsError
 from shared.extensions import DESTINATIONS, ENCODINGS, SOURCES
 from shared.settings.yaml_text import yaml_value
@@ -101,6 +103,30 @@ def test_pages_that_the_code_names_are_there() -> None:
         for file in (ROOT / package).rglob("*.py"):
             for name in re.findall(r"\bdocs/[\w-]+\.md\b", file.read_text(encoding="utf-8")):
                 assert (ROOT / name).exists(), (file, name)
+
+
+def texts(file: Path) -> Iterator[str]:
+    """Yield the texts of a module that are not docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_messages_name_pages_that_an_installed_user_can_print() -> None:
+    files = [
+        file
+        for package in ("shared", "tap_spark", "target_spark")
+        for file in (ROOT / package).rglob("*.py")
+    ]
+    of_checkouts = {ROOT / "shared/settings/docs.py", ROOT / "shared/documentation.py"}
+    found = [text for file in files if file not in of_checkouts for text in texts(file)]
+    assert [text for text in found if re.search(r"\bdocs/[\w-]+\.md", text)] == []
+    named = [topic for text in found for topic in re.findall(r" docs (\w[\w#-]*)`", text)]
+    assert len(named) > 20
+    for topic in named:
+        assert page_text(topic)
 
 
 def test_blocks_are_of_a_language_that_is_checked() -> None:

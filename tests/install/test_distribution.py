@@ -88,7 +88,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(built: Any) -> None:
     names = set(zipfile.ZipFile(built[0][".whl"]).namelist())
     about = {f"{INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
     about.add(f"{INFO}/licenses/LICENSE")
-    assert names == tracked(*PACKAGES) | {"singer_spark.py"} | about
+    pages = {name.replace("docs/", "shared/pages/", 1) for name in tracked("docs")}
+    assert names == tracked(*PACKAGES) | {"singer_spark.py"} | about | pages
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert {"shared/spark/fair_scheduler.xml", "shared/spark/log4j2.properties"} <= names
 
@@ -98,7 +99,7 @@ def test_the_source_distribution_holds_what_the_wheel_needs(built: Any) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     pages = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
     # The build backend adds the list of files that git ignores.
-    assert names - {".gitignore"} == tracked(*PACKAGES) | {"singer_spark.py"} | pages
+    assert names - {".gitignore"} == tracked(*PACKAGES, "docs") | {"singer_spark.py"} | pages
 
 
 def test_the_metadata(installed: Path) -> None:
@@ -134,6 +135,11 @@ class TestScripts:
         done = run_script(installed, name, "--version")
         assert (done.stdout, done.stderr) == (f"{name} v{PROJECT['version']}\n", "")
         assert f"Version: {PROJECT['version']}\n" in run_script(installed, name, "--about").stdout
+
+    def test_they_print_pages_and_schema_of_the_wheel(self, installed: Path, name: str) -> None:
+        assert run_script(installed, name, "docs", "s3#credentials").stdout.startswith("## Cred")
+        schema = (installed / name.replace("-", "_") / "settings.schema.json").read_text()
+        assert run_script(installed, name, "--about", "--format", "json-schema").stdout == schema
 
     def test_arguments_and_exit_codes_pass_through(self, installed: Path, name: str) -> None:
         done = run_script(installed, name, "--config", "missing.json")

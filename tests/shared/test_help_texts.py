@@ -40,7 +40,7 @@ def test_help_fits_into_80_columns(
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=str)
 def test_every_option_is_explained(name: str, command: click.Command) -> None:
     options = [option for option in command.params if isinstance(option, click.Option)]
-    assert options
+    assert options or command.name == "docs"
     assert [option.name for option in options if not option.help] == []
 
 

@@ -183,7 +183,7 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
     by = _split_column(read) if asked and parts > 1 else None
     if by is None:
         if parts > 1:
-            _log.info("%s: reading in one part (see docs/databases.md)", read.where)
+            _log.info("%s: reading in one part (see `tap-spark docs databases`)", read.where)
         yield _slice(read, read.query, lambda: read.query.in_one_part(read.spark))
         return
     low, high = with_retries(lambda: _key_bounds(read, by), read.connection, read.where)
