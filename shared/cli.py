@@ -27,6 +27,7 @@ from shared.errors import (
     SourceError,
     SparkStartError,
     Where,
+    error_text,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
@@ -370,9 +371,8 @@ def report(error: BaseException, logger: logging.Logger) -> int:
     """
     known = known_error(error)
     if known is None:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "" if is_debug() else " (set LOGLEVEL=debug for the traceback)"
-        lines: Sequence[str] = (f"unexpected error: {text}{hint}",)
+        lines: Sequence[str] = (f"unexpected error: {error_text(error)}{hint}",)
     else:
         lines = known.problems if isinstance(known, InvalidSettingsError) else (str(known),)
     # If the reader has enough, as `head` has, nothing is wrong.

@@ -430,6 +430,18 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
 """Every error class with an exit code of its own, in the order of the documented table."""
 
 
+def error_text(error: BaseException) -> str:
+    """Return class and text of an error on one line; the class alone if the text is gone.
+
+    Errors of PySpark ask Java for their text, and Java may have ended.
+    """
+    name = type(error).__name__
+    try:
+        return " ".join(f"{name}: {error}".split())
+    except Exception:
+        return name
+
+
 def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:
     """Yield an error and its causes, the error first.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.cli import known_error
-from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
 from shared.run_drift import Baseline, baseline_of, drift
 from shared.run_metrics import last_success_in, metrics_text
 from shared.run_report import html_report
@@ -335,8 +335,7 @@ def _ending(error: BaseException | None, good: int) -> dict[str, Any]:
         return {"exit_code": good, "error": None}
     known = known_error(error)
     code = SingerSparkError.exit_code if known is None else known.exit_code
-    text = f"{type(error).__name__}: {error}" if known is None else str(known)
-    return {"exit_code": code, "error": " ".join(text.split())}
+    return {"exit_code": code, "error": error_text(error) if known is None else str(known)}
 
 
 def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:

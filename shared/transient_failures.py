@@ -12,6 +12,7 @@ from shared.errors import (
     SingerSparkError,
     SourceError,
     causes,
+    error_text,
 )
 
 _PASSING = frozenset(
@@ -103,7 +104,7 @@ def _lasts(error: BaseException) -> bool:
     for cause in reversed(list(causes(error))):
         if isinstance(cause, SingerSparkError):  # its text is for people, and has their names
             continue
-        text = f"{type(cause).__name__}: {cause}"
+        text = error_text(cause)
         if _ANOTHER_RUN.search(text) or _is_removed_file(cause):
             return False
         passes = _verdict(cause)
@@ -123,7 +124,7 @@ def _is_removed_file(error: BaseException) -> bool:
 
 def _verdict(error: BaseException) -> bool | None:
     """Return whether one error, without its cause, is temporary; None if unknown."""
-    text = f"{type(error).__name__}: {error}"
+    text = error_text(error)
     if isinstance(error, ConnectionError | TimeoutError):
         return True
     if isinstance(error, OSError) and error.errno is not None:

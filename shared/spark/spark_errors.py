@@ -30,7 +30,7 @@ from shared.sigterm import received_error
 from shared.spark.cluster_executors import NO_EXECUTOR
 from shared.storage import s3a
 from shared.storage.storage_errors import storage_hint
-from shared.transient_failures import may_pass
+from shared.transient_failures import may_pass, settled
 
 SHOWN = 400
 
@@ -183,7 +183,9 @@ def explain(
     file = _FILE.search(text)
     place = _merge(where, Where(file=plain_path(file.group(1)) if file else None))
     hint = cause.hint or ("" if condition else type(error).__name__)
-    return (cause.error or default)(cause.message or message, where=place, hint=hint)
+    made = (cause.error or default)(cause.message or message, where=place, hint=hint)
+    made.__cause__ = error
+    return settled(made)  # While Java is there to ask for the text.
 
 
 def explain_environment(

@@ -13,7 +13,7 @@ from pyiceberg import exceptions as iceberg
 
 from shared import errors
 from shared.cli import known_error
-from shared.errors import DestinationError, SingerSparkError, SourceError, Where
+from shared.errors import DestinationError, SingerSparkError, SourceError, Where, error_text
 from shared.spark.spark_errors import explain, start_error
 from shared.storage.storage_errors import storage_error
 from tap_spark.sources.source_failures import all_of, source_error
@@ -268,6 +268,35 @@ def test_lakes_and_spark(error: Exception, code: int) -> None:
         except Exception as cause:
             raise explain(cause, Where(stream="s"), DestinationError) from cause
     assert code_of(caught.value) == code, str(caught.value)
+
+
+class EndingError(Exception):
+    """Like those of PySpark: they ask Java for their text, which ends before the run does."""
+
+    has_ended = False
+
+    def __str__(self) -> str:
+        assert not self.has_ended
+        return str(self.args[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("AccessDenied", LASTS), ("Connection refused", LATER), ("something else", LATER)],
+)
+def test_a_code_outlives_spark(text: str, code: int) -> None:
+    error = EndingError(text)
+    failed = explain(error, Where(stream="s"), DestinationError)
+    failed.__cause__ = error
+    error.has_ended = True
+    assert code_of(failed) == code
+
+
+def test_an_unexpected_error_of_spark_is_one_line_after_its_end() -> None:
+    error = EndingError("x")
+    error.has_ended = True
+    assert error_text(error) == "EndingError"
+    assert error_text(ValueError("a\nb")) == "ValueError: a b"
 
 
 @pytest.mark.parametrize(
