@@ -211,7 +211,9 @@ def expected_pages(root: Path) -> Iterator[tuple[Path, str]]:
     for name, write in PAGES.items():
         yield root / name, write()
     for program in programs():
-        yield root / "docs" / "hub" / hub_path(program), hub_page(program, read_project(ROOT))
+        for slim in (False, True):
+            text = hub_page(program, read_project(ROOT), slim=slim)
+            yield root / "docs" / "hub" / hub_path(program, slim=slim), text
         package = root / program.name.replace("-", "_")
         yield package / "settings.schema.json", schema_json(program) + "\n"
     for page in (root / name for name in FILLED_PAGES):

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.pipe
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_configs" / "meltano"
-LOADER = ROOT / "docs" / "hub" / "loaders" / "target-spark" / "singer-spark.yml"
+HUB = ROOT / "docs" / "hub"
+LOADER = HUB / "loaders" / "target-spark" / "singer-spark-slim.yml"
+DEFINITIONS = (HUB / "extractors" / "tap-spark" / "singer-spark.yml", LOADER)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +73,7 @@ def project(meltano, environ, tmp_path_factory) -> Project:
     (folder / "data").mkdir()
     (folder / "data" / "orders.csv").write_text("id,city,secret\n1,Rome,x\n2,Oslo,y\n")
     project = Project(meltano, folder, environ)
-    for definition in sorted((ROOT / "docs" / "hub").rglob("*.yml")):
+    for definition in DEFINITIONS:
         text = re.sub(r"^pip_url: .*\n", "", definition.read_text(), flags=re.MULTILINE)
         copy = folder / definition.parent.name
         copy.write_text(text)
@@ -96,10 +98,18 @@ class TestHubDefinitions:
         )
         assert "the settings are valid: 1 stream(s)" in done.stderr
 
-    def test_settings_with_secrets_are_hidden(self, project):
+    def test_only_secrets_are_hidden(self, project):
         listed = project.run("config", "list", "tap-spark").stdout
-        assert re.search(r"^streams .* current value: \(redacted\)", listed, re.MULTILINE)
-        assert "data/*.csv" not in listed
+        assert "data/*.csv" in listed
+        assert "data/*.csv" in (project.folder / "meltano.yml").read_text()
+        project.run("config", "set", "tap-spark", "stream_map_config", '{"salt": "env:SALT"}')
+        assert "env:SALT" in (project.folder / ".env").read_text()
+        listed = project.run("config", "list", "tap-spark").stdout
+        assert re.search(r"^stream_map_config .* value: \(redacted\)", listed, re.MULTILINE)
+        # Meltano hands on what it has found in `.env`.
+        with (project.folder / ".env").open("a") as file:
+            file.write("SALT=x\n")
+        project.run("invoke", "tap-spark", "--validate-config")
 
     def test_run_of_selected_columns_logs_no_warnings(self, project):
         project.run("select", "tap-spark", "orders", "id")

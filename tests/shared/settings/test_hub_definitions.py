@@ -18,6 +18,7 @@ from shared.errors import InvalidSettingsError
 from shared.settings.about import Program, about_data
 from shared.settings.checking import complete_settings
 from shared.settings.config_text import yaml_lines
+from shared.settings.kinds import SECRET_VALUES
 from shared.settings.meltano import (
     hub_path,
     plugin_definition,
@@ -75,7 +76,7 @@ SECRETS_OF_BOTH = {
     "openlineage.api_key",
 }
 SECRETS = {
-    TAP.name: {"connections", "streams"},
+    TAP.name: {"connections"},
     TARGET.name: {"jdbc.url", "jdbc.password", "jdbc.options", "options", "storage_options"},
 }
 
@@ -95,6 +96,8 @@ TINY = Program(
                 },
             },
             "g": {"type": "array", "items": {"properties": {"h": {"secret": True}}}},
+            "s": {"type": "array", "items": {"properties": {"options": SECRET_VALUES}}},
+            "t": SECRET_VALUES,
             "i": {"type": ["number", "string"]},
             "j": {"type": "number"},
             "k": {"type": "string", "format": "date-time"},
@@ -148,11 +151,24 @@ class TestDefinition:
                 {"name": "b.c_d", "kind": "integer", "description": ""},
                 {"name": "e", "kind": "array", "description": ""},
                 {"name": "g", "kind": "array", "sensitive": True, "description": ""},
+                {"name": "s", "kind": "array", "description": ""},
+                {"name": "t", "kind": "object", "sensitive": True, "description": ""},
                 {"name": "i", "kind": "string", "description": ""},
                 {"name": "j", "kind": "integer", "description": ""},
                 {"name": "k", "kind": "date_iso8601", "description": ""},
             ],
         }
+
+    @BOTH
+    def test_the_slim_one_has_main_and_sensitive_settings(self, program: Program) -> None:
+        path = ROOT / "docs" / "hub" / hub_path(program, slim=True)
+        slim = {one["name"]: one for one in yaml.safe_load(path.read_text())["settings"]}
+        whole = {one["name"]: one for one in hub(program)["settings"]}
+        assert {name for name, one in whole.items() if "sensitive" in one} <= slim.keys()
+        assert {name for group in program.setting_groups for name in group} <= slim.keys()
+        assert slim.keys() < whole.keys()
+        # As docs/running.md says.
+        assert len(path.read_text().splitlines()) <= 110
 
     def test_choices_are_options(self) -> None:
         settings = {s["name"]: s for s in plugin_definition(TARGET)["settings"]}
