@@ -113,9 +113,9 @@ class RunLeases:
     def close(self) -> None:
         """Release all leases: the run has ended, however it ended."""
         self._over.set()
-        if self._heart is not None:
-            self._heart.join()
         with self._turn:
+            if self._heart is not None:
+                self._heart.join()
             for held in self._held.values():
                 try:
                     held.lease.release()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from shared.errors import AlreadyRunningError, DestinationError
 from target_spark.destinations.leases.lease import Holder, NoLeasesError
+from target_spark.load import run_leases
 from target_spark.load.run_leases import RunLeases
 from target_spark.run_settings import OverlapSettings
 
@@ -58,6 +61,27 @@ def test_a_lease_is_taken_once_and_released_at_the_end() -> None:
     own.check()
     own.check("customers")
     own.leases.close()
+    assert lease.calls == ["take", "release"]
+
+
+def test_a_run_may_end_while_it_takes_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a signal: the main thread closes what another thread is opening."""
+    begins = threading.Event()
+
+    class SlowThread(threading.Thread):
+        def start(self) -> None:
+            begins.set()
+            time.sleep(0.1)
+            super().start()
+
+    lease = FakeLease()
+    own = Runs(lease)
+    taking = threading.Thread(target=own.take)
+    monkeypatch.setattr(run_leases.threading, "Thread", SlowThread)
+    taking.start()
+    begins.wait()
+    own.leases.close()
+    taking.join()
     assert lease.calls == ["take", "release"]
 
 
