@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
-import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
+
+from shared.storage.files import make_durable
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -19,7 +23,7 @@ def exchange(first: str, second: str, spare: str) -> None:
 
     On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
     step. Elsewhere `second` is moved aside and `first` to `second`: in between, readers do not find
-    the folder, and what a run leaves that is killed there, `put_right` mends.
+    the folder; `put_right` mends what a run leaves that is killed there.
 
     Raises:
         OSError: One of the folders cannot be renamed.
@@ -39,20 +43,22 @@ def exchange(first: str, second: str, spare: str) -> None:
 
 
 def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
-    """Exchange by two renames: `second` is moved aside, then `first` becomes `second`.
+    """Exchange by two renames: `second` becomes `spare`, then `first` becomes `second`.
 
-    Both have names beside `second` then, which tell how far a killed run has come.
+    A record beside `second` says so as long as they last.
     """
     put_right(second)
-    near, aside = _names_between(second)
-    os.rename(first, near)  # noqa: PTH104
-    os.rename(second, aside)  # noqa: PTH104
+    parent, record = _record(second)
+    record.write_text(json.dumps([os.path.relpath(path, parent) for path in (first, spare)]))
+    make_durable(str(record))
+    make_durable(parent)
+    os.rename(second, spare)  # noqa: PTH104
     try:
-        os.rename(near, second)  # noqa: PTH104
+        os.rename(first, second)  # noqa: PTH104
     except OSError:
-        os.rename(aside, second)  # noqa: PTH104
+        os.rename(spare, second)  # noqa: PTH104
         raise
-    os.rename(aside, spare)  # noqa: PTH104
+    os.unlink(record)  # noqa: PTH108
 
 
 def put_right(folder: str) -> None:
@@ -60,19 +66,20 @@ def put_right(folder: str) -> None:
 
     Otherwise a folder that is missing was removed by others, and stays removed.
     """
-    near, aside = _names_between(folder)
-    if os.path.lexists(aside) and os.path.lexists(near) and not os.path.lexists(folder):
-        os.rename(aside, folder)  # noqa: PTH104
-    for left in (aside, near):
-        if os.path.lexists(left):
-            shutil.rmtree(left, ignore_errors=True)
+    parent, record = _record(folder)
+    if not record.exists():
+        return
+    with suppress(ValueError):  # Cut off, as no rename had begun.
+        new, old = (os.path.join(parent, name) for name in json.loads(record.read_bytes()))  # noqa: PTH118
+        if os.path.lexists(new) and os.path.lexists(old) and not os.path.lexists(folder):
+            os.rename(old, folder)  # noqa: PTH104
+    os.unlink(record)  # noqa: PTH108
 
 
-def _names_between(folder: str) -> tuple[str, str]:
-    """Return the names of the new and of the old folder while they are exchanged."""
+def _record(folder: str) -> tuple[str, Path]:
+    """Return the parent of a folder, and the file there that says which folders are exchanged."""
     parent, name = os.path.split(folder)
-    beside = f"{parent}/.{name}"
-    return f"{beside}.next", f"{beside}.old"
+    return parent, Path(parent, f".{name}.exchange")
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from target_spark.destinations.folders.table_folder import (
 GRACE_SECONDS = 0.2
 """How long a replaced folder is kept for readers that have already listed it."""
 _RUN = ".run-"
+_KEPT = re.compile(r"pending|schema|(?:next|replaced)-\d+")
 
 
 class LocalFolder:
@@ -203,7 +205,7 @@ class LocalFolder:
         """Remove the folders of dead runs; first restore a table lost between two renames."""
         put_right(self.table)
         for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
-            if run != self._run and _dead(run):
+            if run != self._run and _is_of_run(run) and _dead(run):
                 shutil.rmtree(run, ignore_errors=True)
 
 
@@ -275,6 +277,14 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _is_of_run(folder: Path) -> bool:
+    """Return whether a folder has nothing but what a run keeps there."""
+    try:
+        return all(map(_KEPT.fullmatch, os.listdir(folder)))  # noqa: PTH208
+    except OSError:  # It has been removed, or is a file of others.
+        return False
 
 
 def _dead(run: Path) -> bool:
