@@ -84,13 +84,19 @@ def run_pipe(tap: Command, target: Command, folder: Path, environ: Mapping[str, 
         folder: Where both run.
         environ: Their environment variables.
     """
-    running: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
+    passed_on: dict[subprocess.Popen[bytes], int] = {}
+
+    def pass_on(process: subprocess.Popen[bytes]) -> None:
+        """Send what the process lacks; a signal may interrupt this, too."""
+        while passed_on[process] < len(received):
+            passed_on[process] += 1
+            process.send_signal(received[passed_on[process] - 1])
 
     def forward(number: int, _: FrameType | None) -> None:
         received.append(number)
-        for process in running:
-            process.send_signal(number)
+        for process in list(passed_on):
+            pass_on(process)
 
     def start(command: Command, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -103,9 +109,8 @@ def run_pipe(tap: Command, target: Command, folder: Path, environ: Mapping[str, 
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509  # This process has no other thread.
         )
-        running.append(process)
-        if received:
-            process.send_signal(received[-1])
+        passed_on[process] = 0
+        pass_on(process)
         return process
 
     prepare = _ending_with(os.getpid())
@@ -115,7 +120,7 @@ def run_pipe(tap: Command, target: Command, folder: Path, environ: Mapping[str, 
             first = start(tap, subprocess.DEVNULL, ends[1])
             last = start(target, ends[0], subprocess.DEVNULL)
         except BaseException:
-            for process in running:
+            for process in passed_on:
                 process.kill()
             raise
         finally:
