@@ -47,6 +47,11 @@ def forget_signals() -> None:
     _received.clear()
 
 
+def note_signal(number: int) -> None:
+    """Let `received_error` tell of a signal that another handler has caught."""
+    _received.append(number)
+
+
 def received_error() -> SingerSparkError | None:
     """Return the error of the signal that ends this run; None without one."""
     return signal_error(_received[0]) if _received else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from shared.errors import SingerSparkError
-from shared.sigterm import SIGNALS
+from shared.sigterm import SIGNALS, note_signal
 from target_spark.core import events as ev
 
 LONGEST_WAIT = 3600.0
@@ -132,6 +132,7 @@ class StopSignals:
 
     def _caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         again = self.error is not None
+        note_signal(number)
         name = signal.Signals(number).name
         self.error = SIGNALS[number](f"stopped by {name}")
         if again:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.cli import known_error
+from target_spark.runtime.workers import StopSignals, Wakeup
+
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "tests" / "helpers" / "target_fakes.py"
 SCHEMA = '{"type":"SCHEMA","stream":"s","schema":{},"key_properties":[]}\n'
@@ -80,6 +83,12 @@ def test_a_running_commit_ends_and_its_state_goes_out(tmp_path):
     committed = rows(tmp_path)
     assert committed in ([1], [1, 2])
     assert out.splitlines()[-1] == b"%d" % committed[-1]
+
+
+def test_what_a_signal_breaks_is_no_failure_of_its_own():
+    with StopSignals(Wakeup()) as signals:
+        signal.raise_signal(signal.SIGTERM)
+    assert (signals.error.exit_code, known_error(RuntimeError("x")).exit_code) == (143, 143)
 
 
 def test_a_second_signal_does_not_wait(tmp_path):
