@@ -793,10 +793,10 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
 
     for output in run.outputs.of(plan):
         _write_schema(run, output.plan)
-        if not wants_record:
+        if not wants_record or _tried_on_driver(replace(run, batch=None, limit=1), plan, output):
             continue
         read_plan = run.outputs.read_plan(plan)
-        spark = run.engine.session("the record of `--test`; `--test=schema` needs none")
+        spark = run.engine.session(why_spark(run, plan) or UNSURE)
         for slice_ in source_for(plan.config).slices(spark, read_plan):
             mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
@@ -805,6 +805,17 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
             )
             if written.rows:
                 break
+
+
+def _tried_on_driver(run: Run, plan: StreamPlan, output: Output) -> bool:
+    """Write the first RECORD without Spark; return False if only Spark can read it."""
+    source = source_for(plan.config)
+    if why_spark(run, plan) or not isinstance(source, DriverSource):
+        return False
+    with _reading(plan):
+        read_plan = run.outputs.read_plan(plan)
+        rows = source.read_on_driver(read_plan, RowForm.RECORDS, run.engine)
+    return rows is not None and _written_on_driver(run, output, rows, None, lambda _: None)
 
 
 def _prepare(

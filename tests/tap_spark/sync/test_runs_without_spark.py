@@ -218,6 +218,21 @@ def test_a_limited_run_writes_neither_state_nor_versions(
     assert not any("version" in message for message in records)
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_test_reads_one_record(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a").write_bytes(FILES[kind] + FILES[kind].splitlines(keepends=True)[-1])
+    stream = {"name": "orders", "format": kind, "path": str(tmp_path / "a")}
+    batch = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path / "batches")}}
+    out = tmp_path / "out.jsonl"
+    with out.open("wb") as file:
+        output = MessageOutput(os.dup(file.fileno()))
+        config = tap_config({"streams": [stream], "batch_config": batch})
+        sync.run_test(config, "all", None, output)
+        output.close()
+    schema, record = map(json.loads, out.read_text().splitlines())
+    assert (schema["type"], record["record"]) == ("SCHEMA", {"id": 1, "name": "a"})
+
+
 def test_a_dry_run_logs_the_plan(
     orders: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
