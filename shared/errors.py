@@ -321,12 +321,13 @@ class StalledRunError(SingerSparkError):
 
 
 class AlreadyRunningError(SingerSparkError):
-    """Another run loads the same stream into the same table, or has the same state file."""
+    """Another run loads the same stream into the same table, or has the same state file or job."""
 
     exit_code = 13
     meaning = (
         "another run loads a stream into the same table (`overlapping_runs`; nothing of the stream "
-        "was loaded), or keeps its STATE in the same file (`--state`; nothing was loaded)"
+        "was loaded), keeps its STATE in the same file (`--state`; nothing was loaded), or is a "
+        "run of the same job (`singer-spark run`; nothing was started)"
     )
     example = (
         "stream 'orders': another run loads the stream into '/lake/orders': process 4711 on "

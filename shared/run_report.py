@@ -9,7 +9,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 1000, 100
 """Units of a plot; the page stretches it to its own width."""
-_LONGEST = 200
+_LONGEST = 1000
 
 Rows = list[Mapping[str, Any]]
 
@@ -152,7 +152,8 @@ def _stream_rows(summaries: Sequence[Mapping[str, Any]]) -> Rows:
     rows: dict[str, dict[str, Any]] = {}
     for summary in summaries:
         program = summary["program"]
-        names = {"bytes": f"bytes {_WORDS[program][1]}", "error": f"error of {program}"}
+        names = {"bytes": f"bytes {_WORDS[program][1]}"}
+        names |= {key: f"{key} of {program}" for key in ("error", "seconds")}
         for stream, facts in summary["streams"].items():
             row = rows.setdefault(stream, {"stream": stream})
             row |= {names.get(key, key): fact for key, fact in facts.items() if key not in _APART}
