@@ -40,6 +40,8 @@ from tap_spark.sources.source_registry import FORMATS, source_format
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shared.engine.engine import Engine
+
 Row = Mapping[str, Any]
 Message = dict[str, Any]
 STREAM = "sample"
@@ -159,6 +161,23 @@ class SourceSuite:
         assert [message["type"] for message in found[-2:]] == ["ACTIVATE_VERSION", "STATE"]
         check = Draft202012Validator(found[0]["schema"])
         assert [error.message for row in _records(found) for error in check.iter_errors(row)] == []
+
+    def test_threads_read_what_spark_reads(self, tmp_path: Path, spark: SparkSession) -> None:
+        if not self.form.on_driver:
+            pytest.skip("not offered: only Spark reads the format")
+        from shared.engine.engine import Engine  # noqa: PLC0415
+        from shared.engine.settings import THREADS  # noqa: PLC0415
+        from shared.spark.session import SessionStarter  # noqa: PLC0415
+        from shared.spark.spark_settings import SparkSettings  # noqa: PLC0415
+
+        sample = self.sample(tmp_path, spark)
+        config = self._config({**sample.settings, **FULL})
+        threads = Engine(SessionStarter(SparkSettings()), THREADS)
+        try:
+            found = _run(spark, config, tmp_path, engine=threads)
+        except SettingsError as error:
+            pytest.skip(f"not offered: {error.message}")
+        assert _sorted(_records(found)) == _sorted(sample.rows)
 
     def test_only_what_is_selected_is_read(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
@@ -283,6 +302,7 @@ def _run(
     *,
     catalog: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
 ) -> list[Message]:
     """Return the messages of a run, as a reader of standard output gets them."""
     from shared.engine.engine import Engine  # noqa: PLC0415
@@ -302,7 +322,7 @@ def _run(
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
-            run = Run(Engine.of(lambda: spark), output, spool, config.batch)
+            run = Run(engine or Engine.of(lambda: spark), output, spool, config.batch)
             (plan,) = begun(run, [plan], state_writer)
             sync_stream(run, plan, state_writer)
     finally:

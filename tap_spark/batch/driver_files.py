@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tap_spark.batch.batch_plan import WrittenFile
+    from tap_spark.state.stream_plans import BlockReaders
 
 _ONE_STREAM = threading.Lock()
 """Its threads use every core, so that streams that are read at the same time take turns."""
@@ -24,7 +25,7 @@ class _LeftToSparkError(Exception):
 
 def driver_files(
     writer: BatchFileWriter,
-    readers: Sequence[Callable[[], pa.RecordBatch | None]],
+    readers: BlockReaders,
     threads: int,
     ended: Callable[[], bool],
 ) -> list[WrittenFile] | None:

@@ -55,22 +55,30 @@ class FrameSource(ABC):
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
         from shared.types.spark_conform import conformed  # noqa: PLC0415
+        from tap_spark.sources.frame_helpers import planned_slice, prune  # noqa: PLC0415
+
+        frame = self.frame(spark, plan)
+        self.check_planned(plan, frame.schema)
+        yield planned_slice(conformed(frame, prune(frame.schema, plan.schema)), plan)
+
+    def check_planned(self, plan: StreamPlan, struct: StructType) -> None:
+        """Check that the source has the columns of the plan, in the types of the catalog.
+
+        Raises:
+            SourceError: It has not.
+        """
         from tap_spark.sources.frame_helpers import (  # noqa: PLC0415
             missing_columns,
-            planned_slice,
-            prune,
             struct_from_text,
         )
 
-        frame = self.frame(spark, plan)
-        gone = missing_columns(plan.columns, frame.columns)
+        gone = missing_columns(plan.columns, struct.names)
         if gone:
             raise self.error(
                 f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
             )
         if plan.source_schema:
-            self._check_types(struct_from_text(plan.source_schema), frame.schema, plan)
-        yield planned_slice(conformed(frame, prune(frame.schema, plan.schema)), plan)
+            self._check_types(struct_from_text(plan.source_schema), struct, plan)
 
     def error(self, message: str, hint: str = "") -> SourceError:
         """Build an error that names this stream."""

@@ -1,4 +1,4 @@
-"""Python data sources: a user's class that Spark 4 reads through."""
+"""Classes of users as sources: plain Python (`RowSource`), and data sources of Spark 4."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shared.errors import SettingsError, SourceError, Where
 from shared.releases.spark_release import installed
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
+from tap_spark.sources.row_source import RowSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,34 @@ PANDAS_HINT = "pip install 'singer-spark[python-sources]'"
 _PLAIN = re.compile(r"\W")
 
 
+def python_source(stream: StreamConfig) -> FrameSource:
+    """Build the source of a class: a `RowSource`, or a DataSource of Spark.
+
+    Raises:
+        SettingsError: pandas is missing.
+        SourceError: The class cannot be imported, or is neither.
+    """
+    found, module = _class(stream)
+    if isinstance(found, type) and issubclass(found, RowSource):
+        _ship(module)
+        return found(stream)
+    _check_pandas(stream)
+    try:
+        from pyspark.sql.datasource import DataSource  # noqa: PLC0415
+    except ImportError:
+        raise _refused(
+            stream, f"Spark {installed().line} has no sources in Python: 4.0 or later is needed"
+        ) from None
+    if not (isinstance(found, type) and issubclass(found, DataSource)):
+        raise _refused(
+            stream,
+            f"'{stream.format}' is not a pyspark.sql.datasource.DataSource, nor a "
+            "tap_spark.sources.row_source.RowSource",
+        )
+    _ship(module)
+    return PythonSource(stream, found)
+
+
 class PythonSource(FrameSource):
     """The rows of a `pyspark.sql.datasource.DataSource`.
 
@@ -43,18 +72,14 @@ class PythonSource(FrameSource):
     bookmark or start date, `singer_start_value`, and with an end date `singer_end_value`; rows out
     of these bounds are filtered out anyway.
 
-    Raises:
-        SettingsError: pandas is missing.
-        SourceError: The class cannot be imported, or is not a DataSource.
+    Args:
+        stream: The stream.
+        source: The class.
     """
 
-    def __init__(self, stream: StreamConfig) -> None:
+    def __init__(self, stream: StreamConfig, source: type[DataSource]) -> None:
         super().__init__(stream)
-        if importlib.util.find_spec("pandas") is None:  # PySpark imports it
-            raise SettingsError(
-                "a Python data source needs the package pandas", where=self._where, hint=PANDAS_HINT
-            )
-        self.source = _named_apart(stream.format, self._load())
+        self.source = _named_apart(stream.format, source)
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
         """See `FrameSource.frame`."""
@@ -72,43 +97,45 @@ class PythonSource(FrameSource):
         paths = self.stream.paths
         return reader.load(paths[0]) if paths else reader.load()
 
-    def _load(self) -> type[DataSource]:
-        try:
-            from pyspark.sql.datasource import DataSource  # noqa: PLC0415
-        except ImportError:
-            raise self._refused(
-                f"Spark {installed().line} has no sources in Python: 4.0 or later is needed"
-            ) from None
-        module_name, _, name = self.stream.format.rpartition(".")
-        module = self._module(module_name)
-        found = getattr(module, name, None)
-        if found is None:
-            raise self._refused(f"the module '{module_name}' has no '{name}'")
-        if not (isinstance(found, type) and issubclass(found, DataSource)):
-            raise self._refused(
-                f"'{self.stream.format}' is not a pyspark.sql.datasource.DataSource"
-            )
-        _ship(module)
-        return found
 
-    def _module(self, name: str) -> ModuleType:
-        here = str(Path.cwd())
-        if not any(entry in ("", here) for entry in sys.path):
-            sys.path.insert(0, here)  # not on the path of a console script
-        try:
-            return importlib.import_module(name)
-        except Exception as error:
-            text = str(error) or type(error).__name__
-            if not isinstance(error, ImportError):
-                text = f"{type(error).__name__}: {text}"
-            raise self._refused(f"cannot import '{name}': {text}") from error
+def _class(stream: StreamConfig) -> tuple[Any, ModuleType]:
+    """Import what the format names."""
+    module_name, _, name = stream.format.rpartition(".")
+    module = _module(stream, module_name)
+    found = getattr(module, name, None)
+    if found is None:
+        raise _refused(stream, f"the module '{module_name}' has no '{name}'")
+    return found, module
 
-    def _refused(self, message: str) -> SourceError:
-        return SourceError(message, where=self._where, hint=IMPORT_HINT)
 
-    @property
-    def _where(self) -> Where:
-        return Where(stream=self.stream.name, setting="format")
+def _module(stream: StreamConfig, name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if not any(entry in ("", here) for entry in sys.path):
+        sys.path.insert(0, here)  # not on the path of a console script
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        if "pandas" in text:
+            _check_pandas(stream)
+        if not isinstance(error, ImportError):
+            text = f"{type(error).__name__}: {text}"
+        raise _refused(stream, f"cannot import '{name}': {text}") from error
+
+
+def _check_pandas(stream: StreamConfig) -> None:
+    if importlib.util.find_spec("pandas") is None:  # PySpark imports it
+        raise SettingsError(
+            "a Python data source needs the package pandas", where=_where(stream), hint=PANDAS_HINT
+        )
+
+
+def _refused(stream: StreamConfig, message: str) -> SourceError:
+    return SourceError(message, where=_where(stream), hint=IMPORT_HINT)
+
+
+def _where(stream: StreamConfig) -> Where:
+    return Where(stream=stream.name, setting="format")
 
 
 def _ship(module: ModuleType) -> None:

@@ -56,6 +56,7 @@ class SourceFormat:
         required_options: Options that a stream must have, each with its description.
         resumes: Whether INCREMENTAL without a replication key resumes after the last run.
         on_driver: Whether its class may read a stream without Spark (`DriverSource`).
+        keys_on_driver: Whether that includes streams with a replication key.
         has_log: Whether LOG_BASED reads changes, deletes included.
         default_method: Replication method of streams that set neither a method nor a key; None
             for FULL_TABLE.
@@ -80,6 +81,7 @@ class SourceFormat:
     required_options: Mapping[str, str] = field(default_factory=dict)
     resumes: bool = False
     on_driver: bool = False
+    keys_on_driver: bool = False
     has_log: bool = False
     default_method: str | None = None
     needs: Need | None = None

@@ -41,8 +41,6 @@ SOURCES = _DECLARED.items
 FORMATS = tuple(SOURCES)
 FILE_FORMATS = tuple(form.name for form in SOURCES.values() if form.resumes)
 """Formats that INCREMENTAL resumes without a replication key."""
-ON_DRIVER = tuple(form.name for form in SOURCES.values() if form.on_driver)
-"""Formats of which the driver reads small files without Spark."""
 LOG_FORMATS = tuple(form.name for form in SOURCES.values() if form.has_log)
 """Formats with a log of changes."""
 

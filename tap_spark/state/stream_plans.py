@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +133,14 @@ class RowForm(Enum):
     BLOCKS = "as typed columns, in blocks"
 
 
+class BlockReaders(Protocol):
+    """Readers of blocks, and how many threads may call them at the same time."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Callable[[], pa.RecordBatch | None]]: ...
+
+
 @dataclass(frozen=True)
 class DriverBlocks:
     """Typed rows that the driver reads in blocks, which several threads may share.
@@ -143,7 +151,7 @@ class DriverBlocks:
     """
 
     schema: pa.Schema
-    readers: Sequence[Callable[[], pa.RecordBatch | None]]
+    readers: BlockReaders
 
 
 @dataclass(frozen=True)
@@ -155,9 +163,14 @@ class DriverRows:
         blocks: Typed columns instead of records; None if they were not asked for.
         bookmark: As in `Slice`.
         read_at: When reading began.
+        newest: Returns the greatest replication key of the rows, as in a record, once all of them
+            have been read; None without a key.
+        is_sure: Whether Spark need not read the stream after all.
     """
 
     records: Iterable[pa.StringArray] | None = None
     blocks: DriverBlocks | None = None
     bookmark: Mapping[str, Any] | None = None
     read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    newest: Callable[[], Any] | None = None
+    is_sure: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from shared.errors import RecordError, Where
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.transform import ERROR
 from shared.types.arrow_types import struct_to_arrow
-from tap_spark.state.stream_plans import DriverBlocks
+from tap_spark.state.stream_plans import BlockReaders, DriverBlocks
 
 if TYPE_CHECKING:
     from tap_spark.sync.stream_outputs import Output
@@ -61,4 +62,18 @@ def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
         arrays = [rows.column(name).combine_chunks() for name in schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return DriverBlocks(schema, [partial(mapped, read) for read in blocks.readers])
+    return DriverBlocks(schema, _Changed(blocks.readers, mapped))
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """Readers whose blocks are changed."""
+
+    readers: BlockReaders
+    change: Callable[[Callable[[], pa.RecordBatch | None]], pa.RecordBatch | None]
+
+    def __len__(self) -> int:
+        return len(self.readers)
+
+    def __iter__(self) -> Iterator[Callable[[], pa.RecordBatch | None]]:
+        return (partial(self.change, read) for read in self.readers)

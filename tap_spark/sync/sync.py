@@ -83,7 +83,7 @@ from tap_spark.sources.source import (
 )
 from tap_spark.sources.source_datasets import source_datasets
 from tap_spark.sources.source_failures import all_of, source_error
-from tap_spark.sources.source_registry import ON_DRIVER
+from tap_spark.sources.source_registry import source_format
 from tap_spark.state.bookmarks import (
     advance,
     advance_positions,
@@ -516,7 +516,10 @@ def _sync_slices(reader: _SliceReader, meter: Callable[[ChunkInfo], None]) -> No
         with _reading(plan):
             rows = source.read_on_driver(read_plan, form, run.engine)
         if rows is not None and _written_on_driver(run, outputs[0], rows, batch, meter):
-            if rows.blocks is not None:
+            if rows.newest is not None:
+                newest = rows.newest()
+                state_writer.update(lambda state: advance(state, plan, newest, ordered=False))
+            elif rows.blocks is not None:
                 _settle(plan, rows.bookmark, state_writer)
             elif rows.bookmark is not None:
                 state_writer.update(partial(_reached, plan, rows.bookmark))
@@ -550,10 +553,13 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
         plan: The stream.
     """
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    form, has_key = source_format(plan.config.format), plan.resume is Resume.REPLICATION_KEY
+    takes_keys = form is not None and form.keys_on_driver and run.limit is None
     reasons = (
-        (plan.config.format not in ON_DRIVER, f"format {plan.config.format}"),
+        (form is None or not form.on_driver, f"format {plan.config.format}"),
         (not run.engine.may_read, "a Spark that reads by other rules"),
-        (plan.resume not in (Resume.NOTHING, Resume.FILE_POSITION), "a replication key"),
+        (has_key and not takes_keys, "a replication key"),
+        (plan.resume is Resume.LOG_POSITION, "a log of changes"),
         (len(outputs) > 1, "several outputs of a stream"),
         (plan.sends_keys, "the keys of all rows"),
     )
@@ -580,11 +586,10 @@ def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:
     return "" if block_map(output) is not None else "a stream map that is not computed over Arrow"
 
 
-def _sure(
-    run: Run, records: Iterable[pa.StringArray | None]
-) -> AbstractContextManager[Iterable[pa.StringArray] | None]:
+def _sure(run: Run, rows: DriverRows) -> AbstractContextManager[Iterable[pa.StringArray] | None]:
     """Hold records back until Spark need not read them; not if it must never start."""
-    if run.engine.choice != THREADS:
+    records: Iterable[pa.StringArray | None] = rows.records or ()
+    if run.engine.choice != THREADS and not rows.is_sure:
         return held(records, run.spool_root)
 
     def checked() -> Iterator[pa.StringArray]:
@@ -606,7 +611,7 @@ def _written_on_driver(
 ) -> bool:
     """Write rows that the driver reads; return False if Spark must read them after all."""
     if rows.blocks is None or batch is None:
-        with _sure(run, rows.records or ()) as records:
+        with _sure(run, rows) as records:
             if records is None:
                 return False
             kept = replace(rows, records=records)

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.json.json_values import json_text
+from shared.json.row_values import as_json_value
 from tap_spark.sources.files import text_forms as forms
 from tap_spark.sources.files.typed_columns import is_known, is_text, keeps
 
@@ -51,6 +53,44 @@ def records_of(
         heads.append(("," if heads else "{") + json.dumps(name, ensure_ascii=False) + ":")
         texts.append(text)
     return _joined(heads, texts) if texts else None
+
+
+def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:
+    """Return the JSON text of each row.
+
+    Args:
+        batch: The rows, in the types of `shared.types.arrow_types`.
+        struct: Their columns: plain types, and structs and arrays of them.
+    """
+    heads = [
+        ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
+        for at, name in enumerate(struct.names)
+    ]
+    fields = zip(batch.columns, struct.fields, strict=True)
+    return _joined(heads, [_json_of_typed(values, field.dataType) for values, field in fields])
+
+
+def _json_of_typed(values: pa.Array, dtype: T.DataType) -> pa.StringArray:
+    text = None
+    if is_text(dtype):
+        text = _string(values)
+    elif isinstance(dtype, (T.BooleanType, T.IntegralType)):
+        text = pc.cast(values, pa.string())
+    elif isinstance(dtype, T.FractionalType) and not isinstance(dtype, T.DecimalType):
+        is_finite = pc.all(pc.is_finite(values), min_count=0).as_py()
+        text = _double(pc.cast(values, pa.string()), dtype) if is_finite else None
+    elif isinstance(dtype, T.DateType):
+        text = _quoted(pc.cast(values, pa.string()))
+    elif isinstance(dtype, T.TimestampNTZType):
+        text = _quoted(_moments(values))
+    elif isinstance(dtype, T.TimestampType):
+        moments = _moments(pc.cast(values, pa.timestamp("us")))
+        text = _quoted(pc.binary_join_element_wise(moments, "+00:00", ""))
+    return text if text is not None else pa.array(map(_value_text, values.to_pylist()), pa.string())
+
+
+def _value_text(value: Any) -> str | None:
+    return None if value is None else json_text(as_json_value(value))
 
 
 def _joined(heads: Sequence[str], texts: Sequence[pa.StringArray]) -> Iterator[pa.StringArray]:

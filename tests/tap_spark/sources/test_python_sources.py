@@ -167,7 +167,7 @@ def test_a_schema_of_the_settings(spark, package):
     assert "the setting 'schema' is not Spark DDL" in failure(lambda: types(spark, config))
 
 
-def test_without_pandas_a_setting_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_a_setting_is_wrong(package, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SettingsError, match=r"pip install 'singer-spark\[python-sources\]'"):
-        source_for(stream("package.module.Class"))
+        source_for(stream(f"{package}.Numbers"))

@@ -1,0 +1,148 @@
+"""Arrow batches of a source as the rows that threads send: filtered, selected, as JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.types.arrow_types import struct_to_arrow
+from tap_spark.sources.files.text_records import records_of_batch
+from tap_spark.sources.frame_helpers import prune
+from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
+
+_KEYS = (T.IntegralType, T.DateType, T.TimestampType, T.TimestampNTZType)
+_PLAIN = (T.StringType, T.BooleanType, T.NumericType, T.BinaryType, *_KEYS)
+
+
+def is_read_by_threads(plan: StreamPlan, struct: T.StructType) -> bool:
+    """Return whether threads send the planned rows as Spark does.
+
+    Args:
+        plan: The stream.
+        struct: All columns of the source.
+    """
+    fields = {field.name: field for field in struct.fields}
+    selected = T.StructType([fields[name] for name in plan.columns])
+    if plan.as_text or prune(struct, plan.schema) != selected:
+        return False
+    if not all(_is_plain(field.dataType) for field in selected.fields):
+        return False
+    if plan.resume is not Resume.REPLICATION_KEY:
+        return plan.resume is Resume.NOTHING
+    key = fields[str(plan.replication_key)]
+    return isinstance(key.dataType, _KEYS) and not plan.config.sort_by_replication_key
+
+
+def _is_plain(dtype: T.DataType, *, inside: bool = False) -> bool:
+    if isinstance(dtype, T.StructType):
+        return all(_is_plain(field.dataType, inside=True) for field in dtype.fields)
+    if isinstance(dtype, T.ArrayType):
+        return _is_plain(dtype.elementType, inside=True)
+    return isinstance(dtype, _PLAIN) and not (inside and isinstance(dtype, T.FloatType))
+
+
+def driver_rows(
+    plan: StreamPlan,
+    struct: T.StructType,
+    batches: Iterator[pa.RecordBatch],
+    form: RowForm,
+    read_at: datetime,
+) -> DriverRows:
+    """Return the planned rows of batches, which are read once they are sent.
+
+    Args:
+        plan: The stream; see `is_read_by_threads`.
+        struct: The columns of the batches.
+        batches: The rows.
+        form: What is asked for.
+        read_at: When reading began.
+    """
+    fields = {field.name: field for field in struct.fields}
+    selected = T.StructType([fields[name] for name in plan.columns])
+    newest = _Newest(plan, struct_to_arrow(struct))
+    kept = map(newest.within, batches)
+    schema = struct_to_arrow(selected)
+    rows = (batch.select(schema.names) for batch in kept if batch.num_rows)
+    found = DriverRows(read_at=read_at, newest=newest.value, is_sure=True)
+    if form is RowForm.RECORDS:
+        return replace(found, records=_records(rows, selected))
+    return replace(found, blocks=DriverBlocks(schema, _OneByOne(rows)))
+
+
+def _records(rows: Iterable[pa.RecordBatch], struct: T.StructType) -> Iterator[pa.StringArray]:
+    for batch in rows:
+        yield from records_of_batch(batch, struct)
+
+
+class _OneByOne:
+    """Readers of blocks of which only one thread can ask for the next."""
+
+    def __init__(self, blocks: Iterator[pa.RecordBatch]) -> None:
+        self._blocks = blocks
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Callable[[], pa.RecordBatch]]:
+        return (partial(_same, block) for block in self._blocks)
+
+
+def _same(block: pa.RecordBatch) -> pa.RecordBatch:
+    return block
+
+
+class _Newest:
+    """The greatest replication key of the rows so far, and the bounds of all.
+
+    Args:
+        plan: The stream.
+        schema: The columns of its batches.
+    """
+
+    def __init__(self, plan: StreamPlan, schema: pa.Schema) -> None:
+        self._name = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+        self._takes_null = plan.null_keys
+        self._start = self._end = self._best = None
+        if self._name is not None:
+            kind = schema.field(self._name).type
+            self._start = _bound(plan.start_value, kind)
+            self._end = _bound(plan.end_value, kind)
+
+    def within(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows within the bounds of the plan."""
+        if self._name is None:
+            return batch
+        key = batch.column(batch.schema.get_field_index(self._name))
+        kept = key.is_valid()
+        if self._start is not None:
+            kept = pc.and_kleene(kept, pc.greater_equal(key, self._start))
+        if self._end is not None:
+            kept = pc.and_kleene(kept, pc.less(key, self._end))
+        found = pc.max(key.filter(kept))
+        if found.is_valid and (self._best is None or found.as_py() > self._best.as_py()):
+            self._best = found
+        return batch.filter(pc.or_(kept, key.is_null()) if self._takes_null else kept)
+
+    def value(self) -> Any:
+        """Return it as in a record; None without one."""
+        found = None if self._best is None else self._best.as_py()
+        if not isinstance(found, datetime):
+            return found if found is None or isinstance(found, int) else found.isoformat()
+        return found.isoformat(timespec="microseconds")
+
+
+def _bound(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a bound in the type of the key; None for one that does not fit, as Spark has it."""
+    if value is None:
+        return None
+    try:
+        return pa.scalar(str(value)).cast(kind)
+    except pa.ArrowInvalid:
+        return None
