@@ -181,7 +181,7 @@ class BatchTask:
             batches: The rows.
             task: Unique id of the task.
         """
-        rows = RowSource(batches, self._key, self._writer.schema.names)
+        rows = TaskRows(batches, self._key, self._writer.schema.names)
         number = 0
         while rows.more():
             number += 1
@@ -193,12 +193,12 @@ class BatchTask:
         if key is not None:
             yield NO_FILE, key
 
-    def _one(self, url: str, rows: RowSource) -> WrittenFile:
+    def _one(self, url: str, rows: TaskRows) -> WrittenFile:
         rows.count = rows.size = 0
         self._writer.write(url, rows.take(None, self._file_bytes))
         return WrittenFile(url, rows.count, rows.size)
 
-    def _exact(self, url: str, rows: RowSource) -> WrittenFile:
+    def _exact(self, url: str, rows: TaskRows) -> WrittenFile:
         """Write rows to disk first: only then is it known whether they fill a file."""
         size = self._rows or 0
         before, self._before = self._before, ()
@@ -270,7 +270,7 @@ class RepackTask:
                 yield self._reporter.report(partition, task, number, written, None)
 
 
-class RowSource:
+class TaskRows:
     """Yields the rows of a partition file by file, and tracks the replication key.
 
     Filtered rows count only after the rows before them have been taken.

@@ -31,7 +31,7 @@ from tap_spark.batch.batch_tasks import (
     BatchTask,
     RepackTask,
     Reporter,
-    RowSource,
+    TaskRows,
     read_raw,
     waiting_path,
 )
@@ -106,7 +106,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 12))
 def test_portions_hold_every_row_once(counts: list[int], size: int) -> None:
-    source = RowSource(batches(*counts), None, ["id", "text"])
+    source = TaskRows(batches(*counts), None, ["id", "text"])
     portions: list[list[int]] = []
     while source.more():
         source.count = 0
