@@ -8,6 +8,7 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE singer_spark.py ./
+COPY docs ./docs
 COPY shared ./shared
 COPY tap_spark ./tap_spark
 COPY target_spark ./target_spark

@@ -48,7 +48,7 @@ from shared.settings.batch.rules import (
 )
 from shared.settings.batch.schema import json_schema, settings_properties
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
-from shared.settings.files import json_object
+from shared.settings.files import format_of, json_object, read_settings_file
 from shared.settings.kinds import Side
 
 __all__ = [
@@ -197,11 +197,13 @@ def as_json(validated: Validated) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Read the JSON object in a file, or on standard input (`-`).
+    """Read the settings in a file, or as JSON on standard input (`-`).
 
     Raises:
         ValueError: With what is wrong, in one line.
     """
+    if format_of(Path(name)) != "JSON":
+        return read_settings_file(Path(name))
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
@@ -221,7 +223,7 @@ def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:
 def _arguments(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m shared.batch_config",
-        description="Check batch_config, batch and failure in a JSON settings file.",
+        description="Check batch_config, batch and failure in a settings file.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("file", nargs="?", metavar="FILE", help="settings; '-' for standard input")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError
-from shared.settings.files import json_object
+from shared.settings.files import FORMATS as FORMATS_OF_SETTINGS
+from shared.settings.files import read_settings_file
 
 FORMATS = {
     ".csv": "csv",
@@ -127,9 +128,10 @@ def _check_local(path: Path, place: str) -> None:
         raise SettingsError(
             f"'{place}' does not exist", hint="give a file, a folder, a glob or a URL"
         )
-    if path.suffix == ".json" and path.is_file() and path.stat().st_size < _LONGEST_SETTINGS:
+    is_like_settings = path.suffix.lower() in FORMATS_OF_SETTINGS and path.is_file()
+    if is_like_settings and path.stat().st_size < _LONGEST_SETTINGS:
         try:
-            content = json_object(path.read_bytes())
+            content = read_settings_file(path)
         except ValueError:
             return
         if {"streams", "connections"} & content.keys():

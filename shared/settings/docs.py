@@ -43,7 +43,11 @@ def programs() -> tuple[Program, ...]:
 
 def settings_page() -> str:
     """Write docs/settings.md."""
-    parts = [NOTE, "# Settings"]
+    secrets = (
+        "A secret may stand elsewhere: `env:NAME`, `file:PATH` or `cmd:COMMAND` "
+        "([secrets](settings-files.md#secrets))."
+    )
+    parts = [NOTE, "# Settings", secrets]
     for program in programs():
         parts += [
             f"## {program.name}",

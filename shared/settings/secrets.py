@@ -119,21 +119,20 @@ def _content(name: str) -> bytes:
 
 def _output(command: str) -> bytes:
     """Run a command of the user's own settings, without standard input: that holds messages."""
-    try:
-        ended = subprocess.run(
-            ("sh", "-c", command),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"the command has not ended within {COMMAND_SECONDS} s") from None
-    if ended.returncode:
-        reason = ended.stderr.decode(errors="replace").strip().partition("\n")[0]
-        text = f"the command failed with exit code {ended.returncode}"
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(("sh", "-c", command), stdin=none, stdout=pipe, stderr=pipe) as process:
+        try:
+            out, err = process.communicate(timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            # What the shell has started may live on, and keep the pipes open.
+            process.kill()
+            text = f"the command has not ended within {COMMAND_SECONDS} s"
+            raise ValueError(text) from None
+    if process.returncode:
+        reason = err.decode(errors="replace").strip().partition("\n")[0]
+        text = f"the command failed with exit code {process.returncode}"
         raise ValueError(f"{text}: {reason}" if reason else text)
-    return ended.stdout
+    return out
 
 
 def with_variables(value: Json, variables: Mapping[str, str]) -> Json:

@@ -85,6 +85,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.json").write_text("[1]")
     (tmp_path / "settings.json").write_text('{"streams": []}')
+    (tmp_path / "settings.yaml").write_text("streams: []")
     (tmp_path / "c.dat").touch()
     for name, text in (
         ("gone.csv", "does not exist"),
@@ -92,6 +93,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
         ("", r"has files of several formats \(csv, json\)"),
         ("c.dat", "has no known ending .*--format"),
         ("settings.json", "holds settings .*--config"),
+        ("settings.yaml", "holds settings .*--config"),
     ):
         with pytest.raises(SettingsError, match=text):
             stream(str(tmp_path / name) if name else str(tmp_path))
