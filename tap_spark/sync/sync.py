@@ -554,7 +554,7 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
     """
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     form, has_key = source_format(plan.config.format), plan.resume is Resume.REPLICATION_KEY
-    takes_keys = form is not None and form.keys_on_driver and run.limit is None
+    takes_keys = form is not None and form.keys_on_driver
     reasons = (
         (form is None or not form.on_driver, f"format {plan.config.format}"),
         (not run.engine.may_read, "a Spark that reads by other rules"),

@@ -30,7 +30,7 @@ from tap_spark.planning.discovery import found_catalog
 from tap_spark.planning.replication import plan_streams
 from tap_spark.sources.row_source import Request, RowSource
 from tap_spark.sources.source import source_for
-from tap_spark.sync.sync import Run, sync_stream
+from tap_spark.sync.sync import Run, run_test, sync_stream
 
 SAMPLE = Path(__file__).resolve().parents[3] / "sample_configs" / "python_source"
 UTC = timezone.utc
@@ -152,6 +152,16 @@ def test_batch_files_need_no_spark(tmp_path: Path) -> None:
     ids = [n for file in files for n in pa.parquet.read_table(file)["id"].to_pylist()]
     assert ids == list(range(900))
     assert found[-1]["value"]["bookmarks"]["s"]["replication_key_value"] == 899
+
+
+def test_a_test_reads_one_row_without_spark(tmp_path: Path) -> None:
+    item = {"name": "s", "format": f"{__name__}.Counted", "options": {"rows": "900"}}
+    tap = tap_config({"streams": [{**item, "replication_key": "at"}], "engine": "threads"})
+    path = tmp_path / "out"
+    with path.open("wb") as file:
+        run_test(tap, "all", None, MessageOutput(file.fileno()))
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [m["type"] for m in found] == ["SCHEMA", "RECORD"]
 
 
 def test_more_than_the_limit_is_read_by_spark() -> None:
