@@ -18,8 +18,10 @@ RENAMED = "store "
 """Begin of the phrase of a change that gives a column another name than the stream does."""
 _LONG = 90
 """Seconds from which on minutes are shown."""
+REMOVED, MARKED = "remove ", "mark "
+"""Begins of the phrases of a change that removes rows of older versions, or marks them."""
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-_DETAILS = ("replayed", "filtered", "merged", "marked", "removed", "deleted")
+_DETAILS = ("replayed", "filtered", "merged", "deleted")
 """Counts that are shown if there is anything to count."""
 
 
@@ -64,11 +66,14 @@ def _loaded(
         place = counts.get("place") or table
         place = os.path.relpath(place, folder) if folder and _is_in(place, folder) else place
         form = f" ({destination['format']})" if destination.get("format") else ""
-        details = (f"{counts[key]:,} {key}" for key in _DETAILS if counts.get(key))
+        changes = counts.get("changes", ())
+        details = [f"{counts[key]:,} {key}" for key in _DETAILS if counts.get(key)]
+        details += [f"{_older(changes, REMOVED)} removed"] if _older(changes, REMOVED) else []
+        details += [f"{_older(changes, MARKED)} marked"] if _older(changes, MARKED) else []
         yield (
             table,
             _count(counts.get("committed", 0), "row"),
-            ", ".join(_changes(counts.get("changes", ()))),
+            ", ".join(_changes(changes)),
             ", ".join(details),
             f"{counts.get('rejected', stream.get('rejected', 0)):,} rejected",
             "failed" if stream.get("error") else f"→ {place}{form}",
@@ -83,7 +88,8 @@ def _changes(changes: Sequence[str]) -> Iterator[str]:
     renamed = sum(change.startswith(RENAMED) for change in changes)
     if renamed:
         yield f"{renamed:,} renamed"
-    others = len([c for c in changes if not c.startswith((CREATED, *_ADDED, RENAMED))])
+    shown = CREATED, *_ADDED, RENAMED, REMOVED, MARKED
+    others = len([change for change in changes if not change.startswith(shown)])
     if others:
         yield _count(others, "change")
 
@@ -93,6 +99,13 @@ def _new_columns(change: str) -> int:
         return change.startswith(_ADDED)
     columns = change.removeprefix(CREATED).split(", ")
     return sum(not column.startswith(_METADATA) for column in columns)
+
+
+def _older(changes: Sequence[str], begin: str) -> str:
+    """Return how many rows of older versions were removed or marked; empty for none."""
+    found = [change.removeprefix(begin) for change in changes if change.startswith(begin)]
+    counts = (text.removesuffix(" of older versions").removeprefix("the ") for text in found)
+    return " + ".join(text.replace("row", "older row", 1) for text in counts)
 
 
 def _totals(facts: Mapping[str, Any], *, is_tap: bool) -> str:
@@ -121,12 +134,9 @@ def _next_steps(facts: Mapping[str, Any]) -> Iterator[str]:
         letters = (facts.get("destination") or {}).get("dead_letters")
         step = f"load them again from {letters}" if letters else "the warnings above tell why"
         yield f"{_count(rejected, 'record')} rejected: {step}"
-    marked = sum(table.get("marked", 0) for table in tables)
-    if marked:
-        yield (
-            f"{_count(marked, 'older row')} marked in _sdc_deleted_at: filter them out, or set "
-            "hard_delete: true"
-        )
+    for table in tables:
+        if marked := _older(table.get("changes", ()), MARKED):
+            yield (f"{marked} marked in _sdc_deleted_at: filter them out, or set hard_delete: true")
     for change in (change for table in tables for change in table.get("changes", ())):
         if change.startswith(RENAMED):
             yield f"{change}: choose another name by a stream map"

@@ -59,12 +59,12 @@ class LoadSettings:
         default=[],
         examples=["updated_at", ["version", "updated_at"]],
     )
-    hard_delete: bool = setting(
+    hard_delete: bool | None = setting(
         SWITCH,
         "Remove rows instead of marking them in `_sdc_deleted_at`: those of older versions on "
         "ACTIVATE_VERSION and, with `upsert`, those whose record is marked, or whose key a KEYS "
-        "message lacks.",
-        default=False,
+        "message lacks. By default only tables of files lose older rows, once their source was "
+        "loaded anew: see `target-spark docs target-spark#files-that-were-replaced`.",
     )
     max_deleted_share: float = setting(
         {"type": "number", "minimum": 0, "maximum": 1},

@@ -22,6 +22,11 @@ STREAM_FAILED = "stream_failed"
 goes on. Targets that do not know it see a SCHEMA without a change."""
 
 
+STREAM_SOURCE = "stream_source"
+"""Key of a SCHEMA message by which a tap names what the stream has all rows of. Rows of an older
+version of the table may then go, if they come from there, too."""
+
+
 def encode(value: Any) -> bytes:
     """Write a value as compact JSON.
 
@@ -59,6 +64,7 @@ def schema_line(
     *,
     has_failed: bool = False,
     has_bookmark: bool = False,
+    source: str | None = None,
 ) -> bytes:
     """Write a SCHEMA message.
 
@@ -69,6 +75,7 @@ def schema_line(
         bookmark_properties: Columns its bookmark is taken from; omitted if empty.
         has_failed: Report that the stream failed.
         has_bookmark: Say that STATE will have a bookmark of it, though not of columns.
+        source: Name of what the stream has all rows of; None if it may lack some.
 
     Returns:
         The line, with its newline.
@@ -85,6 +92,8 @@ def schema_line(
         message[STREAM_BOOKMARKED] = True
     if has_failed:
         message[STREAM_FAILED] = True
+    if source is not None:
+        message[STREAM_SOURCE] = source
     return _line(message)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,7 @@ from tap_spark.planning.run_options import (
     chosen_settings,
     refreshed_state,
 )
+from tap_spark.planning.source_names import source_name
 from tap_spark.planning.stream_failures import OF_STREAM, Report, StreamFailures
 from tap_spark.sources.source import (
     BoundedSource,
@@ -788,6 +790,7 @@ def _write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> No
         bookmark,
         has_failed=has_failed,
         has_bookmark=not bookmark and plan.method is not Method.FULL_TABLE,
+        source=None if run.limit is not None else source_name(plan, socket.gethostname()),
     )
     run.output.write(line)
 

@@ -22,6 +22,7 @@ class SchemaSeen:
         line: Number of the line on stdin, from 1.
         has_failed: Whether the tap reports by it that the stream failed.
         has_bookmark: Whether it names the properties of a bookmark, which STATE will have.
+        source: Name of what the stream has all rows of, if the tap tells.
     """
 
     stream: str
@@ -30,6 +31,7 @@ class SchemaSeen:
     line: int
     has_failed: bool = False
     has_bookmark: bool = False
+    source: str | None = None
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,14 @@ class StreamSchema:
         schema: The JSON Schema.
         key_properties: Primary key; may be empty.
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
+        source: Name of what the stream has all rows of, if the tap tells.
     """
 
     stream: str
     schema: Mapping[str, Any]
     key_properties: tuple[str, ...] = ()
     serial: int = 0
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class TableRequest:
         schema: The stream's JSON Schema.
         layout: The physical layout of a new table.
         hard_delete: Remove rows that are marked as deleted, instead of keeping them.
+        source: Name of what the stream has all rows of, if the tap tells.
+        replaces_source: Remove rows of older versions from files that come from `source` alone.
         view: Columns of a view over a table with the record in one column, or None.
         backfill: The range to replace, if `overwrite` does not replace all rows.
         verification: Compare the rows with the table instead of loading them; None to load.
@@ -126,6 +130,8 @@ class TableRequest:
     schema: Mapping[str, Any] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
     hard_delete: bool = False
+    source: str | None = None
+    replaces_source: bool = False
     view: StructType | None = None
     backfill: Backfill | None = None
     verification: Verification | None = None

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, TypeVar
 import orjson
 
 from shared.formats.file_formats import Encoding
-from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED
+from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
 from target_spark.core import events as ev
 
 MOST_LEVELS = 200
@@ -82,7 +82,9 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     has_failed = message.get(STREAM_FAILED) is True
     keys = _strings(message, "key_properties")
     is_marked = bool(message.get("bookmark_properties") or message.get(STREAM_BOOKMARKED))
-    return ev.SchemaSeen(stream, schema, keys, number, has_failed, is_marked)
+    source = message.get(STREAM_SOURCE)
+    source = source if isinstance(source, str) else None
+    return ev.SchemaSeen(stream, schema, keys, number, has_failed, is_marked, source)
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:

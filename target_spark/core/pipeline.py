@@ -295,14 +295,17 @@ class Pipeline:
             event.key_properties,
         ):
             return
-        schema = StreamSchema(event.stream, event.schema, event.key_properties, old.serial + 1)
+        serial = old.serial + 1
+        schema = StreamSchema(
+            event.stream, event.schema, event.key_properties, serial, event.source
+        )
         self._planned(stream, schema, event.line)
         if not stream.has_failed:
             self._batches.close(stream, self._now)
             stream.schema = schema
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
-        schema = StreamSchema(event.stream, event.schema, event.key_properties)
+        schema = StreamSchema(event.stream, event.schema, event.key_properties, 0, event.source)
         end = StreamEnd(event.line, has_failed=event.has_failed, has_bookmark=event.has_bookmark)
         stream = Stream(schema, end, first_line=event.line)
         stream.is_loaded = self._planned(stream, schema, event.line)

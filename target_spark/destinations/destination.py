@@ -231,10 +231,13 @@ class Destination(ABC):
         """
         return None
 
-    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """Apply `edit` to all rows of a table, durably and visible in one step.
 
         A table that does not exist, or whose rows do not have a version, is unchanged.
+
+        Returns:
+            What has become of how many rows, as a phrase; None if nothing, or if it is not known.
 
         Raises:
             DestinationError: It failed; nothing has changed. May be repeated.

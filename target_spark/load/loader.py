@@ -83,6 +83,8 @@ class Loader:
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
         self._has_warned_of_versions = False
+        self._versions: dict[str, set[int]] = {}
+        self._emptied: set[str] = set()
         self._held: dict[str, dict[str, _HeldFlush]] = {}
         self._unswapped: dict[str, int] = {}
         declared = REGISTRY.get(config.format)
@@ -197,6 +199,9 @@ class Loader:
             if self._destination.holds_rows:
                 with self._lock:
                     self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
+        if rows and batch.version is not None:
+            with self._lock:
+                self._versions.setdefault(flush.stream, set()).add(batch.version)
         self._tables.release(batch)
         self.delete_rejects(results)
         counts = check_commit(batch, results, committed)
@@ -329,6 +334,12 @@ class Loader:
         """
         self._check_lease(stream)
         self._replays.finish(stream, awaits_state=awaits_state)
+        if stream in self._emptied and stream not in self._versions:
+            _log.info(
+                "stream '%s': no rows came, and those of its table stay, if any "
+                "(`hard_delete: true` removes them)",
+                stream,
+            )
         request = self._tables.latest_written(stream)
         held = self._held.get(stream, {}).values()
         for one in held:
@@ -398,8 +409,13 @@ class Loader:
         self._tables.claim_alone(stream.stream, "ACTIVATE_VERSION")
         self._check_lease(stream.stream)
         request = self._tables.request(stream)
-        edit = VersionEdit(version, request.hard_delete, time.time())
-        self._destination.activate(request, edit)
+        has_rows = version in self._versions.get(stream.stream, ())
+        if request.replaces_source and not has_rows:
+            self._emptied.add(stream.stream)
+        edit = VersionEdit(version, request.hard_delete, time.time(), has_rows)
+        change = self._destination.activate(request, edit)
+        if change is not None:
+            self._note_changes(stream.stream, (change,))
 
     def check_keys(self, stream: StreamSchema) -> None:
         """Check that the tables of a stream can follow its KEYS messages.

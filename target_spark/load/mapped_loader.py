@@ -233,7 +233,13 @@ class MappedLoader:
         )
         reject_duplicate_names({**self._found, stream.stream: found})
         schemas = [
-            StreamSchema(output.stream, output.schema, tuple(output.key_properties), stream.serial)
+            StreamSchema(
+                output.stream,
+                output.schema,
+                tuple(output.key_properties),
+                stream.serial,
+                stream.source,
+            )
             for output in found
         ]
         loaded = []

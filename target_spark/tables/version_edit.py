@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from shared.json.json_lines import LineReader
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.run_lines import MARKED, REMOVED
 from shared.storage.files import StorageOptions, open_random
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -29,11 +31,34 @@ class VersionEdit:
         version: Change rows whose `_sdc_table_version` is below it; null is not below.
         hard_delete: Remove them; otherwise set `_sdc_deleted_at` if it is null.
         at: Time for `_sdc_deleted_at`, seconds since the epoch.
+        has_rows: Whether the run has loaded rows of the version.
     """
 
     version: int
     hard_delete: bool
     at: float
+    has_rows: bool = True
+
+    def phrase(self, rows: int | None) -> str:
+        """Return in words what has become of so many rows; None for an unknown number."""
+        count = "the rows" if rows is None else f"{rows:,} row{'' if rows == 1 else 's'}"
+        return f"{REMOVED if self.hard_delete else MARKED}{count} of older versions"
+
+    def untouched(self, urls: Iterable[str], options: StorageOptions | None = None) -> int:
+        """Return the rows of Parquet files, or those without a mark if it marks, by the footers.
+
+        Raises:
+            OSError: A file cannot be opened.
+        """
+        from pyarrow import parquet  # noqa: PLC0415
+
+        rows = 0
+        for url in urls:
+            with open_random(url, options) as source:
+                footer = parquet.read_metadata(source)
+            groups = map(footer.row_group, range(footer.num_row_groups))
+            rows += footer.num_rows if self.hard_delete else sum(map(_unmarked, groups))
+        return rows
 
     def keeps_file(self, url: str, format_name: str, options: StorageOptions | None = None) -> bool:
         """Return whether a file certainly does not have rows to change, without reading its rows.
@@ -120,3 +145,11 @@ class VersionEdit:
         deleted = columns[DELETED_AT].statistics if DELETED_AT in columns else None
         done = deleted is not None and deleted.has_null_count and deleted.null_count == 0
         return done and not self.hard_delete
+
+
+def _unmarked(group: Any) -> int:
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == DELETED_AT and column.statistics is not None:
+            return int(column.statistics.null_count or 0)
+    return 0

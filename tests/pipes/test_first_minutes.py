@@ -65,6 +65,22 @@ def test_a_pipe_on_a_terminal_is_for_people(folder: Path) -> None:
     assert on_one_terminal(pipe.format(quiet="--quiet"), folder) == ""
 
 
+def test_the_first_command_twice_leaves_the_rows_of_the_file(folder: Path) -> None:
+    from pyarrow import parquet
+
+    programs, file, table = Programs(folder), folder / "orders.csv", folder / "loaded" / "orders"
+    for text in ("id,name\n1,a\n2,b\n3,c\n", "id,name\n3,c\n4,d\n5,e\n"):
+        file.write_text(text)
+        sent = programs.run([*TAP, "orders.csv"])
+        loaded = programs.run([*TARGET, "loaded"], sent.stdout)
+        assert (sent.returncode, loaded.returncode) == (0, 0), loaded.stderr.decode()
+    assert b"remove 3 rows of older versions" in loaded.stderr
+    assert sorted(row["id"] for row in parquet.read_table(table).to_pylist()) == [3, 4, 5]
+    few = programs.run([*TAP, "orders.csv", "--limit", "1"])
+    assert programs.run([*TARGET, "loaded"], few.stdout).returncode == 0
+    assert parquet.read_table(table).num_rows == 4
+
+
 def test_discovery_on_a_terminal_is_a_table(folder: Path) -> None:
     place = str(folder / "data" / "orders-*.csv")
     config = folder / "tap.json"

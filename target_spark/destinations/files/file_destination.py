@@ -234,31 +234,43 @@ class FileDestination(Destination):
             found = verify_files(self._spark(), folder, table, held, wanted, shown_, storage)
         wanted.report(found)
 
-    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == OVERWRITE:
-            return
+            return None
         with self._lock:
             folder = self._folder(request)
             with folder.locked():
                 there = folder.files()
                 known = read_table_schema(folder, self._settings.encoding.format)
                 names = known.struct.names if known else []
-                if known is not None and there and {TABLE_VERSION, DELETED_AT} <= set(names):
-                    self._edit(folder, there, known, edit)
+                if known is None or not there or not {TABLE_VERSION, DELETED_AT} <= set(names):
+                    return None
+                is_same = request.source is not None and request.source == known.source
+                if request.replaces_source and is_same:
+                    if not edit.has_rows:
+                        # The stream has only begun, or is empty: nothing takes the place of rows.
+                        return None
+                    edit = replace(edit, hard_delete=True)
+                return self._edit(folder, there, known, edit)
 
     def _edit(
         self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
-    ) -> None:
+    ) -> str | None:
         write = self._write(folder, known)
         pending = {self._pending(write): name for name in there}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         rows = self._rewrite(pairs, _inside(write), edit)
         add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
         drop = frozenset(pending[url] for url in rows)
+        changed = None
+        if write.encoding.format == "parquet":
+            old = (join(folder.table, name) for name in drop)
+            changed = edit.untouched(old, folder.options) - edit.untouched(add, folder.options)
         if drop and not add and len(drop) == len(there):
             add |= self._schema_part(write)
         folder.publish(FolderChange(add, drop))
+        return edit.phrase(changed) if drop else None
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends."""
@@ -311,6 +323,8 @@ class FileDestination(Destination):
             table = self._merged(folder, old, flushes)
             if table is None:
                 return None
+            if not old or not there or old.source == request.source:
+                table = replace(table, source=request.source)
             write = self._write(folder, table)
             drop = frozenset(there) if overwrite else frozenset[str]()
             add = {} if old is None else self._renewed(folder, there, old.struct, write, request)
@@ -351,7 +365,8 @@ class FileDestination(Destination):
                 where=Where(stream=flushes[0].stream, setting="partition_by"),
                 hint="run again",
             )
-        return TableSchema(self._settings.encoding.format, columns, *layouts)
+        [layout] = layouts or ((),)
+        return TableSchema(self._settings.encoding.format, columns, layout)
 
     def _renewed(
         self,

@@ -48,17 +48,21 @@ class TableSchema:
         format: Format of the files.
         struct: All columns, in their order.
         partition_by: Those that name folders, which the files lack.
+        source: Name of what all rows come from, see `StreamSchema`; None if that is not known.
     """
 
     format: str
     struct: StructType
     partition_by: tuple[str, ...] = ()
+    source: str | None = None
 
     def to_bytes(self) -> bytes:
         """Return the content of the side file."""
         content = {"origin": _ORIGIN, "format": self.format, "columns": self.struct.jsonValue()}
         if self.partition_by:
             content["partition_by"] = self.partition_by
+        if self.source is not None:
+            content["source"] = self.source
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -68,7 +72,8 @@ class TableSchema:
 
         content = json.loads(data)
         struct = StructType.fromJson(content["columns"])
-        return cls(str(content["format"]), struct, tuple(content.get("partition_by", ())))
+        partition_by, source = tuple(content.get("partition_by", ())), content.get("source")
+        return cls(str(content["format"]), struct, partition_by, source)
 
 
 def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | None:

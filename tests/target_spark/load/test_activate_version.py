@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from engines import threads
+from engines import IdleSpark, threads
 from file_tables import Table, struct
 from test_loader import Bench
+from whole_runs import run_target
 
 from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS, Encoding
@@ -66,6 +68,83 @@ def deleted(t: Table) -> dict[int, str | None]:
 
 def names(t: Table) -> set[str]:
     return {name for name in os.listdir(t.folder) if name[0] not in "._"}
+
+
+class TestFilesThatWereReplaced:
+    """Rows of a source that the tap names give way to newer ones, if nobody says otherwise."""
+
+    def load(self, t: Table, source: str | None, *rows: tuple[Any, ...]) -> None:
+        flush = t.flush(COLUMNS, rows)
+        request = replace(flush.request, source=source)
+        t.destination.commit(replace(flush, request=request))
+
+    def activate(self, t: Table, source: str | None, version: int, **more: bool) -> str | None:
+        chosen = {"replaces_source": True, **more}
+        has_rows = chosen.pop("has_rows", True)
+        request = replace(t.request(), source=source, **chosen)
+        return t.destination.activate(request, VersionEdit(version, False, AT, has_rows))
+
+    @pytest.mark.parametrize(("form", "what"), [("parquet", "2 rows"), ("csv", "the rows")])
+    def test_older_rows_of_the_source_go(self, table: Any, form: str, what: str) -> None:
+        t = table(form)
+        self.load(t, "S", (1, "x", None, 5), (2, "y", None, 5))
+        assert self.activate(t, "S", 5) is None
+        self.load(t, "S", (3, "z", None, 6))
+        assert self.activate(t, "S", 6, has_rows=False) is None
+        assert deleted(t) == {1: None, 2: None, 3: None}
+        assert self.activate(t, "S", 6) == f"remove {what} of older versions"
+        assert deleted(t) == {3: None}
+
+    def test_explicit_settings_win(self, table: Any) -> None:
+        t = table("parquet")
+        self.load(t, "S", (1, "x", None, 5))
+        self.load(t, "S", (2, "y", None, 6))
+        told = self.activate(t, "S", 6, replaces_source=False)
+        assert told == "mark 1 row of older versions"
+        assert deleted(t) == {1: "2026-07-01", 2: None}
+
+    @pytest.mark.parametrize("sources", [("S", "T"), (None, "S"), ("S", None), ("S", "T", "S")])
+    def test_rows_of_other_sources_are_marked(
+        self, table: Any, sources: tuple[str | None, ...]
+    ) -> None:
+        t = table("parquet")
+        for version, source in enumerate(sources):
+            self.load(t, source, (version, "x", None, version))
+        last = len(sources) - 1
+        assert self.activate(t, sources[-1], last) is not None
+        assert deleted(t) == {**dict.fromkeys(range(last), "2026-07-01"), last: None}
+
+
+@pytest.mark.parametrize("source", ["S", None])
+@pytest.mark.parametrize("settings", [{}, {"hard_delete": False}])
+def test_runs_that_replace_a_file(
+    tmp_path: Path, source: str | None, settings: dict[str, Any]
+) -> None:
+    """A run that fails, is cut or is empty removes nothing; nor does one of another source."""
+    config = target_config({"path": str(tmp_path / "out"), **settings})
+    schema = {"properties": {"id": {"type": "integer"}}}
+    names = {} if source is None else {"stream_source": source}
+
+    def run(version: int, *ids: int, ends: bool = True) -> dict[int, bool]:
+        engine = threads(IdleSpark())
+        head = {"type": "SCHEMA", "stream": "s", "schema": schema, "key_properties": [], **names}
+        activation = {"type": "ACTIVATE_VERSION", "stream": "s", "version": version}
+        records = [
+            {"type": "RECORD", "stream": "s", "record": {"id": number}, "version": version}
+            for number in ids
+        ]
+        messages = [head, activation, *records, *([activation] if ends else [])]
+        run_target(config, Loader(config, engine), tmp_path, messages, engine)
+        rows = pq.read_table(tmp_path / "out" / "s").to_pylist()
+        return {row["id"]: row["_sdc_deleted_at"] is not None for row in rows}
+
+    is_replaced = source is not None and not settings
+    assert run(1, 1, 2) == {1: False, 2: False}
+    marks = not is_replaced
+    assert run(2) == {1: marks, 2: marks}
+    assert run(3, 3, ends=False) == {1: marks, 2: marks, 3: False}
+    wanted = {4: False} if is_replaced else {1: True, 2: True, 3: True, 4: False}
+    assert run(4, 4) == wanted
 
 
 @pytest.mark.parametrize("form", ALL)
