@@ -22,6 +22,7 @@ from typing import Any
 
 from shared.cli import known_error
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
+from shared.hidden_secrets import without_secrets
 from shared.run_drift import Baseline, baseline_of, drift
 from shared.run_metrics import last_success_in, metrics_text
 from shared.run_report import html_report
@@ -313,6 +314,7 @@ def _text_of(path: str) -> str:
 
 def write_file(text: str, path: str, option: str) -> None:
     """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
+    text = without_secrets(text)
     try:
         if Path(path).exists() and not Path(path).is_file():
             # Without a reader, opening a FIFO would block.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidSettingsError
+from shared.hidden_secrets import hide
 from shared.settings.checking import Json, Location, Schema, place
 
 COMMAND_SECONDS = 60
@@ -67,6 +68,7 @@ class _Reader:
         try:
             if reference not in self.secrets:
                 self.secrets[reference] = secret_of(reference, self.variables)
+                hide(self.secrets[reference])
             return self.secrets[reference]
         except ValueError as error:
             self.problems.append(f"{place(path)}: {error}")

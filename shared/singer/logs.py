@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from shared.hidden_secrets import without_secrets
 from shared.text_table import printable
 
 LEVELS = {
@@ -130,7 +131,7 @@ class Console:
     def _write(self, text: str) -> None:
         # Without stderr it cannot be reported.
         with contextlib.suppress(OSError, ValueError):
-            self.stream.write(text)
+            self.stream.write(without_secrets(text))
             self.stream.flush()
 
 

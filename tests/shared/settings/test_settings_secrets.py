@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,11 @@ import pytest
 
 from shared.cli import read_settings
 from shared.errors import InvalidSettingsError
+from shared.run_summary import write_file
 from shared.settings.about import Program
 from shared.settings.docs import programs
 from shared.settings.secrets import secret_of, with_secrets, with_variables
+from shared.singer.logs import Console, ConsoleHandler, JsonFormatter, LineFormatter
 
 SECRET = "hunter2"
 VARIABLES = {"SECRET": SECRET, "LITERAL": "env:SECRET", "EMPTY": ""}
@@ -38,6 +44,11 @@ def document(path: tuple[Any, ...], value: Any) -> Any:
     for part in reversed(path):
         value = [value] if part == 0 else {part: value}
     return value
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.hidden_secrets._secrets", set())
 
 
 CASES = [(one, path) for one in programs() for path in places(one.schema)]
@@ -140,6 +151,23 @@ def test_a_command_runs_once_and_only_if_its_setting_counts(
     assert found["storage_options"] == {"key": "x", "secret": "x"}
     assert Path("runs").read_text() == "x\n"
     assert not Path("never").exists()
+
+
+def test_no_text_for_people_shows_a_secret(tmp_path: Path) -> None:
+    secret = 'pa"ss & <word>'
+    with_secrets(programs()[0].schema, {"spark": {"remote": "env:A"}}, {"A": secret, "B": "x"})
+    stream = StringIO()
+    handler = ConsoleHandler(Console(stream))
+    error = RuntimeError(f"FATAL: {secret} is wrong")
+    record = logging.LogRecord("a", logging.ERROR, "", 1, "%s", (error,), None)
+    for formatter in (LineFormatter("tap-spark"), JsonFormatter("tap-spark")):
+        handler.setFormatter(formatter)
+        handler.emit(record)
+    write_file(json.dumps({"error": str(error)}), str(tmp_path / "a.json"), "--summary")
+    write_file(f"<p>{html.escape(str(error))}</p>", str(tmp_path / "a.html"), "--report")
+    texts = [stream.getvalue(), *(path.read_text() for path in tmp_path.iterdir())]
+    assert [text.count("FATAL: *** is wrong") for text in texts] == [2, 1, 1]
+    assert not any("word" in text for text in texts)
 
 
 def test_a_command_does_not_read_the_messages() -> None:
