@@ -80,7 +80,7 @@ SEED ?= $(shell date +%s)
 chaos: install
 	$(BIN)/python -m pytest -n 0 -q -s tests/model/test_chaos.py --chaos-minutes $(MINUTES) --chaos-seed $(SEED) $(PYTEST_ARGS)
 
-# Results go to .bench/, their tables to docs/performance.md.
+# Results go to .bench/, their tables to benchmarks/README.md.
 bench: install
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -1,7 +1,7 @@
 """Results of benchmarks: a table on standard output, JSON in `.bench/`, tables in the docs.
 
 Every benchmark calls `publish`. `python -m benchmarks.results` then copies the tables into
-`docs/performance.md`, between the comments `bench:NAME` and `/bench`.
+`benchmarks/README.md`, between the comments `bench:NAME` and `/bench`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil
 from benchmarks.processes import ROOT, Measured
 
 FOLDER = Path(os.environ.get("SINGER_SPARK_BENCH", ROOT / ".bench"))
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "benchmarks" / "README.md"
 _BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 

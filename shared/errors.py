@@ -298,7 +298,8 @@ class ExpectationError(SingerSparkError):
         "at least 1 are expected"
     )
     next_step = (
-        "Find out why the source sent other rows than usual, or change [`expect`](expectations.md)."
+        "Find out why the source sent other rows than usual, or change "
+        "[`expect`](operate.md#expectations)."
     )
 
 
@@ -335,7 +336,7 @@ class AlreadyRunningError(SingerSparkError):
     )
     next_step = (
         "Run again when the process that the line names has ended, or set the policy of "
-        "[overlapping runs](overlapping-runs.md), or give each pipe a `--state` of its own."
+        "[overlapping runs](operate.md#overlapping-runs), or give each pipe a `--state` of its own."
     )
     retryable = True
 
@@ -353,8 +354,8 @@ class DifferenceError(SingerSparkError):
     )
     next_step = (
         "Look at the differences on standard output; `--repair` changes these rows: "
-        "[verify](verify.md). If a load ends so, make sure that the source is whole: "
-        "[deletions](verify.md#deletions)."
+        "[verify](operate.md#verify-and-repair). If a load ends so, make sure that the source is "
+        "whole: [deletions](operate.md#deletions)."
     )
 
 
@@ -369,7 +370,7 @@ class AuditError(SingerSparkError):
     )
     next_step = (
         "Look at the branch or table that the line names, correct the source or `expect`, and "
-        "run again from the last STATE: [audit](audit.md)."
+        "run again from the last STATE: [audit](operate.md#audit-before-publish)."
     )
 
 

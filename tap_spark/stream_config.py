@@ -91,7 +91,7 @@ class StreamConfig:
         one_of(("keys",)),
         "`keys`: also send the keys of all rows, so that target-spark deletes rows that the source "
         "has no more. Needs `replication_key`, `key_properties` and `batch_config`; see "
-        "`tap-spark docs verify`.",
+        "`tap-spark docs operate#deletions`.",
     )
     deletes_every: int = setting(at_least(1), "Send the keys once in so many runs.", default=1)
     sort_by_replication_key: bool = setting(

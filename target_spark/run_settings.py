@@ -149,7 +149,7 @@ class TargetConfig(TableSettings, EngineSettings):
     overlapping_runs: OverlapSettings = group(
         OverlapSettings,
         "Runs that load the same stream into the same table at once; see "
-        "`target-spark docs overlapping-runs`.",
+        "`target-spark docs operate#overlapping-runs`.",
     )
     activate_version: bool = setting(
         SWITCH, "Apply ACTIVATE_VERSION messages; otherwise ignore them.", default=True

@@ -291,10 +291,10 @@ class TableSettings(LoadSettings, _Places):
         SWITCH,
         "Keep back the rows of a run, on a branch or in a copy of each table, check what `expect` "
         "asks for, and publish them in one step for each table; only then STATE goes out: see "
-        "`target-spark docs audit`.",
+        "`target-spark docs operate#audit-before-publish`.",
         default=False,
     )
     maintenance: MaintenanceSettings = group(
         MaintenanceSettings,
-        "Upkeep of Delta and Iceberg tables: see `target-spark docs maintenance`.",
+        "Upkeep of Delta and Iceberg tables: see `target-spark docs operate#maintenance`.",
     )

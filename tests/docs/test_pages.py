@@ -87,7 +87,7 @@ def test_the_front_page_is_short() -> None:
 def test_headline_figures_are_measured_ones() -> None:
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Figures\n")[1]
     figures = re.findall(r"\d[\d,.]*\d", section.split("\n## ")[0])
-    measured = re.findall(r"\d[\d,.]*\d", text_of(ROOT / "docs" / "performance.md"))
+    measured = re.findall(r"\d[\d,.]*\d", text_of(ROOT / "benchmarks" / "README.md"))
     assert len(figures) > 10
     assert set(figures) <= set(measured)
 
