@@ -406,4 +406,4 @@ class Pipe:
         assert self.codes[0] in may_tap, shown
         assert self.codes[1] in may_target, shown
         assert "Traceback" not in logs, shown
-        assert "unexpected" not in logs, shown
+        assert "unexpected error" not in logs, shown
