@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.settings.checking import Json
+from shared.whole_files import read_whole
 
 FORMATS: Mapping[str, str] = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}
 """Endings of settings files; every other file is read as JSON."""
@@ -35,7 +36,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     """
     form = format_of(path)
     try:
-        found = _READERS[form](path.read_bytes())
+        found = _READERS[form](read_whole(path))
     except FileNotFoundError:
         raise ValueError("the file does not exist") from None
     except OSError as error:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
+from shared.whole_files import read_whole
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -149,7 +149,7 @@ def load_catalog(path: str) -> dict[str, Any]:
     """
     where = Where(file=path)
     try:
-        catalog = json.loads(Path(path).read_bytes())
+        catalog = json.loads(read_whole(path))
     except OSError as error:
         raise SourceError(f"cannot read the catalog: {error.strerror}", where=where) from error
     except ValueError as error:

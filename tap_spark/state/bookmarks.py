@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.whole_files import read_whole
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -40,7 +41,7 @@ def load_state(path: str) -> State:
     """
     where = Where(file=path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_whole(path).decode()
     except FileNotFoundError as error:
         if not Path(os.path.realpath(path)).parent.is_dir():
             problem = "cannot read the state: its folder is missing"
