@@ -83,6 +83,9 @@ class StateFile:
             lock.release()
 
     def _check_content(self) -> None:
+        if not self._path.parent.is_dir():
+            hint = "create it, or see --state"
+            raise SettingsError("its folder is missing", where=self._where, hint=hint)
         if not self._path.exists():
             return
         if not self._path.is_file():
@@ -141,9 +144,9 @@ class StateFile:
             yield
         except OSError as error:
             raise DestinationError(
-                f"the STATE cannot be kept ({error.strerror})",
+                f"cannot keep the STATE: {error.strerror}",
                 where=self._where,
-                hint="the file keeps the STATE that it has; see --state",
+                hint="the STATE before stays, if any; see --state",
             ) from error
 
 

@@ -241,10 +241,12 @@ class JdbcDestination(Destination):
         _repeated(lambda: self._end(request))
         return committed
 
-    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
-        if request.method != "overwrite":
-            _repeated(lambda: self._activate(request, edit))
+        if request.method == "overwrite":
+            return None
+        rows = _repeated(lambda: self._activate(request, edit))
+        return edit.phrase(rows) if rows else None
 
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""
@@ -420,26 +422,31 @@ class JdbcDestination(Destination):
         with self._lock:
             (self._noted.add if note.entries else self._noted.discard)(request.stream)
 
-    def _activate(self, request: TableRequest, edit: VersionEdit) -> None:
+    def _activate(self, request: TableRequest, edit: VersionEdit) -> int:
+        """Remove or mark older rows; return how many."""
+        rows = 0
         with self._work(request) as work:
             work.lock()
             found = self._database.describe(work.cursor, work.place)
             there = {column.name for column in found.columns} if found else set()
             if TABLE_VERSION not in there:
-                return
+                return rows
             # Columns of the record metadata keep their names, under any rules.
             sql = self._database.sql
             with work.ledger.kept_proofs(work.cursor):
                 if edit.hard_delete:
                     query = sql.delete_versions(work.place, TABLE_VERSION, edit.version)
                     work.cursor.execute(query)
+                    rows = work.cursor.rowcount
                 elif DELETED_AT in there:
                     time = datetime.fromtimestamp(edit.at, timezone.utc)
                     at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
                     work.cursor.execute(
                         sql.mark_versions(work.place, TABLE_VERSION, edit.version, DELETED_AT, at)
                     )
+                    rows = work.cursor.rowcount
             work.connection.commit()
+        return rows
 
     @contextlib.contextmanager
     def _work(self, request: TableRequest) -> Iterator[TableWork]:

@@ -249,17 +249,20 @@ class LakeDestination(Destination):
                 self._end(table, request)
         return committed
 
-    def activate(self, request: TableRequest, edit: VersionEdit) -> None:
+    def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
-            return
+            return None
         table = self._open(request)
         with table.lock:
             if self.holds_rows:
                 table.held.append(HeldEdit(request, edit))
-                return
-            self._repeat(table, request.stream, lambda _: self._edit(table, request, edit))
+                return None
+            is_changed = self._repeat(
+                table, request.stream, lambda _: self._edit(table, request, edit)
+            )
             _settle(table)
+        return edit.phrase(None) if is_changed else None
 
     def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
         """See `Destination`."""
@@ -782,25 +785,27 @@ class LakeDestination(Destination):
             table.spark.sql(view_sql(table.place, request, now.names))
             table.view = request.view
 
-    def _edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> None:
+    def _edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
+        """Remove or mark older rows; return whether the table has any, marked ones included."""
         with suppress(NeedsSparkError):
             if self._has_none_below(table.place, edit.version):
-                return
+                return False
         now = self._now(table)
         if now is None:
-            return
+            return False
         self._stage(table)
         version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
         if not {version, deleted} <= set(now.struct.names):
-            return
+            return False
         at = None if edit.hard_delete else edit.at
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
         with suppress(NeedsSparkError):
             self._form.activated(table.place, now, (version, deleted), edit.version, at, mark)
-            return
+            return True
         statement = activate_sql(table.place.table, version, deleted, edit.version, at)
         self._form.execute(table.spark, statement, table.place, mark)
+        return True
 
     def _has_none_below(self, place: Place, version: int) -> bool:
         """Return whether metadata show that all rows of a table are of a version or newer.

@@ -67,7 +67,7 @@ def test_a_state_that_cannot_be_kept_covers_nothing_and_the_one_before_stays(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(state_file.os, "fsync", full)
-    with pytest.raises(DestinationError, match=r"state\.json.*No space left.*keeps the STATE"):
+    with pytest.raises(DestinationError, match=r"state\.json.*keep the STATE: No space left"):
         run_once(tmp_path, path, SCHEMA, record(1), state(1))
     assert path.read_text() == '{"n":0}'
     assert list(path.parent.iterdir()) == [path]
@@ -103,8 +103,10 @@ def test_what_is_no_state_is_not_replaced(path):
         with pytest.raises(SettingsError, match="is not a file"):
             StateFile(str(other))
     for folder in (path.parent / "none", path):
-        with pytest.raises(DestinationError, match="the STATE cannot be kept"):
+        with pytest.raises(SettingsError, match="its folder is missing"):
             StateFile(str(folder / "state.json"))
+    with pytest.raises(DestinationError, match=r"cannot keep the STATE: .*before stays"):
+        StateFile("/proc/state.json")
 
 
 def test_a_lock_is_for_one_file_and_ends_with_its_process(path):

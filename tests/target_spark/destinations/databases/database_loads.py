@@ -131,8 +131,8 @@ class Loads:
         """Release what the run holds on the server, as when it dies."""
         self.destination._resources._connection.close()
 
-    def activate(self, request: TableRequest, version: int, at: float = 1e9) -> None:
-        self.destination.activate(request, VersionEdit(version, request.hard_delete, at))
+    def activate(self, request: TableRequest, version: int, at: float = 1e9) -> str | None:
+        return self.destination.activate(request, VersionEdit(version, request.hard_delete, at))
 
 
 NEVER_COMMITS = {"SELECT", "INSERT", "UPDATE", "DELETE", "SET"}

@@ -273,8 +273,9 @@ def test_an_activated_version_concerns_older_rows_only(db: Db, new_loads: NewLoa
     marked = replace(MARKED, hard_delete=hard)
     rows = [(1, "a", None, 1), (2, "b", DAY, 1), (3, "c", None, 2), (4, "d", None, None)]
     loads.load(replace(marked, method="append-only"), rows)
-    loads.activate(marked, 2)
-    loads.activate(marked, 2)
+    what = "remove 2 rows" if hard else "mark 1 row"
+    assert loads.activate(marked, 2) == f"{what} of older versions"
+    assert loads.activate(marked, 2) is None
     left = db.table("select id, _sdc_deleted_at from t order by id")
     if hard:
         assert [row[0] for row in left] == ["3", "4"]

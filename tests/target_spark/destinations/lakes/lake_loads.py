@@ -127,8 +127,8 @@ class Load:
     def end(self) -> None:
         self.destination.finish(self.request)
 
-    def activate(self, version: int, *, at: float = 86400.0) -> None:
-        self.destination.activate(self.request, VersionEdit(version, self.hard_delete, at))
+    def activate(self, version: int, *, at: float = 86400.0) -> str | None:
+        return self.destination.activate(self.request, VersionEdit(version, self.hard_delete, at))
 
     def recall(self) -> frozenset[str]:
         """Return the tokens of what an earlier run has left."""

@@ -262,11 +262,12 @@ def test_a_flush_without_rows_makes_the_table(lake_load: Make) -> None:
 @pytest.mark.parametrize("hard", [True, False])
 def test_an_activated_version_removes_or_marks_older_rows(lake_load: Make, hard: bool) -> None:
     load = lake_load(f"id long, {METADATA}", hard_delete=hard)
-    load.activate(5)
+    assert load.activate(5) is None
     old = [{"id": 1, "_sdc_table_version": 1}, {"id": 2, "_sdc_table_version": None}]
     load.load([*old, {"id": 3, "_sdc_table_version": 2, "_sdc_deleted_at": NOON}])
     load.load([{"id": 4, "_sdc_table_version": 5}])
-    load.activate(5)
+    what = "remove" if hard else "mark"
+    assert load.activate(5) == f"{what} the rows of older versions"
     load.activate(5)
     found = {
         number: at and at.replace(tzinfo=None) for number, at in load.rows("id", "_sdc_deleted_at")
