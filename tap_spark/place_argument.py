@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.settings.database_urls import database_login
 from shared.settings.files import FORMATS as FORMATS_OF_SETTINGS
 from shared.settings.files import read_settings_file
 
@@ -32,9 +33,9 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
     """Return the settings that read what a path or URL leads to.
 
     Args:
-        place: A file, a folder, a glob, or the JDBC URL of a database.
+        place: A file, a folder, a glob, or the URL of a database.
         form: Format of the files; None to tell it from their names.
-        environ: `TAP_SPARK_USER` and `TAP_SPARK_PASSWORD` are those of a database.
+        environ: The environment; see `database_login`.
 
     Returns:
         `connections` for a database and for a folder of tables, else `streams`.
@@ -44,10 +45,9 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
     """
     from shared.storage.urls import local_path  # noqa: PLC0415
 
-    if place.startswith("jdbc:"):
-        known = {name: environ.get(f"TAP_SPARK_{name.upper()}") for name in ("user", "password")}
-        given = {name: value for name, value in known.items() if value}
-        return {"connections": [{"name": "database", "url": place, **given}]}
+    database = database_login(place, environ, "TAP_SPARK_")
+    if database is not None:
+        return {"connections": [{"name": "database", "url": database.url, **database.login}]}
     path = local_path(place)
     if path is not None and not any(sign in place for sign in "*?[{"):
         _check_local(Path(path), place)

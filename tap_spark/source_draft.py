@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from shared.errors import SettingsError, SourceError, SparkStartError
 from shared.settings.config_text import Comment, without_comments
+from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.jdbc_drivers import driver_of
 from shared.storage.s3a import PACKAGE, SCHEMES
 from tap_spark.config import TapConfig, tap_config
@@ -39,7 +40,7 @@ def source_draft(
     """Return settings, with comments, that read what a path or URL leads to.
 
     Args:
-        place: A file, a folder, a glob, or the JDBC URL of a database.
+        place: A file, a folder, a glob, or the URL of a database.
         form: Format of the files; None to tell it from their names.
         environ: `TAP_SPARK_USER` and `TAP_SPARK_PASSWORD` are those of a database.
         ask: Asks a database for its tables.
@@ -48,9 +49,12 @@ def source_draft(
         SettingsError: There is nothing to read, its format is unknown, or the URL holds a secret.
         SourceError: A folder cannot be listed.
     """
+    database = database_login(place, environ, "TAP_SPARK_")
+    if database is not None:
+        place = database.for_settings(PASSWORD).url
     _check_secrets(place)
-    if place.startswith("jdbc:"):
-        made = _of_database(place, environ, ask)
+    if database is not None:
+        made = _of_database(database, ask)
     elif form is None and is_folder(place):
         made = folder_draft(place)
     else:
@@ -78,11 +82,11 @@ def _check_secrets(place: str) -> None:
         )
 
 
-def _of_database(url: str, environ: Mapping[str, str], ask: Ask) -> dict[str, Any]:
+def _of_database(database: DatabaseLogin, ask: Ask) -> dict[str, Any]:
+    url, user, password = database.url, database.user, database.password
     is_file = getattr(driver_of(url), "database", None) in _IN_A_FILE
     if is_file:
         _check_there(url)
-    user, password = environ.get("TAP_SPARK_USER"), environ.get(PASSWORD)
     item: dict[str, Any] = {"name": _database_name(url), "url": url}
     item |= {"user": user} if user else {}
     login = {"password": password} if password else {}

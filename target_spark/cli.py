@@ -29,6 +29,7 @@ from shared.encodings.encoding_registry import check_encodings
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.process_end import run_to_exit
 from shared.run_summary import RunSummary, summarized
+from shared.settings.database_urls import database_login
 from shared.sigterm import raise_on_sigterm
 from shared.storage.urls import shown
 from shared.telemetry.observers import observers_of
@@ -246,7 +247,7 @@ def init_command(*, place: str, form: str | None, output: str | None, force: boo
     The format is that of the tables in a folder, if there are any. No password is written: it comes
     from the environment.
     """
-    secret = " --config ENV" if place.startswith("jdbc:") else ""
+    secret = " --config ENV" if database_login(place, {}, "") else ""
     usage = (f"tap-spark orders.csv | target-spark --config {{file}}{secret}",)
     draft = partial(destination_draft, place, form, os.environ)
     write_draft(PROGRAM, place, usage, draft, output, force=force)

@@ -11,28 +11,34 @@ from urllib.parse import urlsplit
 
 from shared.errors import SettingsError
 from shared.settings.config_text import Comment, without_comments
+from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.storage.s3a import PACKAGE, SCHEMES
 from target_spark.config import REGISTRY, target_config
 from target_spark.destinations.destination_declaration import Declaration
 
-PASSWORD = "TARGET_SPARK_JDBC__PASSWORD"  # noqa: S105
+PREFIX = "TARGET_SPARK_JDBC__"
+PASSWORD = f"{PREFIX}PASSWORD"
 _LAKES = ("delta", "iceberg")
 _DEEPEST = 3
 _MOST_FOLDERS = 1000
 
 
-def place_settings(place: str, form: str | None) -> dict[str, Any]:
+def place_settings(
+    place: str, form: str | None, environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
     """Return the settings that load into a path or URL: `target-spark loaded/`.
 
     Args:
-        place: A folder, or the JDBC URL of a database.
+        place: A folder, or the URL of a database.
         form: The setting `format`; None for its default.
+        environ: The environment; see `database_login`.
 
     Raises:
         SettingsError: It is a file.
     """
-    if place.startswith("jdbc:"):
-        return {"format": form or "jdbc", "jdbc": {"url": place}}
+    database = database_login(place, environ, PREFIX)
+    if database is not None:
+        return {"format": form or "jdbc", "jdbc": {"url": database.url, **database.login}}
     if os.path.isfile(place):  # noqa: PTH113
         raise SettingsError(
             f"'{place}' is a file", hint=f"give a folder; for settings, --config {place}"
@@ -44,7 +50,7 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
     """Return settings, with comments, that load into a path or URL.
 
     Args:
-        place: A folder, or the JDBC URL of a database.
+        place: A folder, or the URL of a database.
         form: The setting `format`; None for that of the tables in the folder, or the default.
         environ: `TARGET_SPARK_JDBC__USER` is the user of a database.
 
@@ -52,9 +58,10 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
         SettingsError: It is a file, the folder has tables of several formats, a setting does not
             fit, or the URL holds a secret.
     """
-    settings = place_settings(place, form)
-    if "jdbc" in settings:
-        made = _of_database(settings, environ)
+    database = database_login(place, environ, PREFIX)
+    settings = place_settings(place, form, environ)
+    if database is not None:
+        made = _of_database(settings, database.for_settings(PASSWORD))
     else:
         if "://" in place and "@" in urlsplit(place).netloc:
             raise SettingsError(
@@ -66,7 +73,7 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
     return made
 
 
-def _of_database(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+def _of_database(settings: Mapping[str, Any], database: DatabaseLogin) -> dict[str, Any]:
     from target_spark.destinations.databases.database_url import address_of  # noqa: PLC0415
     from target_spark.destinations.databases.jdbc_settings import JdbcSettings  # noqa: PLC0415
 
@@ -77,7 +84,7 @@ def _of_database(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dic
             "the URL holds a password, which must not be in the settings",
             hint=f"leave it out, and set {PASSWORD} in the environment",
         )
-    user = environ.get("TARGET_SPARK_JDBC__USER")
+    user = database.user
     secret = f"The password stays in the environment: export {PASSWORD}=..., and give --config ENV."
     extra = "postgresql" if address.kind == "postgresql" else "mysql"
     return {

@@ -1,0 +1,81 @@
+"""URLs of databases on the command line: JDBC's, and `postgresql://user@host/shop` as psql. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from shared.errors import SettingsError
+
+_KINDS = {
+    "postgres": "postgresql",
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mariadb",
+}
+_OF_LIBPQ = {"user": "PGUSER", "password": "PGPASSWORD"}
+
+
+@dataclass(frozen=True)
+class DatabaseLogin:
+    """A database and who logs in.
+
+    Attributes:
+        url: JDBC URL, without a login.
+        user: None if nothing names one.
+        password: The same.
+        is_written: Whether the URL held the password.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = None
+    is_written: bool = False
+
+    @property
+    def login(self) -> dict[str, str]:
+        """Return user and password as settings, as far as they are known."""
+        values = {"user": self.user, "password": self.password}
+        return {name: value for name, value in values.items() if value}
+
+    def for_settings(self, variable: str) -> DatabaseLogin:
+        """Return the same; reject a password that would be written into settings.
+
+        Args:
+            variable: The environment variable that holds it instead.
+
+        Raises:
+            SettingsError: The URL held the password.
+        """
+        if self.is_written:
+            raise SettingsError(
+                "the URL holds a password, which must not be in the settings",
+                hint=f"leave it out, and set {variable} in the environment",
+            )
+        return self
+
+
+def database_login(place: str, environ: Mapping[str, str], prefix: str) -> DatabaseLogin | None:
+    """Return the database that a place on the command line names; None if it names none.
+
+    Args:
+        place: The place. The login in a URL wins over the environment's.
+        environ: `<prefix>USER` and `<prefix>PASSWORD`; for PostgreSQL also PGUSER and PGPASSWORD.
+        prefix: Begin of the program's own variables.
+    """
+    known = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
+    if place.startswith("jdbc:"):
+        return DatabaseLogin(place, known["user"], known["password"])
+    parts = urlsplit(place)
+    kind = _KINDS.get(parts.scheme)
+    if kind is None:
+        return None
+    if kind == "postgresql":
+        known = {name: known[name] or environ.get(_OF_LIBPQ[name]) for name in known}
+    user, password = (unquote(text or "") or None for text in (parts.username, parts.password))
+    query = f"?{parts.query}" if parts.query else ""
+    url = f"jdbc:{kind}://{parts.netloc.rpartition('@')[2]}{parts.path}{query}"
+    return DatabaseLogin(
+        url, user or known["user"], password or known["password"], is_written=password is not None
+    )

@@ -1,0 +1,55 @@
+"""URLs of databases on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.errors import SettingsError
+from shared.settings.database_urls import DatabaseLogin, database_login
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("jdbc:sqlite:a.db", DatabaseLogin("jdbc:sqlite:a.db")),
+        ("postgresql://h/shop", DatabaseLogin("jdbc:postgresql://h/shop")),
+        ("postgres://h:5433/shop", DatabaseLogin("jdbc:postgresql://h:5433/shop")),
+        ("mysql://me@h/s?x=1", DatabaseLogin("jdbc:mysql://h/s?x=1", "me")),
+        (
+            "mariadb://me:p%40ss%2F@h:3307/s",
+            DatabaseLogin("jdbc:mariadb://h:3307/s", "me", "p@ss/", is_written=True),
+        ),
+        ("postgresql://me@[::1]:5432/s", DatabaseLogin("jdbc:postgresql://[::1]:5432/s", "me")),
+        ("s3://bucket/a", None),
+        ("orders.csv", None),
+        ("postgresql", None),
+    ],
+)
+def test_what_a_place_names(place: str, found: DatabaseLogin | None) -> None:
+    assert database_login(place, {}, "TAP_SPARK_") == found
+
+
+def test_the_login_of_the_url_wins_then_our_variables_then_libpq() -> None:
+    libpq = {"PGUSER": "pg", "PGPASSWORD": "of pg"}
+    ours = {"TAP_SPARK_USER": "our", "TAP_SPARK_PASSWORD": "ours"}
+    url = "postgresql://h/s"
+    both = database_login(url, {**libpq, **ours}, "TAP_SPARK_")
+    assert both is not None
+    assert both.login == {"user": "our", "password": "ours"}
+    alone = database_login(url, libpq, "TAP_SPARK_")
+    assert alone is not None
+    assert alone.login == {"user": "pg", "password": "of pg"}
+    written = database_login("postgresql://me:hush@h/s", {**libpq, **ours}, "TAP_SPARK_")
+    assert written is not None
+    assert written.login == {"user": "me", "password": "hush"}
+    mysql = database_login("mysql://h/s", libpq, "TAP_SPARK_")
+    assert mysql is not None
+    assert mysql.login == {}
+
+
+def test_a_password_in_the_url_is_not_written_into_settings() -> None:
+    found = database_login("mysql://me:hush@h/s", {}, "TAP_SPARK_")
+    assert found is not None
+    with pytest.raises(SettingsError, match=r"holds a password.*set TAP_SPARK_PASSWORD") as caught:
+        found.for_settings("TAP_SPARK_PASSWORD")
+    assert "hush" not in str(caught.value)
