@@ -1,4 +1,4 @@
-"""URLs of databases on the command line: JDBC's, and `postgresql://user@host/shop` as psql. Pure."""
+"""URLs of databases on the command line: JDBC's, and `postgresql://me@host/shop` as for psql."""
 
 from __future__ import annotations
 
