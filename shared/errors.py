@@ -7,6 +7,7 @@ Exit codes are part of the public API of both programs; `docs/errors.md` is gene
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -432,14 +433,18 @@ EXIT_CODES: tuple[type[SingerSparkError], ...] = (
 """Every error class with an exit code of its own, in the order of the documented table."""
 
 
+_FRAME = re.compile(r"^\s*at \S+\([^()\n]*\)$", re.MULTILINE)
+
+
 def error_text(error: BaseException) -> str:
     """Return class and text of an error on one line; the class alone if the text is gone.
 
-    Errors of PySpark ask Java for their text, and Java may have ended.
+    Errors of PySpark ask Java for their text, and Java may have ended. The text has no stack of
+    Java, whose methods are named after errors.
     """
     name = type(error).__name__
     try:
-        return " ".join(f"{name}: {error}".split())
+        return " ".join(_FRAME.sub("", f"{name}: {error}").split())
     except Exception:
         return name
 

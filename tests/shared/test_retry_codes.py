@@ -333,6 +333,9 @@ def test_sources_of_files(error: Exception, code: int) -> None:
          "Caused by: java.net.SocketTimeoutException: Read timed out", LATER),
         ("[FAILED_READ_FILE.NO_HINT] Error while reading file s3a://b/t. SQLSTATE: KD001\n"
          "Caused by: java.lang.RuntimeException: t is not a Parquet file", 3),
+        ("[FAILED_READ_FILE.NO_HINT] Error while reading file t.avro. SQLSTATE: KD001\n"
+         "\tat org.apache.spark.sql.QueryExecution$.withInternalError(QueryExecution.scala:717)\n"
+         "Caused by: java.io.IOException: Block size negative or too large: -6", 3),
         ("[CAST_INVALID_INPUT] The value 'timed out' is malformed. SQLSTATE: 22018", 3),
         ('[tap-spark]{"problem": "a row", "value": "Connection refused"}[/tap-spark]', 3),
         ('Traceback (most recent call last):\n  File "/mine/source.py", line 3, in read\n'
