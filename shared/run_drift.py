@@ -19,7 +19,7 @@ def baseline_of(summary: Mapping[str, Any]) -> Baseline | None:
     """Return what later runs are compared with: of a run that ended well, or of the one before.
 
     Args:
-        summary: A run summary (`docs/run-summary.md`).
+        summary: A run summary (`docs/observability.md`).
     """
     if summary.get("exit_code") != 0 or summary.get("dry_run"):
         found = summary.get("baseline")

@@ -29,7 +29,7 @@ def run_lines(facts: Mapping[str, Any], width: int, folder: str = "") -> Iterato
     """Yield a line for each table (target) or stream (tap), totals, and what to do next.
 
     Args:
-        facts: The summary, see `docs/run-summary.md`.
+        facts: The summary, see `docs/observability.md`.
         width: Most characters of a line.
         folder: Working folder, from which paths are shown.
     """

@@ -56,7 +56,7 @@ def metrics_text(summary: Mapping[str, Any], pipeline: str, last_success: float 
     """Return the metrics of a run; all are gauges.
 
     Args:
-        summary: A run summary (`docs/run-summary.md`).
+        summary: A run summary (`docs/observability.md`).
         pipeline: The label that tells the files of one machine from each other.
         last_success: End of the last good run before this one, in seconds since the epoch; None for
             unknown.

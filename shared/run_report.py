@@ -57,7 +57,7 @@ _WORDS = {"tap-spark": ("sent", "sent", "read"), "target-spark": ("loaded", "wri
 
 
 def html_report(*summaries: Mapping[str, Any], title: str | None = None) -> str:
-    """Return the page for run summaries (`docs/run-summary.md`).
+    """Return the page for run summaries (`docs/observability.md`).
 
     Args:
         summaries: Of the tap and the target of one run, or of one of them.

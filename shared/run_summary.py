@@ -1,6 +1,6 @@
 """The summary of a run: what each stream moved, and how the run ended.
 
-`docs/run-summary.md` documents the file; `FORMAT` is its version.
+`docs/observability.md` documents the file; `FORMAT` is its version.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ class TableSettings(LoadSettings, _Places):
     adopt_files: bool = setting(
         SWITCH,
         "Use Parquet files of BATCH messages as table files if nothing in them needs to change: "
-        "see `target-spark docs zero-copy`.",
+        "see `target-spark docs batch-files#adopted-files`.",
         default=True,
     )
     write_audit_publish: bool = setting(

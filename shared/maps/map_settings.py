@@ -29,7 +29,7 @@ class Flattening:
     enabled: bool = setting(
         SWITCH,
         "Turn the fields of nested objects into columns, and arrays and objects with arbitrary "
-        "keys into JSON text; see `singer-spark docs flattening`.",
+        "keys into JSON text; see `singer-spark docs stream-maps#flattening`.",
         default=False,
         key="flattening_enabled",
     )
