@@ -12,5 +12,5 @@ pytestmark = pytest.mark.pipe
 
 
 def test_from_csv_files_to_a_delta_table(environments: WheelEnvironments, tmp_path: Path) -> None:
-    programs = environments.of(*extras_of("tutorial-delta.md")).programs
-    assert run_tutorial("tutorial-delta.md", tmp_path, programs=programs) == 3
+    programs = environments.of(*extras_of("From CSV files to a Delta table")).programs
+    assert run_tutorial("From CSV files to a Delta table", tmp_path, programs=programs) == 3

@@ -22,15 +22,21 @@ def recipe(heading: str) -> str:
     return str(block)
 
 
-def extras_of(name: str) -> list[str]:
-    """Return the extras that a page installs."""
-    text = (DOCS / name).read_text(encoding="utf-8")
+def tutorial(title: str) -> str:
+    """Return a tutorial of docs/tutorials.md."""
+    text = (DOCS / "tutorials.md").read_text(encoding="utf-8")
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def extras_of(title: str) -> list[str]:
+    """Return the extras that a tutorial installs."""
+    text = tutorial(title)
     [extras] = re.findall(r"^\$ pip install 'singer-spark(?:\[(.*)\])?'$", text, re.MULTILINE)
     return str(extras).split(",")
 
 
 def run_tutorial(
-    name: str,
+    title: str,
     folder: Path,
     *,
     env: Mapping[str, str] | None = None,
@@ -38,17 +44,17 @@ def run_tutorial(
     run_sql: Callable[[str], object] | None = None,
     programs: Path | None = None,
 ) -> int:
-    """Run the blocks of a page in a folder; return how many outputs were compared.
+    """Run the blocks of a tutorial in a folder; return how many outputs were compared.
 
     Args:
-        name: Name of the page.
+        title: Its heading.
         folder: An empty folder.
         env: More variables of the environment.
         places: Texts in blocks to replace, and what by: addresses of servers.
         run_sql: Runs the blocks of SQL.
         programs: See `run_script`.
     """
-    text = (DOCS / name).read_text(encoding="utf-8")
+    text = tutorial(title)
     for place, ours in (places or {}).items():
         assert place in text
         text = text.replace(place, ours)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.pipe, pytest.mark.server]
 def test_from_the_log_of_postgresql_to_delta(
     postgres: Database, environments: WheelEnvironments, tmp_path: Path
 ) -> None:
-    page = "tutorial-postgres-log.md"
+    page = "PostgreSQL's log into Delta"
     programs = environments.of(*extras_of(page)).programs
     if not (postgres.server.programs.parent / "lib" / "wal2json.so").exists():
         pytest.skip("PostgreSQL lacks the plugin wal2json")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.pipe, pytest.mark.server]
 def test_from_postgresql_to_iceberg_on_s3(
     server: Any, postgres: Database, environments: WheelEnvironments, tmp_path: Path
 ) -> None:
-    page = "tutorial-iceberg.md"
+    page = "From PostgreSQL to Iceberg on S3"
     programs = environments.of(*extras_of(page)).programs
     places = {
         "db.example.com/shop": f"127.0.0.1:{postgres.server.port}/{postgres.name}",

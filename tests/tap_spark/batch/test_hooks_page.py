@@ -1,4 +1,4 @@
-"""docs/hooks.md: its examples run, and arguments and errors of the functions are complete."""
+"""docs/batch-files.md: its examples run, and arguments and errors of the functions are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import tap_spark
 import target_spark
 from shared import errors
 
-PAGE = Path(__file__).parents[3] / "docs" / "hooks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "batch-files.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"<!-- run -->\n```python\n(.*?)```", TEXT, re.DOTALL)
 FUNCTIONS = (

@@ -122,7 +122,7 @@ def test_one_verdict(schema: dict[str, Any], records: list[dict[str, Any]]) -> N
 
 
 def _is_of_columns(schema: dict[str, Any], reason: str) -> bool:
-    """Return whether the reader says what its columns cannot hold: see docs/validation.md."""
+    """Return whether the reader says what its columns cannot hold: see docs/failure-policies.md."""
     if NOT_STORED.search(reason):
         return True
     return "is not of type" in reason and _infers(schema)
