@@ -194,7 +194,7 @@ def destinations_page() -> str:
     text = (
         "What each destination of target-spark supports, and which settings of tables have an "
         "effect. A destination declares both itself: see "
-        "[Adding a destination](extending-destinations.md)."
+        "[Adding a destination](extending.md#adding-a-destination)."
     )
     return "\n\n".join((NOTE, "# Destinations", text, registry.capability_table())) + "\n"
 

@@ -57,7 +57,7 @@ INSTALLERS = {"pip", "pipx", "uv", "uvx"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
 # Their settings are of packages: tests/extending checks them with the packages installed.
-OF_PACKAGES = {"extending.md", "extending-destinations.md"}
+OF_PACKAGES = {"extending.md"}
 SETTINGS_FILES = "settings-files.md"
 ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=name_of)
 

@@ -12,7 +12,7 @@ from extension_packages import ROOT
 from target_spark.destinations.destination import Destination
 from target_spark.destinations.destination_declaration import Declaration
 
-PAGE = (ROOT / "docs" / "extending-destinations.md").read_text()
+PAGE = (ROOT / "docs" / "extending.md").read_text().split("\n## Adding a destination\n")[1]
 BLOCKS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
 
 

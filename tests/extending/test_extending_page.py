@@ -18,7 +18,7 @@ from shared.encodings.encoding_format import EncodingFormat
 from shared.extensions import ENCODINGS, SOURCES, SWITCH
 from tap_spark.sources.source_declaration import SHARED, SourceFormat
 
-PAGE = (ROOT / "docs" / "extending.md").read_text()
+PAGE = (ROOT / "docs" / "extending.md").read_text().split("\n## Adding a destination\n")[0]
 
 
 def blocks(language: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The examples of docs/extending*.md, installed as packages, through the real programs."""
+"""The examples of docs/extending.md, installed as packages, through the real programs."""
 
 from __future__ import annotations
 

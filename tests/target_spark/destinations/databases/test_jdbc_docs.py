@@ -1,4 +1,4 @@
-"""docs/jdbc-destination.md says what the program does."""
+"""docs/databases.md says what the program does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from target_spark.destinations.databases.database_url import PROPERTIES
 from target_spark.destinations.databases.mysql import mysql_sql
 from target_spark.destinations.databases.postgresql import postgresql_sql
 
-TEXT = (Path(__file__).parents[4] / "docs" / "jdbc-destination.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "databases.md").read_text(encoding="utf-8")
+TEXT = PAGE.split("## Load into databases\n")[1]
 ROWS = [line.split("|") for line in TEXT.splitlines() if line.startswith("| ")]
 
 
