@@ -10,7 +10,8 @@ from pathlib import Path
 from shared.errors import SparkStartError
 
 VARIABLE = "SINGER_SPARK_JARS"
-"""Environment variable: the folder of the jars."""
+"""Environment variable: the folder of the jars; as `local:FOLDER` if every executor has it, too."""
+_EVERYWHERE = "local:"
 INDEX = "packages.json"
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 _NAMED = re.compile(r"(.+?)-(\d[\w.-]*)\.jar")
@@ -26,9 +27,10 @@ def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
     Raises:
         SparkStartError: The folder that the environment names has no valid index.
     """
-    folder, wanted = environ.get(VARIABLE), split(conf.get(PACKAGES, ""))
-    if not folder or not wanted:
+    named, wanted = environ.get(VARIABLE), split(conf.get(PACKAGES, ""))
+    if not named or not wanted:
         return dict(conf)
+    folder = named.removeprefix(_EVERYWHERE)
     try:
         index = json.loads((Path(folder) / INDEX).read_bytes())
     except (OSError, ValueError) as error:
@@ -38,6 +40,8 @@ def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
         ) from error
     names = newest(name for package in wanted for name in index.get(package, ()))
     jars = [(Path(folder) / name).as_uri() for name in names]
+    if named.startswith(_EVERYWHERE):
+        jars = [jar.replace("file://", _EVERYWHERE, 1) for jar in jars]
     left = [package for package in wanted if package not in index]
     return with_jars(conf, jars) | ({PACKAGES: ",".join(left)} if left else {})
 

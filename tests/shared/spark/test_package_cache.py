@@ -173,6 +173,12 @@ def test_jars_of_the_image_are_taken(environ: dict[str, str], baked: Path, tmp_p
     assert not (tmp_path / "cache").exists()
 
 
+def test_jars_that_every_executor_has_are_not_sent(environ: dict[str, str], baked: Path) -> None:
+    environ["SINGER_SPARK_JARS"] = f"local:{baked}"
+    found = conf_of({"spark.jars.packages": "a:b:1"}, environ)
+    assert found["spark.jars"] == f"local:{baked}/a_b-1.jar,local:{baked}/x_y-1.9.jar"
+
+
 def test_what_the_image_lacks_is_resolved(environ: dict[str, str], baked: Path) -> None:
     found = conf_of({"spark.jars.packages": "a:b:1,c:d:3"}, environ)
     assert found["spark.jars.packages"] == "c:d:3"
