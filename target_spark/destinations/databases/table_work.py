@@ -218,8 +218,11 @@ class TableWork:
                 # Locking tells -1.
                 changed = max(0, self.cursor.rowcount)
                 count += changed
-            may_skip = rows.deleted is not None or bool(rows.order_by)
-            if plan.table.has_triggers and sql.counts_upserts and not rows.order_by:
+            # A row that is there already has nothing to update.
+            has_keys_alone = rows.values.keys() <= set(rows.keys)
+            may_skip = rows.deleted is not None or bool(rows.order_by) or has_keys_alone
+            is_told = sql.counts_upserts and not (rows.order_by or has_keys_alone)
+            if plan.table.has_triggers and is_told:
                 self.cursor.execute(sql.count_newest(rows))
                 changed = changed if rows.is_unique else count
                 self._check_arrived(changed, self.cursor.fetchone()[0], before)

@@ -11,6 +11,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, tables_of
 
 from shared.errors import DestinationError, SettingsError
+from target_spark.core.balance import merged_rows
 from target_spark.destinations.databases.ledger import Ledger
 from target_spark.replays import Note
 
@@ -90,6 +91,16 @@ def test_upsert_of_keys_alone(db: Db, new_loads: NewLoads):
     keys = request("id int!", "id", "upsert")
     loads.load(keys, [(1,), (2,), (1,)])
     loads.load(keys, [(2,), (3,)])
+    assert db.table("select id from t order by id") == [("1",), ("2",), ("3",)]
+
+
+def test_keys_that_are_there_already_balance(db: Db, new_loads: NewLoads):
+    """Nothing of their rows is left to update."""
+    loads, keys = new_loads(db), request("id int!", "id", "upsert")
+    for rows in ([(1,), (2,)], [(1,), (2,)], [(2,), (3,)]):
+        committed = loads.destination.commit(loads.stage(keys, rows))
+        assert committed is not None
+        assert merged_rows("s", len(rows), committed) <= len(rows)
     assert db.table("select id from t order by id") == [("1",), ("2",), ("3",)]
 
 
