@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -13,7 +14,6 @@ import pytest
 
 from shared.errors import AlreadyRunningError, Where
 from shared.storage import name_locks
-from target_spark.destinations.leases import local_lease
 from target_spark.destinations.leases.lease import (
     PAUSE,
     Holder,
@@ -152,7 +152,7 @@ class TestLocal:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def no_lock(*_: object, **__: object) -> None:
-            raise OSError(local_lease.errno.ENOLCK, "No locks available")
+            raise OSError(errno.ENOLCK, "No locks available")
 
         monkeypatch.setattr(name_locks, "_set_lock", no_lock)
         with pytest.raises(NoLeasesError, match="has no locks"):
