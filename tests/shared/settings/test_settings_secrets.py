@@ -66,7 +66,7 @@ def test_there_are_secrets_in_both_programs() -> None:
 
 
 @pytest.mark.parametrize("reference", ["env:SECRET", "file:secret", "cmd:echo hunter2"])
-@pytest.mark.parametrize(("program", "path"), CASES, ids=str)
+@pytest.mark.parametrize(("program", "path"), CASES, ids=lambda one: str(getattr(one, "name", one)))
 def test_every_secret_setting_takes_references(
     program: Program,
     path: tuple[Any, ...],
