@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -60,12 +61,13 @@ REQUIRED = {
 }
 # Keys that end in a name of the user's, with the constant of Spark that says so, if there is one.
 PREFIXES = {
+    "spark.kubernetes.executor.node.selector.": "KUBERNETES_EXECUTOR_NODE_SELECTOR_PREFIX",
     "spark.kubernetes.executor.secretKeyRef.": "KUBERNETES_EXECUTOR_SECRET_KEY_REF_PREFIX",
     "spark.kubernetes.executor.volumes.": "KUBERNETES_EXECUTOR_VOLUMES_PREFIX",
     "spark.executorEnv.": None,
 }
 # Ours.
-SETTING_NAMES = {"spark.conf", "spark.jars", "spark.master", "spark.packages", "spark.remote"}
+SETTING_NAMES = {f"spark.{field.name}" for field in dataclasses.fields(SparkSettings)}
 
 
 def spark_settings(kind: str, program: str) -> SparkSettings:
@@ -128,7 +130,7 @@ def test_spark_knows_every_key(spark: SparkSession) -> None:
     assert len(named) > 15
     for key in named | keys_of("kubernetes") | keys_of("yarn"):
         known = entries.findEntry(key) is not None
-        assert known or key.startswith(tuple(PREFIXES)), key
+        assert known or f"{key}.".startswith(tuple(PREFIXES)), key
     assert entries.findEntry("spark.kubernetes.no.such.key") is None
 
 
