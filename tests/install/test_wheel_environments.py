@@ -269,7 +269,7 @@ MISSING = [
     ("tap", {"stream_maps": {"orders": {"x": "fake.name()"}}}, "faker"),
     ("tap", {"streams": [NUMBERS], "spark": {"remote": "sc://localhost:1"}}, "connect"),
     ("tap", {"streams": [NUMBERS], "spark": {"remote": "local"}}, "connect"),
-    ("tap", {"streams": [{"name": "s", "format": "package.module.Class"}]}, "python-sources"),
+    ("tap", {"streams": [{"name": "s", "format": "halves.Halves"}]}, "python-sources"),
     ("target", {"stream_maps": {"orders": {"x": "fake.name()"}}}, "faker"),
     (
         "target",
@@ -295,6 +295,7 @@ class TestMissingExtras:
         extra: str,
     ) -> None:
         (tmp_path / "orders.csv").write_text("id\n1\n")
+        (tmp_path / "halves.py").write_text(PYTHON_SOURCE)
         bare = environments.of()
         messages = read(bare, tmp_path, CSV) if side == "target" else b""
         base = {"streams": [CSV]} if side == "tap" else {"path": "loaded"}
