@@ -34,6 +34,11 @@ _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
 """Masters for which Spark creates a secret itself."""
 
 
+def is_one_process(master: str) -> bool:
+    """Return whether Spark runs in one process, without executors of their own."""
+    return _ONE_PROCESS.fullmatch(master) is not None
+
+
 def local_cores(settings: SparkSettings) -> int:
     """Return how many cores Spark uses on this machine alone; 0 if it uses others.
 
@@ -81,7 +86,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     }
     if (settings.remote or settings.master).startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
-    if _ONE_PROCESS.fullmatch(settings.remote or settings.master):
+    if is_one_process(settings.remote or settings.master):
         # Others on this machine reach the ports, too. Java makes a secret that never leaves it.
         conf["spark.authenticate"] = "true"
     if settings.packages:

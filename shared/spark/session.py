@@ -25,7 +25,7 @@ from shared.spark.cluster_executors import (
     share_of_cores,
     shares_cores,
 )
-from shared.spark.conf import executor_python, session_conf
+from shared.spark.conf import executor_python, is_one_process, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
     CONNECT_TOKEN,
@@ -156,7 +156,7 @@ class SessionStarter:
 
     def _watch_executors(self, session: SparkSession) -> None:
         context: Any = session.sparkContext
-        if _is_one_process(context.master):
+        if is_one_process(context.master):
             return
         watch = ExecutorWatch(_ClusterJobs(context), self._settings.executor_wait_seconds)
         threading.Thread(target=watch.run, args=(self._over,), daemon=True).start()
@@ -173,8 +173,6 @@ class SessionStarter:
         check_released(self._settings)
         conf = session_conf(self._settings)
         environ = dict(os.environ)
-        if conf["spark.master"].startswith(STANDALONE):
-            conf = executor_environment(conf, environ) | conf
         if remote is not None:
             environ[CONNECT_TOKEN] = os.environ.setdefault(CONNECT_TOKEN, str(uuid.uuid4()))
             conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
@@ -467,6 +465,7 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     _map_without_pandas()
     SparkContext._ensure_initialized(gateway=gateway)
     spark_conf = SparkConf().setAll(list(conf.items()))
+    _share_credentials(spark_conf)
     _share_cores(SparkContext._jvm, spark_conf)
     with own_interrupt():
         context = SparkContext.getOrCreate(spark_conf)
@@ -479,8 +478,11 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
     return session
 
 
-def _is_one_process(master: str) -> bool:
-    return master.startswith("local") and not master.startswith("local-cluster")
+def _share_credentials(spark_conf: Any) -> None:
+    """Give executors of a standalone cluster the S3 credentials of this program."""
+    conf = dict(spark_conf.getAll())
+    if conf["spark.master"].startswith(STANDALONE):
+        spark_conf.setAll(list((executor_environment(conf, os.environ) | conf).items()))
 
 
 def _share_cores(java: Any, spark_conf: Any) -> None:
