@@ -29,7 +29,7 @@ from typing import IO, Any
 import orjson
 
 from shared.line_counts import newlines
-from shared.storage.files import StorageOptions, content_of
+from shared.storage.files import StorageOptions, checksum_of
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
@@ -349,7 +349,7 @@ def _segments(file: InputFile, options: StorageOptions) -> Iterator[Segment]:
     else:
         # Its bytes would have to be fetched twice; a file without a checksum never matches.
         digest = _digest()
-        digest.update((content_of(file.url, options) or uuid.uuid4().hex).encode())
+        digest.update((checksum_of(file.url, options) or uuid.uuid4().hex).encode())
         text = digest.hexdigest()
     yield Segment(0, text, file.since, file.until)
 

@@ -183,9 +183,9 @@ def explain(
     file = _FILE.search(text)
     place = _merge(where, Where(file=plain_path(file.group(1)) if file else None))
     hint = cause.hint or ("" if condition else type(error).__name__)
-    made = (cause.error or default)(cause.message or message, where=place, hint=hint)
-    made.__cause__ = error
-    return settled(made)  # While Java is there to ask for the text.
+    failure = (cause.error or default)(cause.message or message, where=place, hint=hint)
+    failure.__cause__ = error
+    return settled(failure)  # While Java is there to ask for the text.
 
 
 def explain_environment(

@@ -269,7 +269,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
 """The MD5 of an object, or of those of its parts."""
 
 
-def content_of(url: str, options: StorageOptions | None = None) -> str | None:
+def checksum_of(url: str, options: StorageOptions | None = None) -> str | None:
     """Return what identifies the content of a file, whatever its name.
 
     That is its size and the MD5 that S3 (`ETag`), Google (`md5Hash`) or Azure (`content_md5`) keep.

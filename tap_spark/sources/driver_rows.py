@@ -18,7 +18,7 @@ from tap_spark.sources.frame_helpers import prune
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
 _KEYS = (T.IntegralType, T.DateType, T.TimestampType, T.TimestampNTZType)
-_PLAIN = (T.StringType, T.BooleanType, T.NumericType, T.BinaryType, *_KEYS)
+_PLAIN = (T.StringType, T.BooleanType, T.FractionalType, T.BinaryType, *_KEYS)
 
 
 def is_read_by_threads(plan: StreamPlan, struct: T.StructType) -> bool:

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from shared.engine.engine import Work
@@ -86,7 +86,7 @@ class RowSource(FrameSource):
 
     def schema(self, spark: SparkSession | None) -> StructType:  # noqa: ARG002
         """See `Source.schema`."""
-        return self.checked(self._struct())
+        return self.checked(self._struct)
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:  # noqa: ARG002
         """See `DriverSource.schema_on_driver`."""
@@ -120,7 +120,7 @@ class RowSource(FrameSource):
 
         from shared.types.arrow_types import struct_to_arrow  # noqa: PLC0415
 
-        schema, waiting = struct_to_arrow(self._struct()), list[Mapping[str, Any]]()
+        schema, waiting = struct_to_arrow(self._struct), list[Mapping[str, Any]]()
         for item in self.rows(request):
             if isinstance(item, pa.RecordBatch | pa.Table):
                 yield from _typed(_batch_of(waiting, schema), schema)
@@ -151,6 +151,7 @@ class RowSource(FrameSource):
             failure = RuntimeError(traceback.format_exc())
             raise source_error(self.stream.name, failure) from error
 
+    @cached_property
     def _struct(self) -> StructType:
         import pyarrow as pa  # noqa: PLC0415
         from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415

@@ -84,8 +84,7 @@ def _json_of_typed(values: pa.Array, dtype: T.DataType) -> pa.StringArray:
     elif isinstance(dtype, T.TimestampNTZType):
         text = _quoted(_moments(values))
     elif isinstance(dtype, T.TimestampType):
-        moments = _moments(pc.cast(values, pa.timestamp("us")))
-        text = _quoted(pc.binary_join_element_wise(moments, "+00:00", ""))
+        text = _in_utc(values)
     return text if text is not None else pa.array(map(_value_text, values.to_pylist()), pa.string())
 
 
@@ -176,6 +175,10 @@ def _instant(values: pa.StringArray, _: T.DataType) -> pa.StringArray | None:
     years = pc.min_max(pc.year(moments))
     if years["min"].as_py() < 1 or years["max"].as_py() > 9999:  # noqa: PLR2004
         return None
+    return _in_utc(moments)
+
+
+def _in_utc(moments: pa.TimestampArray) -> pa.StringArray:
     text = _moments(pc.cast(moments, pa.timestamp("us")))
     return _quoted(pc.binary_join_element_wise(text, "+00:00", ""))
 
