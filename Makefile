@@ -8,6 +8,7 @@ ARCHIVE_STAMP := $(VENV)/.class-archive
 BIN := $(CURDIR)/$(VENV)/bin
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+TESTS ?= not slow and not costly
 BENCHMARKS ?= startup small_runs small_loads streams_after_large csv_small record_path batch_path \
 	growth strategies csv_path jdbc_path database_load upsert_path load_part maps_path maps_ways \
 	validation_path trust_costs two_streams warm_server
@@ -21,7 +22,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make wheel  build the wheel into dist/"
 	@echo "make demo   install the wheel and run tap-spark | target-spark over sample data, small and large"
-	@echo "make test   every test"
+	@echo "make test   the tests of an engineer, at most 15 minutes (tests/README.md)"
+	@echo "make test TESTS='not slow'  also the costly ones, as .ci/run does"
 	@echo "make lint   ruff, mypy, what packages import, generated documentation"
 	@echo "make soak   slow tests, and those with random seeds, 50 each (34 for each destination, 100 kills)"
 	@echo "make chaos  both programs killed and disturbed at random for MINUTES (60), from a SEED that it prints"
@@ -63,7 +65,7 @@ demo: wheel
 
 # tests/conftest.py says which worker runs what.
 test: install
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --no-loadscope-reorder -m "$(TESTS)" $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

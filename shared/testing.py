@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,6 +173,7 @@ def _numbers(form: EncodingFormat, start: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
 
+@cache
 def heavy_imports(code: str) -> str:
     """Return the list of the slow libraries that a program of its own imports, as text."""
     found = f"[name for name in {_HEAVY} if name in sys.modules]"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,6 +73,14 @@ def state(number: int) -> Message:
 def activate(version: int) -> Message:
     """Return an ACTIVATE_VERSION."""
     return {"type": "ACTIVATE_VERSION", "stream": TABLE, "version": version}
+
+
+@cache
+def _about() -> dict[str, Any]:
+    about = [sys.executable, "-m", "target_spark.cli", "--about", "--format", "json"]
+    done = subprocess.run(about, check=True, capture_output=True, text=True)
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 class _States:
@@ -176,9 +185,7 @@ class DestinationSuite:
             "assert 'pyspark' not in sys.modules, 'the declaration imports pyspark'"
         )
         subprocess.run([sys.executable, "-c", code, self.format], check=True)
-        about = [sys.executable, "-m", "target_spark.cli", "--about", "--format", "json"]
-        done = subprocess.run(about, check=True, capture_output=True, text=True)
-        properties = json.loads(done.stdout)["settings"]["properties"]
+        properties = _about()["settings"]["properties"]
         assert self.format in properties["format"]["enum"]
         block = REGISTRY.get(self.format).block
         assert block is None or properties[self.format] == block

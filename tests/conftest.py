@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,8 @@ pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
 ICEBERG_CATALOG = "ice"
 _databases = itertools.count(1)
 _Server = TypeVar("_Server", PostgresServer, MySqlLikeServer)
+# Of a test with several markers the first one is its layer.
+LAYERS = ("pipe", "spark", "server")
 # Files whose tests start both programs, or other things that keep every core busy.
 PIPE_FILES = (
     "tests/pipes/",
@@ -181,6 +184,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     if "not offered: " not in str(report.longrepr):
         report.outcome = "failed"
         report.longrepr = f"SINGER_SPARK_REQUIRE_SERVERS=1, but skipped: {report.longrepr}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many tests each layer has, and how many minutes of workers they took."""
+    counts, seconds = Counter[str](), Counter[str]()
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            layer = next((one for one in LAYERS if one in report.keywords), "pure")
+            counts[layer] += report.when == "teardown"
+            seconds[layer] += report.duration
+    for layer, count in counts.most_common():
+        terminalreporter.write_line(f"{layer}: {count} tests, {seconds[layer] / 60:.1f} minutes")
 
 
 def settings_with_packages(warehouse: str) -> SparkSettings:

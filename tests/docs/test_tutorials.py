@@ -8,7 +8,7 @@ import pytest
 from own_environments import WheelEnvironments
 from tutorial_pages import extras_of, run_tutorial
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 
 def test_from_csv_files_to_a_delta_table(environments: WheelEnvironments, tmp_path: Path) -> None:

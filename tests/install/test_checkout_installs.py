@@ -10,7 +10,7 @@ import pytest
 from own_environments import installed_program, spark_wheel, uv_cache, uv_program
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.once, pytest.mark.pipe]
+pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
 SECONDS = 600
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from shared.settings.meltano import read_project
 
-pytestmark = [pytest.mark.once, pytest.mark.pipe]
+pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("shared", "tap_spark", "target_spark")

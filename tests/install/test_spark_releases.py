@@ -14,7 +14,7 @@ from postgres_server import PASSWORD, Database
 
 from shared.releases.spark_release import LINES, RELEASES
 
-pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.slow]
+pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.slow, pytest.mark.costly]
 QUERY = "SELECT id, CAST(id AS decimal(20,3)) / 8 AS part, array(id) AS list, "
 ROWS = {
     "name": "rows",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.once, pytest.mark.pipe]
+pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
 NUMBERS = {"name": "numbers", "format": "sql", "query": "SELECT id, id / 2 AS half FROM range(3)"}
 """A stream that only Spark reads."""
 LAKES = ("delta", "iceberg")
@@ -104,7 +104,8 @@ def halves(messages: bytes, stream: str = "numbers") -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize(
     ("version", "form"),
-    [("3.10", "json"), ("3.11", "orc"), ("3.13", "csv")],
+    # All other tests run on the Python between them.
+    [("3.10", "json"), pytest.param("3.11", "orc", marks=pytest.mark.slow), ("3.13", "csv")],
 )
 def test_bare_install_reads_and_loads_by_spark(
     environments: WheelEnvironments, tmp_path: Path, version: str, form: str
@@ -256,6 +257,8 @@ def test_programs_in_bare_install(environments: WheelEnvironments, tmp_path: Pat
     assert [stream["stream"] for stream in catalog["streams"]] == ["orders"]
 
 
+# `.ci/run` runs it by `make demo`, from an installed wheel, too.
+@pytest.mark.slow
 def test_demo(environments: WheelEnvironments, tmp_path: Path) -> None:
     copytree(ROOT / "sample_configs" / "demo", tmp_path / "sample_configs" / "demo")
     command = "sample_configs/demo/run.sh"

@@ -11,7 +11,7 @@ import pytest
 from kill_runs import ADDED, COUNT, KEPT, Moment, Seen, added, kept, messages, run
 from model_stores import DeltaStore, IcebergStore
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak, pytest.mark.costly]
 
 
 @pytest.mark.parametrize("kind", [DeltaStore, pytest.param(IcebergStore, marks=pytest.mark.slow)])

@@ -25,7 +25,7 @@ from mysql_servers import MySqlLikeServer
 from pipe_programs import Programs
 from postgres_server import Database
 
-pytestmark = [pytest.mark.pipe, pytest.mark.soak]
+pytestmark = [pytest.mark.pipe, pytest.mark.soak, pytest.mark.costly]
 FOREIGN = "a row of another program"
 SPARK_SHARE, AUDIT_SHARE = 0.1, 0.1
 """Of the chains of a long run, those in which Spark loads, and those that audit their rows."""

@@ -14,9 +14,11 @@ from whole_runs import run_target
 
 from shared.engine.engine import Engine
 from target_spark.config import target_config
+from target_spark.destinations.lakes import lake_destination
+from target_spark.destinations.lakes.lake_destination import HISTORY
 from target_spark.load.loader import Loader
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 # A database is one for all tests.
 _PLACES = itertools.count()
 AT = "2026-01-01T00:00:00Z"
@@ -155,8 +157,13 @@ def emptied(target: Target, spark: Any) -> None:
         other.sql("DELETE FROM others.s")
 
 
-@pytest.mark.soak
-def test_a_note_of_hundreds_of_commits_is_searched_to_its_end(target: Target) -> None:
-    target.cut(*rows(*range(230)), batch_size_rows=1)
-    target.run(*rows(*range(230)), state(230))
-    assert target.numbers() == Counter(range(230))
+@pytest.mark.parametrize(
+    ("searched", "count"), [(5, 30), pytest.param(HISTORY, HISTORY + 30, marks=pytest.mark.slow)]
+)
+def test_a_note_of_more_commits_than_are_searched_at_first_is_searched_to_its_end(
+    target: Target, monkeypatch: pytest.MonkeyPatch, searched: int, count: int
+) -> None:
+    monkeypatch.setattr(lake_destination, "HISTORY", searched)
+    target.cut(*rows(*range(count)), batch_size_rows=1)
+    target.run(*rows(*range(count)), state(count))
+    assert target.numbers() == Counter(range(count))

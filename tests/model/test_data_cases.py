@@ -22,7 +22,7 @@ from target_spark.load.loader import Loader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Rows = list[dict[str, Any]]
 TEXT = {"type": ["string", "null"]}
 WHOLE = {"type": ["integer", "null"]}

@@ -42,7 +42,7 @@ from target_spark.config import target_config
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.soak, pytest.mark.costly]
 
 UPSERTED, ADDED, REPLACED = "upserted", "added", "replaced"
 KEYS = ("k", "g")

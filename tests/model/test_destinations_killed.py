@@ -26,7 +26,7 @@ from kill_runs import (
 from model_stores import Store
 from table_files import check_data_files
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak, pytest.mark.costly]
 # Which destination also has a table replaced, by seed: that takes two runs more.
 REPLACES = ("delta", "iceberg", "postgresql")
 

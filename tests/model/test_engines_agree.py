@@ -24,7 +24,7 @@ from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 from target_spark.runtime import rejections
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.costly]
 
 Random = random.Random
 RUNS = 5

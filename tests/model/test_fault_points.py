@@ -28,7 +28,7 @@ from pipe_programs import Programs
 
 from target_spark.replays import Bookmarks
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 COUNT, STEP = 18, 6
 # A database is one for all tests.
 _PLACES = itertools.count()

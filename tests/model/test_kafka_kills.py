@@ -24,7 +24,13 @@ from pipe_programs import Programs
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.pipe,
+    pytest.mark.server,
+    pytest.mark.soak,
+    pytest.mark.costly,
+]
 ROWS, EVENTS, PARTITIONS, LONGEST = "rows", "events", 2, 300.0
 MOST, PHASE = 50, 10
 

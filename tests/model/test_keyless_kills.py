@@ -26,7 +26,7 @@ from table_files import check_data_files
 
 from target_spark.replays import Bookmarks
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak, pytest.mark.costly]
 STEP, MOST, ENOUGH = 300, 6_000, 1_000_000
 SCHEMA = {"properties": {"status": {"type": "string"}, "block": {"type": "integer"}}}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = [pytest.mark.pipe, pytest.mark.soak]
+pytestmark = [pytest.mark.pipe, pytest.mark.soak, pytest.mark.costly]
 
 COUNT = 60_000
 PIPE_BYTES = 4096

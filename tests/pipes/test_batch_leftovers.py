@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 COUNT = 400_000
 SIZE = 2000
@@ -65,7 +65,7 @@ def killed_run(programs: Any, folder: Path, after: int) -> list[bytes]:
     return lines
 
 
-@pytest.mark.parametrize("after", [1, 5])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_the_next_run_removes_what_a_killed_one_left(programs, tmp_path, after):
     root = tmp_path / "batches"
     cut = announced(killed_run(programs, tmp_path, after))

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pipe_programs import Programs
 from pyiceberg.table import StaticTable
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
 
 
@@ -89,8 +89,14 @@ def test_a_stream_that_fails_beside_others(
     assert ids(tmp_path / "out" / "b") == [10, 11]
 
 
-@pytest.mark.parametrize("form", ["parquet", "json", "delta", "iceberg"])
-@pytest.mark.parametrize("again", [[1, 2], []])
+@pytest.mark.parametrize(
+    ("form", "again"),
+    [("parquet", [1, 2]), ("json", []), ("delta", [1, 2]), ("iceberg", [])]
+    + [
+        pytest.param(form, again, marks=pytest.mark.slow)
+        for form, again in [("parquet", []), ("json", [1, 2]), ("delta", []), ("iceberg", [1, 2])]
+    ],
+)
 def test_a_stream_that_the_tap_read_twice(
     programs: Programs, tmp_path: Path, form: str, again: list[int]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pipe_programs import Programs
 from postgres_server import PASSWORD, Database
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 STREAM = {
     "name": "orders",
     "format": "csv",

@@ -15,7 +15,7 @@ import pytest
 from extension_packages import DESTINATION_EXAMPLE, install_examples, python_path
 from pipe_programs import Programs
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 STREAM = {"name": "days", "format": "calendar", "first_day": "2025-12-30", "last_day": "2026-01-02"}
 
 

@@ -12,7 +12,7 @@ from tutorial_pages import recipe, run_script
 
 SECONDS = 600
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 
 def loaded(table: Path) -> list[dict]:

@@ -18,7 +18,7 @@ import yaml
 from kubernetes_api import ADDRESS, KubernetesApi
 from pipe_programs import TARGET, Programs
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 MANIFEST = Path(__file__).resolve().parents[2] / "sample_configs" / "kubernetes" / "orders.yaml"
 POD = "orders-1"
 

@@ -10,7 +10,7 @@ from own_environments import WheelEnvironments, installed_program
 from postgres_server import PASSWORD, Database
 from tutorial_pages import extras_of, run_tutorial
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 
 
 def test_from_the_log_of_postgresql_to_delta(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from own_environments import WheelEnvironments, installed_program
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_configs" / "meltano"

@@ -37,6 +37,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_streams_really_run_together(sent: list[dict[str, Any]]) -> None:
     schemas = [at for at, message in enumerate(sent) if message["type"] == "SCHEMA"]
     first = sent[schemas[0]]["stream"]
@@ -46,6 +47,7 @@ def test_streams_really_run_together(sent: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_every_record_is_there_behind_its_schema(sent: list[dict[str, Any]]) -> None:
     for stream in STREAMS:
         own = [message for message in sent if message.get("stream") == stream["name"]]
@@ -55,6 +57,7 @@ def test_every_record_is_there_behind_its_schema(sent: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_no_state_runs_ahead_and_the_last_is_whole(sent: list[dict[str, Any]]) -> None:
     seen: dict[str, int] = {}
     states = 0
@@ -77,6 +80,7 @@ def test_no_state_runs_ahead_and_the_last_is_whole(sent: list[dict[str, Any]]) -
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_one_failure_ends_all_and_what_went_out_keeps_its_state(tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"id": 1}\n{"id": "x"\n')

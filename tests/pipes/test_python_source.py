@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pipe_programs import Programs
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_configs" / "python_source"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

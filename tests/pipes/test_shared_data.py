@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 CSV_FILES = (
     "birdstrikes",
@@ -110,7 +110,7 @@ def as_positions(stream: dict[str, Any]) -> dict[str, Any]:
     return {**stream, "replication_method": "INCREMENTAL", **more}
 
 
-@pytest.mark.parametrize("share", [0.3, 0.8])
+@pytest.mark.parametrize("share", [0.3, pytest.param(0.8, marks=pytest.mark.slow)])
 def test_a_cut_pipe_resumes_without_loss(programs, data_dir, tmp_path, share):
     """The target gets a part of the tap's output that ends in the middle of a line."""
     output = tmp_path / "out"

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pipe_programs import TAP, TARGET, Programs
 from pyiceberg.table import StaticTable
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 NOWHERE = {"remote": "sc://127.0.0.1:1"}
 ID = {"id": {"type": "integer"}}
 NO_MEMORY = {"master": "local[2]", "conf": {"spark.driver.memory": "1k"}}

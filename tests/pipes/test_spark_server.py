@@ -17,7 +17,7 @@ from pipe_programs import TAP, Programs
 from shared.spark.server_record import running_server
 
 pytest.importorskip("grpc")
-pytestmark = [pytest.mark.pipe, pytest.mark.once]
+pytestmark = [pytest.mark.pipe, pytest.mark.once, pytest.mark.costly]
 STREAM = {"name": "s", "format": "rows", "row_count": 50, "column_count": 3}
 MASTER = ("--master", "local[2]")
 LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1"}

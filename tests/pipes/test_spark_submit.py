@@ -15,7 +15,7 @@ from pipe_programs import TAP, TARGET, Programs
 from spark_cluster import submit_command, submit_environment
 
 # `server`: it needs a Java with all modules, which a wheel cannot bring.
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
 MESSAGES: list[dict[str, Any]] = [
     {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []},

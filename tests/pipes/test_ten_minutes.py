@@ -11,7 +11,7 @@ from own_environments import WheelEnvironments
 from postgres_server import PASSWORD, Database
 from tutorial_pages import run_script
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 SCRIPT = Path(__file__).resolve().parents[2] / "sample_configs" / "first_minutes" / "run.sh"
 EXTRAS = ("delta", "postgresql")
 

@@ -28,7 +28,7 @@ from spark_cluster import (
 
 from shared.storage.files import StorageOptions, remote
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}
 BEGIN = {"type": "SCHEMA", "stream": "s", "schema": SCHEMA, "key_properties": []}
 # The other server serves nothing but these tests; starting it would be for nothing.

@@ -15,7 +15,7 @@ from shared.storage import s3a
 from shared.storage.files import StorageOptions, remote
 from shared.storage.urls import join
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 HELPERS = ROOT / "tests" / "helpers"

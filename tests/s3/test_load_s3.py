@@ -22,7 +22,7 @@ from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}

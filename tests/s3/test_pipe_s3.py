@@ -16,7 +16,7 @@ from shared.errors import DestinationError, SettingsError
 from shared.storage.files import StorageOptions, open_input, open_output, remote
 from shared.storage.urls import join
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}

@@ -24,7 +24,7 @@ from shared.storage.urls import join
 from target_spark.destinations.lakes.table_sessions import storage_conf
 from target_spark.run_settings import TargetConfig
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = range(500)

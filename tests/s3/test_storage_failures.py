@@ -38,6 +38,8 @@ from target_spark.load.load_results import raise_failure
 from target_spark.load.load_tasks import WritePlan, load
 from target_spark.load.read_rows import Piece, ReadPlan
 
+QUICK = {"config_kwargs": {"retries": {"max_attempts": 0}}}
+"""Options for one attempt."""
 BIG = 20_000_000
 """More than one part, so that an upload begins before the file is closed."""
 
@@ -167,9 +169,11 @@ def test_no_file(server: Any) -> None:
 
 
 @pytest.mark.parametrize("way", (write, write_big, read))
-def test_nobody_listens(server: Any, way: Any, free_port: int) -> None:
+def test_nobody_listens(way: Any, free_port: int) -> None:
     endpoint = f"http://127.0.0.1:{free_port}"
-    error = caught(way, join(server.folder(), "x"), {**server.options, "endpoint_url": endpoint})
+    # How often to try is botocore's: its default, seconds long, is that of `test_tasks`.
+    options = {"key": "k", "secret": "s", "endpoint_url": endpoint, **QUICK}
+    error = caught(way, "s3://bucket/x", options)
     assert isinstance(error, ConnectionRefusedError)
     assert endpoint in str(error)
     assert is_trouble(error)
@@ -178,8 +182,7 @@ def test_nobody_listens(server: Any, way: Any, free_port: int) -> None:
 
 @pytest.mark.parametrize("way", (write, size_of))
 def test_slow_down(slow_down: str, way: Any) -> None:
-    quick = {"config_kwargs": {"retries": {"max_attempts": 0}}}
-    options = {"key": "k", "secret": "s", "endpoint_url": slow_down, **quick}
+    options = {"key": "k", "secret": "s", "endpoint_url": slow_down, **QUICK}
     error = caught(way, "s3://bucket/x", options)
     assert error.errno == errno.EBUSY
     assert is_trouble(error)
@@ -305,8 +308,8 @@ def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSpar
 @pytest.mark.parametrize("side", ("read", "write"))
 @pytest.mark.parametrize("trouble", ("secret", "bucket", "endpoint"))
 def test_tasks(server: Any, tmp_path: Path, free_port: int, side: str, trouble: str) -> None:
-    if (server.name, trouble) == ("moto", "secret"):
-        return
+    if (server.name, trouble) in {("moto", "secret"), ("versitygw", "endpoint")}:
+        return  # moto checks no credentials; nobody's endpoint is alike for both
     wrong: dict[str, Any] = dict(server.options)
     if trouble == "secret":
         wrong["aws_secret_access_key"] = "very-wrong-secret-77"

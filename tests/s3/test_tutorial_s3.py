@@ -10,7 +10,7 @@ from own_environments import WheelEnvironments
 from postgres_server import PASSWORD, Database
 from tutorial_pages import extras_of, recipe, run_script, run_tutorial
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 
 
 @pytest.mark.parametrize("server", ["versitygw"], indirect=True)

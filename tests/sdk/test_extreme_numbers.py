@@ -20,7 +20,7 @@ from target_spark.runtime.run import run_with
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 WIDE = {"minimum": 1 - 10**38, "maximum": 10**38 - 1}
 PROPERTIES: dict[str, Any] = {

@@ -24,7 +24,7 @@ from singer_sdk.testing.templates import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 FOLLOWED = {
     sdk.TapCLIPrintsTest,

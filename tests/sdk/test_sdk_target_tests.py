@@ -25,7 +25,7 @@ from singer_sdk.testing.templates import TargetFileTestTemplate, TargetTestTempl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import shared
 from shared.spark.bake_packages import coordinates
 from shared.spark.baked_packages import INDEX
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(shared.__file__).resolve().parents[1]
 DOCKERFILE = ROOT / "Dockerfile"

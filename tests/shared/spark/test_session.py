@@ -232,6 +232,7 @@ def test_a_failed_job_raises(spark: SparkSession) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_start_work_stop_and_again(tmp_path: Path) -> None:
     found = answer(
         """
@@ -265,6 +266,7 @@ def _folder(path: Path) -> str:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_spark_says_nothing(tmp_path: Path) -> None:
     ended = program(
         """
@@ -284,6 +286,7 @@ def test_spark_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_without_java_on_the_machine(tmp_path: Path) -> None:
     found = answer(
         """
@@ -300,6 +303,7 @@ def test_without_java_on_the_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
     found = answer(
         """
@@ -335,6 +339,7 @@ def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
     found = answer(
         """
@@ -351,6 +356,7 @@ def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_spark_connect(tmp_path: Path) -> None:
     found = answer(
         """
@@ -372,6 +378,7 @@ def test_spark_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 @pytest.mark.parametrize("delay", [0.0, 0.3, 1.5])
 def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
     found = answer(
@@ -397,6 +404,7 @@ def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 def test_stop_during_a_job(tmp_path: Path) -> None:
     found = answer(
         """
@@ -423,6 +431,7 @@ def test_stop_during_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.pipe
+@pytest.mark.costly
 @pytest.mark.parametrize("ready", [True, False])
 def test_java_ends_with_a_killed_python(tmp_path: Path, ready: bool) -> None:
     code = f"""

@@ -189,6 +189,7 @@ def test_bad_lines_before_a_waiting_one_are_reported(spark, tmp_path):
         read_all(spark, config)
 
 
+@pytest.mark.costly
 def test_a_killed_run_resumes_after_a_wave(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(resumable_files, "WAVE_BYTES", 40)
     monkeypatch.setattr(resumable_files, "RANGE_BYTES", 10)
@@ -343,6 +344,7 @@ def test_documents_of_several_values_are_refused(spark, tmp_path, method):
     assert f"file '{path}'" in text
 
 
+@pytest.mark.costly
 def test_a_real_file_in_many_waves_and_ranges(spark, data_dir, monkeypatch):
     path = data_dir / "zipcodes.csv"
     monkeypatch.setattr(resumable_files, "WAVE_BYTES", path.stat().st_size // 3)

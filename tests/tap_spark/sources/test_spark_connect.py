@@ -66,6 +66,7 @@ print("ANSWER" + json.dumps(answer, default=str))
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra 'connect'")
 def test_sources_over_spark_connect(tmp_path):
     table, document, keyed = (tmp_path / name for name in ("a.csv", "a.json", "b.json"))

@@ -18,7 +18,7 @@ import pytest
 from shared.storage.owned_folders import remove_stale
 from tap_spark.output.spool import PREFIX
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 ROOT = Path(__file__).parents[3]
 ENOUGH = 100_000
 

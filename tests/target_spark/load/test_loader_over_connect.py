@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("grpc")
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """

@@ -17,7 +17,7 @@ from target_spark.load.loader import Loader
 from target_spark.rewind.lake_tables import LakeTables
 from target_spark.run_settings import TargetConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 STREAMS = ("added", "merged", "replaced")
 METHODS = {
     "added": {"load_method": "append-only"},

@@ -43,6 +43,7 @@ def columns_of(spark: SparkSession, path: str, made: dict) -> dict[str, list]:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 def test_every_character_alone(spark: SparkSession, tmp_path: Path):
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -66,12 +67,14 @@ def test_every_character_alone(spark: SparkSession, tmp_path: Path):
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 def test_every_character_beside_a_sigma(spark: SparkSession, tmp_path: Path):
     alike = {code for block in ALIKE for code in block[1:-1]}
     assert wrong_beside_a_sigma(spark, tmp_path, (c for c in ALL if c not in alike)) <= MOVED
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.soak
 def test_every_character_of_no_case_beside_a_sigma(spark: SparkSession, tmp_path: Path, seed: int):
     """All of them with as many seeds as there are shares."""

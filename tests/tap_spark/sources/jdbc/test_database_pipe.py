@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from postgres_server import PASSWORD, Database
 
-pytestmark = [pytest.mark.pipe, pytest.mark.server]
+pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 TAP = [sys.executable, "-m", "tap_spark.cli"]
 TARGET = [sys.executable, "-m", "target_spark.cli"]
 SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}

@@ -72,6 +72,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyPatch) -> None:
     postgres.run("""create table wide (id int, v text);
@@ -91,6 +92,7 @@ def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyP
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])

@@ -17,7 +17,7 @@ from postgres_server import Database
 
 from shared.errors import SettingsError, SourceError
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Execute = Callable[[str], object]
 
 # The values of each type, in the order of the database: not that of their texts or bytes.

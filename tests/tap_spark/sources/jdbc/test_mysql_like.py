@@ -14,7 +14,7 @@ from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.metadata import query_runner, table_info
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 HOSTILE = "we`ird t;\"able' {wanted}"
 SETUP = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jdbc_runs import bookmark, slices_of, table_stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 ACCOUNTS, TOTAL = 20_000, 20_000 * 100
 # Moves money between accounts: every row's place on disk changes, the sum never does.
 MOVES = """

@@ -16,7 +16,7 @@ from topic_reads import DELETED, TopicReads, last_state, records
 
 from shared.errors import SourceError
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 AT = 1_767_225_600_123
 AT_TEXT = "2026-01-01T00:00:00.123000+00:00"
 DEBEZIUM = {"envelope": "debezium", "key_format": "json"}

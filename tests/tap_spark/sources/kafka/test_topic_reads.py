@@ -26,7 +26,7 @@ from tap_spark.sources.kafka.topic_queries import queried_ends, queried_starts
 from tap_spark.sync.row_limits import first_slices
 from tap_spark.sync.sync import Run, begun
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 DDL = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT", "key_format": "json"}
 PLAIN = {"schema": "n BIGINT"}
 

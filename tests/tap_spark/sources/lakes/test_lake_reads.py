@@ -23,7 +23,7 @@ from tap_spark.stream_config import StreamConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 MAPPED = "TBLPROPERTIES (delta.enableChangeDataFeed=true, delta.columnMapping.mode='name')"
 WIDENING = "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.enableTypeWidening = true)"

@@ -15,7 +15,7 @@ from tap_spark.stream_config import StreamConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 FEED = "'delta.enableChangeDataFeed'='true'"
 MAPPED = f"{FEED}, 'delta.columnMapping.mode'='name', 'delta.enableTypeWidening'='true'"
 VECTORS = f"{MAPPED}, 'delta.enableDeletionVectors'='true'"

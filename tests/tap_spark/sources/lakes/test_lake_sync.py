@@ -28,7 +28,7 @@ from tap_spark.sync.sync import Run, sync_stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 
 MAPS = {
@@ -84,7 +84,12 @@ def rows_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("transport", "maps"),
-    [("spool", MAPS), ("fetch", None), ("batch", None), ("sized batch", MAPS)],
+    [
+        ("spool", MAPS),
+        pytest.param("fetch", None, marks=pytest.mark.slow),
+        pytest.param("batch", None, marks=pytest.mark.slow),
+        ("sized batch", MAPS),
+    ],
 )
 def test_changes_of_a_key_stay_in_order(
     lake_spark: SparkSession, tmp_path: Path, transport: str, maps: Any

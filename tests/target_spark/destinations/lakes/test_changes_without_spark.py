@@ -15,7 +15,7 @@ from lake_loads import Load
 from target_spark.destinations.lakes.commit_marks import ACTIVATION
 from target_spark.destinations.lakes.iceberg import iceberg_files
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 
 

@@ -49,6 +49,7 @@ def engines(load: Load) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_appended_parts_are_files_of_the_table(
     delta_load: Make, lake_spark: SparkSession, tmp_path: Path
@@ -76,6 +77,7 @@ def test_appended_parts_are_files_of_the_table(
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_a_table_made_without_spark_is_that_of_spark(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +108,7 @@ def test_a_table_made_without_spark_is_that_of_spark(
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_local_times_need_a_feature_that_the_package_adds(delta_load: Make) -> None:
     """Spark changes rows and columns of such a table, as of one that it has created."""
@@ -129,6 +132,7 @@ def refused(*_: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_versions_below_are_found_by_statistics(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +152,7 @@ def test_versions_below_are_found_by_statistics(
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_a_flush_is_registered_once(delta_load: Make) -> None:
     load = delta_load("id long")
@@ -161,6 +166,7 @@ def test_a_flush_is_registered_once(delta_load: Make) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_an_overwrite_exchanges_the_files(delta_load: Make, lake_spark: SparkSession) -> None:
     """In one commit, for a new table and for one that has the columns; readers see either."""
@@ -181,6 +187,7 @@ def test_an_overwrite_exchanges_the_files(delta_load: Make, lake_spark: SparkSes
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 @pytest.mark.parametrize("why", ["a key twice", "other columns", "append only", "a new column"])
 def test_other_overwrites_are_spark_s(delta_load: Make, why: str) -> None:
@@ -207,6 +214,7 @@ def test_other_overwrites_are_spark_s(delta_load: Make, why: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_spark_and_the_package_write_by_turns(delta_load: Make) -> None:
     load = delta_load("id long, name string")
@@ -221,6 +229,7 @@ def test_spark_and_the_package_write_by_turns(delta_load: Make) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_what_needs_a_change_goes_through_spark(delta_load: Make) -> None:
     for table, ddl, changes in (
@@ -244,6 +253,7 @@ def test_what_needs_a_change_goes_through_spark(delta_load: Make) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_a_folder_whose_name_is_escaped_is_left_to_spark(delta_load: Make) -> None:
     load = delta_load("id long", table="a:b?c")
@@ -255,6 +265,7 @@ def test_a_folder_whose_name_is_escaped_is_left_to_spark(delta_load: Make) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_a_null_for_not_null_is_refused_still(delta_load: Make) -> None:
     load = delta_load("id long not null, v long")

@@ -13,7 +13,7 @@ from lake_loads import Load, struct
 
 from shared.errors import SettingsError
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 
 

@@ -103,6 +103,7 @@ def record(chance: Random, at: dt.datetime, docs: list[str]) -> Row:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 @pytest.mark.parametrize("ordered", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_random_records_become_versions(lake_load: Make, lake: str, ordered: bool) -> None:
@@ -126,6 +127,7 @@ def test_random_records_become_versions(lake_load: Make, lake: str, ordered: boo
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_a_table_gets_versions_columns_and_a_note(lake_load: Make) -> None:
     """Rows from before count as current, new columns make versions, replays are detected."""
@@ -149,6 +151,7 @@ def test_a_table_gets_versions_columns_and_a_note(lake_load: Make) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.costly
 @pytest.mark.server
 def test_versions_of_others_in_between_are_seen(
     lake_load: Make, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from target_spark.run_settings import TargetConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., IcebergLoad]
 
 

@@ -26,7 +26,7 @@ from target_spark.destinations.lakes.iceberg import (
 )
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., IcebergLoad]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
 

@@ -187,6 +187,7 @@ def test_overwrite_replaces_everything_at_the_end_in_one_commit(
     assert load.rows() == []
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("in_catalog", "conflicts"), [(False, "cast"), (True, "suffix")])
 def test_overwrite_with_other_columns_is_one_commit_too(
     lake_load: Make, in_catalog: bool, conflicts: str
@@ -439,6 +440,7 @@ def test_a_run_that_kept_no_notes_commits_nothing_at_its_end(lake_load: Make) ->
     assert len(load.history()) == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("in_catalog", [False, True])
 def test_two_runs_that_upsert_the_same_rows_lose_nothing(lake_load: Make, in_catalog: bool) -> None:
     loads = [
@@ -479,6 +481,7 @@ def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Ma
     assert load.rows() == [(1, "a")]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite", "history"])
 def test_names_that_differ_by_case_only_stay_apart(lake_load: Make, method: str) -> None:
     ddl = "id long, ID string, n struct<x: long, X: string>"

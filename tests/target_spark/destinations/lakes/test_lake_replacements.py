@@ -17,7 +17,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
     open_transaction,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Any]
 
 

@@ -14,7 +14,7 @@ from lake_loads import Load, struct
 from shared.errors import SingerSparkError
 from target_spark.core.schema_contract import SchemaContract
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 
 METHODS = ("append-only", "upsert", "overwrite")

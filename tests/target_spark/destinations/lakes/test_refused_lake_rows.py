@@ -18,7 +18,7 @@ from shared.errors import RecordError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 SECRET = "hunter2"
 LEAVE_OUT = {"policy": "LogAndContinue"}

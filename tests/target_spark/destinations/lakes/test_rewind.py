@@ -17,7 +17,7 @@ from target_spark.replays import Note
 from target_spark.rewind.commands import history_lines, rewind
 from target_spark.rewind.lake_tables import LakeTables
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 DDL = "id long, v string"
 

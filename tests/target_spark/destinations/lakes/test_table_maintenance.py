@@ -19,7 +19,7 @@ from target_spark.rewind.commands import maintain, rewind
 from target_spark.rewind.lake_tables import LakeTables
 from target_spark.table_settings import MaintenanceSettings
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 SHORT = Layout(properties={"delta.deletedFileRetentionDuration": "interval 0 hours"})
 AT_ONCE: dict[str, Any] = {"keep_days": 1e-6}

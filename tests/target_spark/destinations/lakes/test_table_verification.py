@@ -14,7 +14,7 @@ from shared.errors import DestinationError, DifferenceError
 from target_spark.core.backfill import Backfill
 from target_spark.core.verification import TableDifference, Verification
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 DDL = "id long, v string, m map<string,int>, _sdc_deleted_at timestamp, _sdc_batched_at timestamp"
 

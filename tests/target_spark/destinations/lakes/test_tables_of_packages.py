@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from lake_loads import Load
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 METHODS = ("append-only", "upsert", "overwrite")
 ROWS = pa.table(
