@@ -90,7 +90,7 @@ class Case:
             "add_record_metadata": False,
             "validate_records": r.random() < 0.8,
         }
-        if self.form in ("delta", "iceberg"):
+        if self.form == "delta":
             self.settings["load_method"] = r.choice(["append-only", "upsert"])
         # A bad row ends the run, with or without the smaller batches before it without a STATE.
         if r.random() < 0.3 and self.settings["failure"]["policy"] == "LogAndContinue":
@@ -197,8 +197,7 @@ def test_files(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_tables(
-    form: str, seed: int, tmp_path: Path, lake_spark: Any, caplog: pytest.LogCaptureFixture
+def test_delta_tables(
+    seed: int, tmp_path: Path, lake_spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compare(form, seed, tmp_path, lake_spark, caplog)
+    compare("delta", seed, tmp_path, lake_spark, caplog)

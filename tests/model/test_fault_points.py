@@ -36,7 +36,16 @@ FEW = 3
 """Points in a quick run; `make soak` takes all."""
 SPARK_POINTS = 6
 """Points if Spark starts in each run, unless `--fault-step` says which."""
-NAMES = ("delta", "iceberg", "postgresql", "parquet", "csv", "mariadb", "mysql", "s3")
+NAMES = (
+    "delta",
+    pytest.param("iceberg", marks=pytest.mark.slow),  # Spark starts in each run.
+    "postgresql",
+    "parquet",
+    "csv",
+    "mariadb",
+    "mysql",
+    "s3",
+)
 METHODS = (
     "append-only",
     "append-only by key",
@@ -191,6 +200,8 @@ def test_a_target_killed_before_each_of_its_effects(
         pytest.skip(f"not offered: {method} into files")
     if method == "history" and place.name not in LAKES:
         pytest.skip("not offered: history into databases")
+    if place.name == "iceberg" and engine == "threads":
+        pytest.skip("not offered: Iceberg by threads")
     is_spark = engine == "spark" or method == "history"
     settings = {"engine": "auto" if engine == "threads" else "spark"}
     most, step = SPARK_POINTS if is_spark else None, request.config.getoption("--fault-step")

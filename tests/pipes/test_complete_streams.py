@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pipe_programs import Programs
-from pyiceberg.table import StaticTable
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 SCHEMA = {"properties": {"id": {"type": "integer"}}}
@@ -23,8 +22,6 @@ def ids(folder: Path, form: str = "parquet") -> list[int]:
     """Return the column `id` of a table, as another package reads it."""
     if form == "delta":
         table = DeltaTable(str(folder)).to_pyarrow_table()
-    elif form == "iceberg":
-        table = StaticTable.from_metadata(str(folder)).scan().to_arrow()
     elif form == "json":
         texts = [file.read_text() for file in folder.glob("part-*.json")]
         return sorted(json.loads(line)["id"] for line in "".join(texts).splitlines())
@@ -91,10 +88,10 @@ def test_a_stream_that_fails_beside_others(
 
 @pytest.mark.parametrize(
     ("form", "again"),
-    [("parquet", [1, 2]), ("json", []), ("delta", [1, 2]), ("iceberg", [])]
+    [("parquet", [1, 2]), ("json", []), ("delta", [1, 2])]
     + [
         pytest.param(form, again, marks=pytest.mark.slow)
-        for form, again in [("parquet", []), ("json", [1, 2]), ("delta", []), ("iceberg", [1, 2])]
+        for form, again in [("parquet", []), ("json", [1, 2]), ("delta", [])]
     ],
 )
 def test_a_stream_that_the_tap_read_twice(

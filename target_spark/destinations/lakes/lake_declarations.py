@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
 
 
-_PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
-_EXCHANGED = {"delta": ("overwrite",), "iceberg": ()}
-"""Load methods that exchange all files of a table."""
-
-
 def _delta(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.lakes.delta.delta_format import delta_destination  # noqa: PLC0415
 
@@ -30,22 +25,18 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
 
 
 def _needs_spark(config: TargetConfig) -> str:
-    """Return why Spark must commit: tables are no plain folders, or their rows are versioned.
-
-    Spark also overwrites Iceberg tables, and writes tables whose package is not installed.
-    """
+    """Return why Spark must commit to Delta tables: no plain folders, or versioned rows."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
     from shared.storage.urls import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
-    others = methods - {"append-only", "upsert", *_EXCHANGED[config.format], None}
-    package = _PACKAGES[config.format]
+    others = methods - {"append-only", "upsert", "overwrite", None}
     reasons = {
         "tables in a catalog": config.catalog is not None,
         "tables on remote storage": config.catalog is None and local_path(config.path) is None,
-        f"the package {package} is not installed": find_spec(package) is None,
+        "the package deltalake is not installed": find_spec("deltalake") is None,
         "write_audit_publish": config.write_audit_publish,
         "executors on other machines": not executors_share_disk(config.spark),
         f"load_method {', '.join(map(str, others))}": bool(others),
@@ -77,8 +68,11 @@ DELTA, ICEBERG = (
         supports=_SUPPORTS,
         uses=frozenset(TABLE_SETTINGS),
         needs=(LAKES[name],),
-        needs_spark=_needs_spark,
+        needs_spark=needs_spark,
         notes={"views": "in a `catalog`"},
     )
-    for name, title, opened in (("delta", "Delta", _delta), ("iceberg", "Iceberg", _iceberg))
+    for name, title, opened, needs_spark in (
+        ("delta", "Delta", _delta, _needs_spark),
+        ("iceberg", "Iceberg", _iceberg, lambda _: "Iceberg tables"),
+    )
 )

@@ -8,28 +8,20 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import AtomicType, DataType
 
-from shared.engine.settings import SPARK
 from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
-from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.column_ddl import properties_sql
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.conflicts import LostCommit
-from target_spark.destinations.lakes.iceberg import (
-    iceberg_columns,
-    iceberg_metadata,
-    iceberg_rows,
-)
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     NAMES_PROPERTY,
     VERSION,
@@ -56,7 +48,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_places import (
     place_below,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_replace import can_replace, replace_whole
-from target_spark.destinations.lakes.iceberg.iceberg_rows import CHANGED
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import open_transaction
 from target_spark.destinations.lakes.iceberg.iceberg_types import (
     iceberg_storable,
@@ -64,12 +55,10 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
     needs_version_3,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
 from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-from target_spark.destinations.lakes.merge import KeyRange, MergePlan, text_literal
-from target_spark.destinations.lakes.part_keys import MOST_BYTES
-from target_spark.destinations.lakes.small_flush import same_columns
+from target_spark.destinations.lakes.merge import text_literal
 from target_spark.destinations.lakes.table_history import TableCommit
 from target_spark.destinations.lakes.table_lock import one_writer
 from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
@@ -99,6 +88,10 @@ _WAP_BRANCH = "spark.wap.branch"
 _NOT_AHEAD = "Cannot fast-forward"
 _SAME_ROWS = "replace"
 """Operation of snapshots whose rows are those of their parents: compactions."""
+_CHANGED = tuple(
+    f"spark.merge-into.num-target-rows-{what}" for what in ("inserted", "updated", "deleted")
+)
+"""Properties of snapshots with the rows that a MERGE has changed, as Spark names them."""
 _Snapshots = Mapping[int, tuple[int | None, str | None, str | None]]
 """Snapshot → its parent, operation and mark."""
 _PART = re.compile(r"`(?:[^`]|``)*`")
@@ -138,7 +131,6 @@ class IcebergFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._options = StorageOptions(config.storage_options)
-        self._changes_rows = config.engine != SPARK and executors_share_disk(config.spark)
         self.branch = branch
         on_branch = {} if branch is None else {_WAP_BRANCH: branch}
         self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}
@@ -168,38 +160,10 @@ class IcebergFormat(LakeFormat):
         plain = plain_columns(found.partitions, found.struct.names)
         return LakeTable(found.struct, names, plain, found.properties, spec=found.partitions)
 
-    def looked_up(self, place: Place) -> LakeTable | None:
-        """See `LakeFormat`."""
-        return iceberg_metadata.look_up(self._folder(place))
-
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
         """See `LakeFormat`."""
         needed = new_properties(change, now.properties)
         return [f"{VERSION} {needed[VERSION]}"] if VERSION in needed else []
-
-    def lowest(self, place: Place, column: str) -> int | None:
-        """See `LakeFormat`."""
-        return iceberg_rows.lowest(self._folder(place), column)
-
-    def created(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        """See `LakeFormat`."""
-        folder = self._folder(place)
-        with one_writer(folder):
-            iceberg_columns.create(folder, change, request)
-
-    def altered(self, place: Place, change: TableChange, mark: Mark) -> None:  # noqa: ARG002
-        """See `LakeFormat`. Only snapshots can carry a mark."""
-        folder = self._folder(place)
-        if change.widen or change.add_nested or change.nullable or change.partitions:
-            raise NeedsSparkError
-        with one_writer(folder):
-            iceberg_columns.alter(folder, change)
-
-    def _folder(self, place: Place) -> str:
-        """Return the folder of a table that may be read and changed without Spark."""
-        if place.folder is None or not self._changes_rows or self.branch is not None:
-            raise NeedsSparkError
-        return place.folder
 
     def partition_steps(
         self, now: LakeTable, request: TableRequest, names: Mapping[str, str]
@@ -327,54 +291,6 @@ class IcebergFormat(LakeFormat):
         spark.conf.unset(_WAP_BRANCH)
         return True
 
-    def adopt(
-        self, rows: TableFlush, keys: Sequence[KeyRange] = (), *, replaces: bool = False
-    ) -> int | None:
-        """See `LakeFormat`. The rows are written into files of the table; a MERGE tells of keys."""
-        parts, struct = rows.flush.parts, rows.flush.write.struct
-        if keys or sum(part.size for part in parts) > MOST_BYTES:
-            return None
-        if not same_columns(rows.change, struct):
-            return None
-        with suppress(NeedsSparkError):
-            folder = self._folder(rows.place)
-            marked = {MARK_PROPERTY: rows.mark.to_short_text()}
-            with one_writer(folder):
-                return iceberg_rows.append(folder, parts, rows.now, marked, replaces=replaces)
-        return None
-
-    def can_exchange(
-        self, now: LakeTable | None, whole: TableChange, request: TableRequest
-    ) -> bool:
-        """See `LakeFormat`."""
-        if now is None:
-            return True
-        return _fits(now.struct, now.spec, whole, request, declares=True)
-
-    def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
-        """See `LakeFormat`. A commit that was made before is found by its mark."""
-        folder = self._folder(rows.place)
-        if not same_columns(rows.change, rows.flush.write.struct):
-            raise NeedsSparkError
-        marked = {MARK_PROPERTY: rows.mark.to_short_text()}
-        with one_writer(folder):
-            return iceberg_rows.merge(folder, rows.flush.parts, rows.now, plan, keys, marked)
-
-    def activated(
-        self,
-        place: Place,
-        now: LakeTable,
-        columns: tuple[str, str],
-        below: int,
-        at: float | None,
-        mark: Mark,
-    ) -> None:
-        """See `LakeFormat`."""
-        folder = self._folder(place)
-        marked = {MARK_PROPERTY: mark.to_short_text()}
-        with one_writer(folder):
-            iceberg_rows.activate(folder, now, columns, below, at, marked)
-
     def execute(self, spark: SparkSession, statement: str, place: Place, mark: Mark) -> None:
         """See `LakeFormat`. A DELETE by metadata alone cannot carry the mark."""
         with self._committing(spark, place, mark):
@@ -465,14 +381,6 @@ class IcebergFormat(LakeFormat):
         snapshots = {row[0]: (row[1], row[2], row[3]) for row in rows}
         return _marks_in(_chained(snapshots, self._tip(spark, place)))
 
-    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:
-        """See `LakeFormat`."""
-        base = iceberg_metadata.newest(self._folder(place))
-        if base is None or base.snapshot is None:
-            return ()
-        commits = _chained(_logged_snapshots(base), base.snapshot["snapshot-id"])
-        return _marks_in(islice(commits, limit))
-
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
     ) -> int | None:
@@ -483,8 +391,8 @@ class IcebergFormat(LakeFormat):
             "ORDER BY committed_at DESC LIMIT 1"
         ).collect()
         summary = rows[0][0] if rows else {}
-        if CHANGED[0] in summary:
-            return sum(int(summary.get(name, 0)) for name in CHANGED[: 1 if versions else 3])
+        if _CHANGED[0] in summary:
+            return sum(int(summary.get(name, 0)) for name in _CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
     def tables(self, spark: SparkSession) -> Mapping[str, Place]:
@@ -689,18 +597,6 @@ def _commit(
         None if parent is None else str(parent),
         keeps_rows=operation == _SAME_ROWS,
     )
-
-
-def _logged_snapshots(base: iceberg_metadata.Metadata) -> _Snapshots:
-    made = ((made, made["summary"]) for made in base.content["snapshots"])
-    return {
-        one["snapshot-id"]: (
-            one.get("parent-snapshot-id"),
-            summary["operation"],
-            summary.get(MARK_PROPERTY),
-        )
-        for one, summary in made
-    }
 
 
 def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:

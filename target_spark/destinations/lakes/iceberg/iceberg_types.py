@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shared.types.arrow_types import mapped
-from target_spark.destinations.lakes.lake_format import NeedsSparkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -86,59 +84,3 @@ def _storable(dtype: DataType) -> DataType:
         T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType, T.VariantType,
     )  # fmt: skip
     return T.StringType() if isinstance(dtype, absent) else dtype
-
-
-def spark_struct(fields: Sequence[Mapping[str, Any]]) -> StructType:
-    """Return the columns of a schema in Iceberg's JSON, as Iceberg's Spark shows them.
-
-    Raises:
-        NeedsSparkError: It has a type that is not among them.
-    """
-    from shared.releases.spark_types import T  # noqa: PLC0415
-
-    return T.StructType(
-        [
-            T.StructField(
-                field["name"],
-                _spark_type(field["type"]),
-                not field["required"],
-                {"comment": field["doc"]} if field.get("doc") else None,
-            )
-            for field in fields
-        ]
-    )
-
-
-def iceberg_scalar(dtype: DataType) -> str:
-    """Return a type without others inside as Iceberg's JSON has it.
-
-    Raises:
-        NeedsSparkError: It is not among them.
-    """
-    from pyspark.sql.types import DecimalType  # noqa: PLC0415
-
-    if isinstance(dtype, DecimalType):
-        return f"decimal({dtype.precision}, {dtype.scale})"
-    found = [name for name, known in _SCALARS.items() if known == dtype.typeName()]
-    if not found or dtype != _spark_type(found[0]):
-        raise NeedsSparkError
-    return found[0]
-
-
-def _spark_type(kind: Any) -> DataType:
-    from shared.releases.spark_types import T  # noqa: PLC0415
-
-    if isinstance(kind, str):
-        decimal = _DECIMAL.fullmatch(kind)
-        if decimal is not None:
-            return T.DecimalType(int(decimal[1]), int(decimal[2]))
-        if kind not in _SCALARS:
-            raise NeedsSparkError
-        field = {"name": kind, "type": _SCALARS[kind], "nullable": True, "metadata": {}}
-        return T.StructField.fromJson(field).dataType
-    if kind["type"] == "list":
-        return T.ArrayType(_spark_type(kind["element"]), not kind["element-required"])
-    if kind["type"] == "map":
-        key, value = _spark_type(kind["key"]), _spark_type(kind["value"])
-        return T.MapType(key, value, not kind["value-required"])
-    return spark_struct(kind["fields"])

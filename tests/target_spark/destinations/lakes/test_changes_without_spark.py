@@ -1,4 +1,4 @@
-"""Changes of rows of lake tables without Spark: the rows are those that Spark makes."""
+"""Changes of rows of Delta tables without Spark: the rows are those that Spark makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from changing_rows import DELETED, NOON, VALUES, chosen
 from lake_loads import Load
 
 from target_spark.destinations.lakes.commit_marks import ACTIVATION
-from target_spark.destinations.lakes.iceberg import iceberg_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
@@ -22,22 +21,14 @@ Make = Callable[..., Load]
 def by_spark(load: Load) -> list[bool]:
     """Return whether Spark has made the commits of a table that have rows, the oldest first."""
     folder = Path(load.config.path) / load.table
-    if load.config.format == "iceberg":
-        names = (folder / "metadata").glob("v*.metadata.json")
-        newest = max(names, key=lambda path: int(path.name[1:].partition(".")[0]))
-        snapshots = json.loads(newest.read_bytes())["snapshots"]
-        return ["engine-name" in snapshot["summary"] for snapshot in snapshots]
     logs = sorted((folder / "_delta_log").glob("*.json"))
     lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     made = [line["commitInfo"] for line in lines if "commitInfo" in line]
     return [entry.get("engineInfo", "").startswith("Apache-Spark") for entry in made]
 
 
-@pytest.mark.parametrize(("lake", "case"), [("delta", 0), ("delta", 1), ("iceberg", 0)])
-def test_rows_are_those_of_sparks_merge(
-    lake_load: Make, lake: str, case: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iceberg_files, "CHUNK", 300)
+@pytest.mark.parametrize("case", [0, 1])
+def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
     chance = Random(case)
     kinds = dict(
         zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
@@ -51,7 +42,7 @@ def test_rows_are_those_of_sparks_merge(
     }
     ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
     made = [
-        lake_load(ddl, table=f"t{alone}", engine="auto" if alone else "spark", **given_)
+        delta_load(ddl, table=f"t{alone}", engine="auto" if alone else "spark", **given_)
         for alone in (True, False)
     ]
     for _ in range(2):
@@ -74,20 +65,12 @@ def test_rows_are_those_of_sparks_merge(
     assert len(alone.other_reader().rows) == len(alone.rows())
     assert not any(by_spark(alone))
     assert any(by_spark(other))
-    if lake == "iceberg":
-        assert changed(alone) == changed(other), "Spark tells the counts of others' commits, too"
-
-
-def changed(load: Load) -> int | None:
-    form, [mark, *_] = load.destination._form, load.marks()
-    found: int | None = form.changed_rows(load.reader(), form.place(load.request.name), mark)
-    return found
 
 
 @pytest.mark.parametrize("hard_delete", [True, False])
-def test_older_versions_are_changed(lake_load: Make, hard_delete: bool) -> None:
+def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None:
     made = [
-        lake_load(
+        delta_load(
             "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
             table=f"t{alone}",
             engine="auto" if alone else "spark",
