@@ -6,7 +6,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from tap_spark.sources.generated_rows import generated_frame
+from tap_spark.sources.spark_tables import generated_frame
 
 
 def main() -> None:

@@ -35,8 +35,13 @@ from shared.telemetry.observers import observers_of
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
-from tap_spark.planning.catalog_rules import CatalogRules, ruled_catalog
-from tap_spark.planning.run_options import RunOptions, StreamRange, chosen_settings
+from tap_spark.plan.run_options import (
+    CatalogRules,
+    RunOptions,
+    StreamRange,
+    chosen_settings,
+    ruled_catalog,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -197,33 +202,36 @@ def _run(
             text = _table(config, found) if as_table else json.dumps(found, indent=2)
             output.write(text.encode() + b"\n")
             return
-        from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
-        from tap_spark.planning.replication import load_state  # noqa: PLC0415
-        from tap_spark.sync.sync import run_sync, run_test  # noqa: PLC0415
+        from tap_spark.plan.catalog import load_catalog  # noqa: PLC0415
+        from tap_spark.plan.replication import load_state  # noqa: PLC0415
 
         chosen = None if catalog is None else load_catalog(catalog)
         if test is not None:
+            from tap_spark.send.trials import run_test  # noqa: PLC0415
+
             run_test(config, test, chosen, output, options)
             return
         known = None if state is None else load_state(state)
         if dry:
-            from tap_spark.sync.sync import dry_run  # noqa: PLC0415
+            from tap_spark.send.trials import dry_run  # noqa: PLC0415
 
             dry_run(config, chosen, known, options)
         else:
+            from tap_spark.send.sync import run_sync  # noqa: PLC0415
+
             run_sync(config, chosen, known, output, options, summary)
 
 
 def _table(config: TapConfig, catalog: Mapping[str, Any]) -> str:
-    from tap_spark.planning.catalog_table import catalog_lines  # noqa: PLC0415
-    from tap_spark.planning.row_estimates import estimated_rows  # noqa: PLC0415
+    from tap_spark.plan.catalog import catalog_lines  # noqa: PLC0415
+    from tap_spark.plan.discovery import estimated_rows  # noqa: PLC0415
 
     hint = "`tap-spark ... --discover > catalog.json` writes the catalog, `--json` shows it."
     return "\n".join((*catalog_lines(catalog, estimated_rows(config, catalog)), "", hint))
 
 
 def _discover(config: TapConfig, options: RunOptions) -> Mapping[str, Any]:
-    from tap_spark.planning.discovery import discover  # noqa: PLC0415
+    from tap_spark.plan.discovery import discover  # noqa: PLC0415
 
     return ruled_catalog(discover(chosen_settings(config, options)), options.rules)
 
@@ -236,7 +244,7 @@ def init_command(*, place: str, form: str | None, output: str | None, force: boo
     Files in a folder become streams, a JDBC URL becomes a connection with its tables. No password
     is written: it comes from the environment.
     """
-    from tap_spark.planning.discovery import connected_tables  # noqa: PLC0415
+    from tap_spark.plan.discovery import connected_tables  # noqa: PLC0415
     from tap_spark.source_draft import source_draft  # noqa: PLC0415
 
     usage = (
@@ -283,8 +291,8 @@ def preview_command(
     output = claim_stdout()
     arrow_without_pandas()
     logging.getLogger().setLevel(max(logging.WARNING, logging.getLogger().level))
-    from tap_spark.planning.catalog import load_catalog  # noqa: PLC0415
-    from tap_spark.sync.preview import preview  # noqa: PLC0415
+    from tap_spark.plan.catalog import load_catalog  # noqa: PLC0415
+    from tap_spark.send.trials import preview  # noqa: PLC0415
 
     chosen = None if catalog is None else load_catalog(catalog)
     for line in preview(config, CatalogRules(names), rows, chosen, width):

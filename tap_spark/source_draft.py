@@ -1,27 +1,235 @@
-"""Settings that `tap-spark init` writes for a path or URL, with comments."""
+"""Settings that `tap-spark init` writes for a path, folder or URL, with comments."""
 
 from __future__ import annotations
 
 import glob
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shared.errors import SettingsError, SourceError, SparkStartError
+from shared.errors import DestinationError, SettingsError, SourceError, SparkStartError, Where
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.jdbc_drivers import driver_of
+from shared.storage.files import open_input
 from shared.storage.s3a import PACKAGE, SCHEMES
+from shared.storage.urls import join, local_path
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import ConnectionConfig, secrets_of
-from tap_spark.folder_draft import files_draft, folder_draft, is_folder
-from tap_spark.place_argument import place_settings
+from tap_spark.place_argument import FORMATS, ending, format_of, place_settings, stream_at
+from tap_spark.sources.files.paths import escaped, list_files
+from tap_spark.sources.formats import source_format
+from tap_spark.sources.lakes.lake_tables import TableLocation, TableWalk, table_walk
 
 if TYPE_CHECKING:
-    from tap_spark.sources.connections.connection import DiscoveredTable
+    from tap_spark.sources.files.paths import ListedFile
+    from tap_spark.sources.tables import DiscoveredTable
+
+
+MOST_STREAMS = 1000
+_MOST_NOTES = 20
+_FIRST_BYTES = 16 * 1024
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBER = re.compile(r"\d+([-_.:T]?\d+)*")
+_NAMED_BY_SPARK = re.compile(r"part(_c)?")
+_SIGNS = "*?[]{}\\"
+
+
+def is_folder(place: str) -> bool:
+    """Return whether a path or URL leads to a folder; that of a URL is told by its ending."""
+    local = local_path(place)
+    if local is not None and Path(local).exists():
+        return Path(local).is_dir()
+    is_file = any(sign in place for sign in _SIGNS) or ending(place) in FORMATS
+    return local is None and not is_file
+
+
+def folder_draft(place: str) -> dict[str, Any]:
+    """Return settings, with comments, that read what is in a folder.
+
+    Files at its top become streams; those whose names differ in numbers, dates or UUIDs become one.
+    So does each folder below it with files, and a folder with `name=value` folders as a whole.
+    Delta and Iceberg tables become a connection.
+
+    Raises:
+        SettingsError: There is nothing to read, or too much.
+        SourceError: The folder cannot be listed.
+    """
+    place = place.rstrip("/") or "/"
+    walk, tables, folders = _entries(place)
+    found = _Found()
+    if any(table.path == walk.root for table in tables):
+        found.streams.append((stream_at(place, tables[0].format), ()))
+        return found.settings()
+    if tables:
+        found.connections.append(_connection(place, tables))
+    loose = _listed(place)
+    if any(file.partitioned for file in loose):
+        found.add(place, place, loose)
+    else:
+        for pattern, path, files in _groups(place, loose):
+            found.add(pattern, path, files)
+    held = {table.parts[0] for table in tables}
+    for folder in folders:
+        if folder not in held and "=" not in folder and not folder.startswith((".", "_")):
+            inside = join(place, folder)
+            found.add(inside, inside, _listed(inside))
+    if not found.streams and not found.connections:
+        why = "; ".join(found.skipped[:_MOST_NOTES]) or "no files and no tables"
+        raise SettingsError(f"nothing to read in '{place}': {why}", hint="give --format NAME")
+    return found.settings()
+
+
+def files_draft(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, with comments, of one stream of files, which need not be there."""
+    files: Sequence[ListedFile] = ()
+    with suppress(SourceError, OSError):
+        files = _listed(stream["path"])
+    return _Found(streams=[(stream, files)]).settings()
+
+
+@dataclass
+class _Found:
+    """What is in a folder: streams with their files, connections, and what nothing reads."""
+
+    streams: list[tuple[Mapping[str, Any], Sequence[ListedFile]]] = field(default_factory=list)
+    connections: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def add(self, like: str, path: str | list[str], files: Sequence[ListedFile]) -> None:
+        """Add a stream of files, with a name after a path like theirs."""
+        if not files:
+            return
+        try:
+            stream = stream_at(like, format_of([_name(file) for file in files], like))
+        except SettingsError as error:
+            self.skipped.append(error.message)
+            return
+        if len(self.streams) == MOST_STREAMS:
+            raise SettingsError(f"there are more than {MOST_STREAMS} streams", hint="give a glob")
+        parent = like.rpartition("/")[0]
+        if _NAMED_BY_SPARK.fullmatch(stream["name"]) and parent:
+            stream["name"] = stream_at(parent, "")["name"]
+        name = self._unused(stream["name"], stream["format"])
+        self.streams.append(({**stream, "name": name, "path": path}, files))
+
+    def _unused(self, name: str, form: str) -> str:
+        used = {stream["name"] for stream, _ in self.streams}
+        numbered = (f"{name}_{number}" for number in range(2, len(used) + 3))
+        return next(each for each in (name, f"{name}_{form}", *numbered) if each not in used)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with comments."""
+        more = len(self.skipped) - _MOST_NOTES
+        notes = [*self.skipped[:_MOST_NOTES], *([f"{more} more"] if more > 0 else [])]
+        made: dict[str, Any] = {Comment(f"Not read: {note}"): None for note in notes}
+        if self.connections:
+            made["connections"] = self.connections
+        if self.streams:
+            made["streams"] = []
+        for stream, files in self.streams:
+            if files:
+                size = sum(file.size for file in files)
+                made["streams"].append(Comment(f"{len(files)} file(s), {size:,} bytes"))
+            is_first = stream is self.streams[0][0]
+            made["streams"].append(_commented(stream, files, is_first=is_first))
+        return made
+
+
+def _commented(
+    stream: Mapping[str, Any], files: Sequence[ListedFile], *, is_first: bool
+) -> dict[str, Any]:
+    """Return the settings of a stream, with comments."""
+    form = source_format(stream["format"])
+    texts = []
+    if is_first:
+        texts = ["In any stream: columns that identify a row, for targets that upsert:"]
+        texts += ["key_properties: [id]"]
+    if is_first and form is not None and form.resumes:
+        texts += ["In any stream: let later runs (--state) read only new files and lines:"]
+        texts += ["replication_method: INCREMENTAL"]
+    separator = _separator(files) if stream["format"] == "csv" else None
+    options = stream.get("options") or ({"sep": separator} if separator else {})
+    return {
+        "name": stream["name"],
+        "format": stream["format"],
+        **{Comment(text): None for text in texts},
+        **({"options": options} if options else {}),
+        "path": stream["path"],
+    }
+
+
+def _separator(files: Iterable[ListedFile]) -> str | None:
+    """Return what separates fields, if the first line has no comma."""
+    line = b""
+    for file in files:
+        with suppress(OSError, ValueError), open_input(file.url) as opened:
+            line = opened.read(_FIRST_BYTES).partition(b"\n")[0]
+        break
+    found = max((b";", b"\t", b"|"), key=line.count)
+    return found.decode() if found in line and b"," not in line else None
+
+
+def _entries(place: str) -> tuple[TableWalk, list[TableLocation], list[str]]:
+    """Return the tables and folders in a folder."""
+    local = local_path(place)
+    try:
+        walk = table_walk(place if local is None else str(Path(local).absolute()))
+        return walk, list(walk.tables()), walk.entries(walk.root)[0]
+    except (OSError, DestinationError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SourceError(
+            f"the folder cannot be listed: {reason}",
+            where=Where(file=place),
+            hint="check the path and your permissions",
+        ) from error
+
+
+def _connection(place: str, tables: Sequence[TableLocation]) -> dict[str, Any]:
+    names = [f"{'/'.join(table.parts)} ({table.format})" for table in tables]
+    more = ", ..." if len(names) > _MOST_NOTES else ""
+    text = f"{len(names)} table(s) below the folder: {', '.join(names[:_MOST_NOTES])}{more}"
+    local = local_path(place)
+    whole = place if local is None else str(Path(local).resolve())
+    return {"name": stream_at(whole, "")["name"], Comment(text): None, "path": place}
+
+
+def _groups(
+    place: str, files: Iterable[ListedFile]
+) -> Iterator[tuple[str, str | list[str], list[ListedFile]]]:
+    """Yield files that are alike: a path like theirs, the path that reads them, and the files."""
+    groups: dict[str, list[ListedFile]] = {}
+    known = {_name(file): file for file in files}
+    for name in sorted(known):
+        pattern = name if set(name) & set(_SIGNS) else _NUMBER.sub("*", _UUID.sub("*", name))
+        groups.setdefault(pattern, []).append(known[name])
+    for pattern, alike in groups.items():
+        paths = [join(place, _name(file)) for file in alike]
+        if len(alike) == 1:
+            yield paths[0], paths[0], alike
+        else:
+            like = join(place, pattern)
+            is_exact = sum(fnmatchcase(name, pattern) for name in known) == len(alike)
+            yield like, like if is_exact else paths, alike
+
+
+def _name(file: ListedFile) -> str:
+    return file.url.rpartition("/")[2]
+
+
+def _listed(path: str) -> list[ListedFile]:
+    local = local_path(path)
+    if local is None:
+        return list_files((path,))
+    whole = str(Path(local).absolute())
+    return list_files((escaped(whole) if Path(whole).exists() else whole,))
+
 
 _logger = logging.getLogger(__name__)
 

@@ -33,9 +33,9 @@ from shared.errors import InvalidSettingsError, SettingsError, SingerSparkError,
 from shared.settings.about import settings_of
 from shared.testing import heavy_imports
 from tap_spark.config import PROGRAM, TapConfig, tap_config
-from tap_spark.planning.catalog import metadata_of
+from tap_spark.plan.catalog import metadata_of
+from tap_spark.sources.formats import FORMATS, source_format
 from tap_spark.sources.source_declaration import GENERAL, SourceFormat
-from tap_spark.sources.source_registry import FORMATS, source_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,7 +290,7 @@ FULL = {"replication_method": "FULL_TABLE"}
 
 
 def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    from tap_spark.planning.discovery import catalog_for  # noqa: PLC0415
+    from tap_spark.plan.discovery import catalog_for  # noqa: PLC0415
 
     return catalog_for(spark, config)
 
@@ -307,11 +307,11 @@ def _run(
     """Return the messages of a run, as a reader of standard output gets them."""
     from shared.engine.engine import Engine  # noqa: PLC0415
     from shared.singer.stdout import MessageOutput  # noqa: PLC0415
-    from tap_spark.output.line_output import LineOutput  # noqa: PLC0415
-    from tap_spark.output.spool import Spool  # noqa: PLC0415
-    from tap_spark.output.state_writer import StateWriter  # noqa: PLC0415
-    from tap_spark.planning.replication import plan_streams  # noqa: PLC0415
-    from tap_spark.sync.sync import Run, begun, explained, sync_stream  # noqa: PLC0415
+    from tap_spark.plan.replication import plan_streams  # noqa: PLC0415
+    from tap_spark.send.line_output import LineOutput, StateWriter  # noqa: PLC0415
+    from tap_spark.send.slices import Run  # noqa: PLC0415
+    from tap_spark.send.spool import Spool  # noqa: PLC0415
+    from tap_spark.send.sync import begun, explained, sync_stream  # noqa: PLC0415
 
     path = folder / "messages.jsonl"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

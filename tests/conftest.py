@@ -24,7 +24,7 @@ from postgres_server import free_port as port_for_postgres
 from shared.sigterm import forget_signals
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings
-from tap_spark.sources.source_registry import BUILT_IN
+from tap_spark.sources.formats import BUILT_IN
 
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker

@@ -1,6 +1,6 @@
 """Options of Spark's readers: their names, types and allowed values.
 
-Each format declares its own (`tap_spark.sources.declared`). The names are those that Spark 4.1,
+Each format declares its own (`tap_spark.sources.formats`). The names are those that Spark 4.1,
 spark-avro, Delta and Iceberg themselves list for reading, without those that only writers or
 streaming queries use.
 """

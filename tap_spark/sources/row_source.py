@@ -157,7 +157,7 @@ class RowSource(FrameSource):
         from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
         from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
-        from tap_spark.sources.files.simple_ddl import simple_ddl  # noqa: PLC0415
+        from tap_spark.sources.files.text_types import simple_ddl  # noqa: PLC0415
 
         if self.stream.schema:
             columns: Any = simple_ddl(self.stream.schema)

@@ -115,7 +115,7 @@ def source_for(stream: StreamConfig) -> Source:
         SourceError: Its files do not exist.
     """
     # Formats of installed packages import this package, so it does not import them at its top.
-    from tap_spark.sources.source_registry import FORMATS, source_format  # noqa: PLC0415
+    from tap_spark.sources.formats import FORMATS, source_format  # noqa: PLC0415
 
     form = source_format(stream.format)
     if form is None:

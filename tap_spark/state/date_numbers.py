@@ -91,7 +91,7 @@ NUMBER_SHIFT = 10**20
 def text_rank(text: str) -> str:
     """Return a text that sorts as the value of a text does: a date or time, a number, or the text.
 
-    `tap_spark.sources.text_keys` computes the same for columns. Times without offset are UTC.
+    `tap_spark.sources.frame_helpers` computes the same for columns. Times without offset are UTC.
     """
     moment = _MOMENT.fullmatch(text)
     if moment is not None:

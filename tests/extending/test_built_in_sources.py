@@ -15,7 +15,7 @@ from kafka_broker import KafkaBroker
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
 
-from tap_spark.sources.source_registry import BUILT_IN
+from tap_spark.sources.formats import BUILT_IN
 from tap_spark.testing import Bad, Sample, SourceSuite
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ from shared import extensions
 from shared.encodings.encoding_format import EncodingFormat
 from shared.errors import InvalidSettingsError, SettingsError
 from shared.extensions import Declared, declared
+from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.source_declaration import SourceFormat
-from tap_spark.sources.source_registry import BUILT_IN
 
 SOURCE = """
 from tap_spark.sources.source_declaration import SourceFormat

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.sync import sync
+from tap_spark.send import sync, trials
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
@@ -109,7 +109,7 @@ class Bench:
         with self._output().open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
-                sync.run_test(tap_config(settings), mode, None, output)
+                trials.run_test(tap_config(settings), mode, None, output)
             finally:
                 output.close()
         return self.messages()

@@ -22,8 +22,8 @@ from shared.engine.engine import Engine
 from shared.errors import MessageError, RecordError
 from tap_spark import cli as tap_cli
 from tap_spark.config import tap_config
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.sync import sync
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.send import sync, trials
 from target_spark import cli as target_cli
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
@@ -133,7 +133,7 @@ class SparkTap:
         return json.dumps(self.catalog_dict)
 
     def run_connection_test(self) -> bool:
-        return bool(self._messages(sync.run_test, self.config, "all", self.catalog_dict))
+        return bool(self._messages(trials.run_test, self.config, "all", self.catalog_dict))
 
     def run_sync_dry_run(self, dry_run_record_limit: int | None = None) -> bool:
         """Print the messages of a whole sync: the limit is only there to save time."""

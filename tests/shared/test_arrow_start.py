@@ -44,8 +44,8 @@ sys.meta_path.insert(0, Missing)
 TASKS = """
 import sys
 import pyarrow as pa
-from tap_spark.output.line_chunks import ChunkRows
-from tap_spark.output.spool_files import SpoolWriter, TaskSpool
+from tap_spark.send.spool_files import ChunkRows
+from tap_spark.send.spool_files import SpoolWriter, TaskSpool
 
 offsets = pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0]))
 line = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(b"{}")])

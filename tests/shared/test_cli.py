@@ -35,7 +35,7 @@ from shared.errors import (
 )
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import TapConfig
-from tap_spark.planning.run_options import RunOptions, StreamRange
+from tap_spark.plan.run_options import RunOptions, StreamRange
 from target_spark.run_settings import TargetConfig
 
 PROGRAMS = pytest.mark.parametrize("program", ["tap-spark", "target-spark"])
@@ -101,11 +101,11 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return call
 
     module("shared.singer.stdout", claim_stdout=recorder("claim_stdout", output))
-    module("tap_spark.planning.discovery", discover=recorder("discover", {"streams": ["é"]}))
-    module("tap_spark.planning.catalog", load_catalog=recorder("load_catalog", {"c": 1}))
-    module("tap_spark.planning.replication", load_state=recorder("load_state", {"s": 1}))
-    runs = ("run_sync", "run_test", "dry_run")
-    module("tap_spark.sync.sync", **{name: recorder(name) for name in runs})
+    module("tap_spark.plan.discovery", discover=recorder("discover", {"streams": ["é"]}))
+    module("tap_spark.plan.catalog", load_catalog=recorder("load_catalog", {"c": 1}))
+    module("tap_spark.plan.replication", load_state=recorder("load_state", {"s": 1}))
+    module("tap_spark.send.sync", run_sync=recorder("run_sync"))
+    module("tap_spark.send.trials", **{name: recorder(name) for name in ("run_test", "dry_run")})
     module("target_spark.runtime.run", run=recorder("run"))
     return calls
 
@@ -304,7 +304,7 @@ class TestTap:
             signal.raise_signal(signal.SIGTERM)
             raise AssertionError("not reached")
 
-        module: Any = sys.modules["tap_spark.sync.sync"]
+        module: Any = sys.modules["tap_spark.send.sync"]
         module.run_sync = sync
         assert self.run() == 143
         assert "terminated by SIGTERM" in capsys.readouterr().err
@@ -323,7 +323,7 @@ class TestTap:
             finally:
                 raise error
 
-        module: Any = sys.modules["tap_spark.sync.sync"]
+        module: Any = sys.modules["tap_spark.send.sync"]
         module.run_sync = sync
         assert self.run() == 143
         assert "terminated by SIGTERM" in capsys.readouterr().err
@@ -334,7 +334,7 @@ class TestTap:
         def sync(*_: Any) -> None:
             signal.raise_signal(signal.SIGINT)
 
-        module: Any = sys.modules["tap_spark.sync.sync"]
+        module: Any = sys.modules["tap_spark.send.sync"]
         module.run_sync = sync
         assert self.run() == 130
         [line] = capsys.readouterr().err.splitlines()

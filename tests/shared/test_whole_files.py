@@ -13,7 +13,7 @@ import pytest
 from shared import whole_files
 from shared.errors import SourceError
 from shared.settings.files import read_settings_file
-from tap_spark.planning.catalog import load_catalog
+from tap_spark.plan.catalog import load_catalog
 from tap_spark.state.bookmarks import load_state
 
 READERS = pytest.mark.parametrize(

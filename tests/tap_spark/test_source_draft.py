@@ -16,7 +16,7 @@ from shared.settings.yaml_text import yaml_value
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.source_draft import MOST_TABLES, source_draft
-from tap_spark.sources.connections.connection import DiscoveredTable
+from tap_spark.sources.tables import DiscoveredTable
 from tap_spark.stream_config import StreamConfig
 
 URL = "jdbc:postgresql://db.example.com/shop"

@@ -1,19 +1,29 @@
-"""Parquet and ORC, which contain their schema."""
+"""Files that contain their schema: Parquet, ORC, Avro.
+
+The columns of Avro are those of all files, not only of the one that Spark would read first.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField, StructType
 
-from shared.errors import SourceError
+from shared.errors import SingerSparkError, SourceError
 from shared.formats.row_groups import told_by_footer
+from shared.storage.files import open_random
 from shared.storage.s3a import SCHEMES
 from shared.storage.urls import local_path
+from shared.types.merge_types import merge_structs
+from tap_spark.sources.files import paths
 from tap_spark.sources.files.arrow_parquet import (
     READERS,
     FooterFacts,
@@ -24,13 +34,24 @@ from tap_spark.sources.files.arrow_parquet import (
     orc_facts,
     parquet_facts,
 )
+from tap_spark.sources.files.avro_values import (
+    AvroValues,
+    Form,
+    UnclearUnionError,
+    forms_of,
+    readable,
+)
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
+from tap_spark.sources.frame_helpers import FILE, col, without_void
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+    from tap_spark.stream_config import StreamConfig
+
 
 log = logging.getLogger("tap-spark")
 
@@ -150,3 +171,189 @@ class OrcSource(ParquetSource):
     """ORC files."""
 
     kind = "orc"
+
+
+MAGIC = b"Obj\x01"
+SCHEMA_KEY = b"avro.schema"
+LONGEST_HEADER = 64 * 1024**2
+"""Bound of memory: bytes of a value in a header."""
+_MORE = 0x80
+
+
+class AvroSource(ParquetSource):
+    """Avro files; a column that only some files have is null in the others."""
+
+    kind = "avro"
+
+    def __init__(self, stream: StreamConfig) -> None:
+        super().__init__(stream)
+        self._schemas: dict[str, bytes] = {}
+        self._forms: dict[bytes, dict[str, Form]] = {}
+
+    @property
+    def _is_by_option(self) -> bool:
+        """Return whether options say what the values mean."""
+        return any(map(self.option, ("avroSchema", "avroSchemaUrl"))) or self.flag(
+            "enableStableIdentifiersForUnionType"
+        )
+
+    def _all(self, spark: SparkSession) -> StructType:
+        if self.option("avroSchema") or self.option("avroSchemaUrl"):
+            return self._reader(spark).load(self.paths).schema
+        files = [file for file in paths.list_files(tuple(self.paths)) if file.size]
+        if not files:
+            raise self.error("the files have no columns", "set 'schema'", self.shown_path())
+        examples = self._one_of_each([file.url for file in files])
+        structs = [self._struct(spark, schema, url) for schema, url in examples.items()]
+        try:
+            struct = reduce(merge_structs, structs)
+        except SingerSparkError as error:
+            raise self.error(
+                f"the files disagree: {error.message}", "set 'schema'", self.shown_path()
+            ) from error
+        if any(file.partitioned for file in files):
+            struct = _joined(struct, self.partitions(spark))
+        kinds = ((f.name, without_void(f.dataType)) for f in struct.fields)
+        return StructType([StructField(name, kind, True) for name, kind in kinds])
+
+    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+        """See `FileSource.rows`."""
+        if self._is_by_option:
+            return super().rows(spark, urls, struct)
+        files = [file for file in paths.list_files(tuple(urls)) if file.size]
+        groups: dict[bytes, list[str]] = {}
+        for url in (file.url for file in files):
+            groups.setdefault(self._schema(url), []).append(url)
+        raw = [s for s, group in groups.items() if not self._is_as_read(spark, s, group[0], struct)]
+        if not raw:
+            return super().rows(spark, urls, struct)
+        if any(file.partitioned for file in files):
+            self._base = {"basePath": self._only_root()}
+        frames = [self._converted(spark, s, groups[s], struct) for s in raw]
+        others = [url for s, group in groups.items() if s not in raw for url in group]
+        if others:
+            frames.append(super().rows(spark, list(map(paths.spark_url, others)), struct))
+        names = [col(name) for name in struct.names]
+        return reduce(lambda one, more: one.unionAll(more), (f.select(*names) for f in frames))
+
+    def _converted(
+        self, spark: SparkSession, schema: bytes, urls: Sequence[str], struct: StructType
+    ) -> DataFrame:
+        """Return the rows of files of one schema whose values Spark reads raw."""
+        forms = self._forms_of(spark, schema, urls[0])
+        own = {field.name: field for field in self._raw_struct(spark, schema, urls[0])}
+        in_folders = {field.name for field in self.partitions(spark)}
+        fields = [f if f.name in in_folders else own.get(f.name) for f in struct]
+        reader = self._reader(spark, schema).schema(StructType([f for f in fields if f]))
+        frame = reader.load(list(map(paths.spark_url, urls)))
+        frame = frame.withColumn(FILE, F.input_file_name())
+        return frame.mapInArrow(AvroValues(forms, spark_schema(struct)), struct)
+
+    def _reader(self, spark: SparkSession, schema: bytes = b"{}") -> DataFrameReader:
+        options = self.options()
+        without_decimals = readable(schema)
+        if without_decimals is not None:
+            options["avroSchema"] = without_decimals
+        return spark.read.format(self.kind).options(**options)
+
+    def _raw_struct(self, spark: SparkSession, schema: bytes, url: str) -> StructType:
+        return self._reader(spark, schema).load(paths.spark_url(url)).schema
+
+    def _struct(self, spark: SparkSession, schema: bytes, url: str) -> StructType:
+        """Return the types that keep every value of files of a schema."""
+        if self._is_by_option:
+            return self._raw_struct(spark, schema, url)
+        forms = self._forms_of(spark, schema, url)
+        return StructType([StructField(name, form.dtype, True) for name, form in forms.items()])
+
+    def _forms_of(self, spark: SparkSession, schema: bytes, url: str) -> dict[str, Form]:
+        """Return the forms of the columns of files of a schema, one of which is given."""
+        if schema not in self._forms:
+            try:
+                forms = forms_of(schema, self._raw_struct(spark, schema, url))
+            except UnclearUnionError as error:
+                problem = f"column '{error}' is a union whose types Spark does not tell apart"
+                hint = "set the option 'avroSchema' to a schema without the column"
+                raise self.error(problem, hint, paths.display(url)) from error
+            self._forms[schema] = forms
+        return self._forms[schema]
+
+    def _is_as_read(self, spark: SparkSession, schema: bytes, url: str, struct: StructType) -> bool:
+        """Return whether Spark reads the columns of files of a schema as they are meant."""
+        forms = self._forms_of(spark, schema, url)
+        return all(forms[f.name].is_of(f.dataType) for f in struct if f.name in forms)
+
+    def _one_of_each(self, urls: list[str]) -> dict[bytes, str]:
+        """Choose one file of every distinct schema."""
+        examples: dict[bytes, str] = {}
+        for url in urls:
+            examples.setdefault(self._schema(url), url)
+        return examples
+
+    def _schema(self, url: str) -> bytes:
+        if url not in self._schemas:
+            try:
+                with open_random(url) as opened:
+                    self._schemas[url] = schema_text(cast("BinaryIO", opened))
+            except (ValueError, EOFError) as error:
+                where = paths.display(url)
+                raise self.error(f"it is not an Avro file: {error}", file=where) from error
+        return self._schemas[url]
+
+
+def spark_schema(struct: StructType) -> pa.Schema:
+    """Return the Arrow types in which Spark takes columns."""
+    return pa.schema([(f.name, to_arrow_type(f.dataType)) for f in struct.fields])
+
+
+def schema_text(file: BinaryIO) -> bytes:
+    """Read the schema from the header of an Avro file, unchanged.
+
+    Args:
+        file: The file, at its start.
+
+    Raises:
+        ValueError: It is not an Avro file.
+        EOFError: The header is cut off.
+    """
+    if file.read(len(MAGIC)) != MAGIC:
+        raise ValueError("it does not start with the Avro marker")
+    while count := _long(file):
+        if count < 0:  # then the block's size in bytes follows
+            _long(file)
+        for _ in range(abs(count)):
+            key, value = _bytes(file), _bytes(file)
+            if key == SCHEMA_KEY:
+                return value
+    raise ValueError("it has no schema")
+
+
+def _bytes(file: BinaryIO) -> bytes:
+    size = _long(file)
+    if not 0 <= size <= LONGEST_HEADER:
+        raise ValueError("its header is damaged")
+    data = file.read(size)
+    if len(data) != size:
+        raise EOFError("it ends within its header")
+    return bytes(data)
+
+
+def _long(file: BinaryIO) -> int:
+    """Read an integer in Avro's zigzag form."""
+    value, shift = 0, 0
+    while True:
+        byte = file.read(1)
+        if not byte:
+            raise EOFError("it ends within its header")
+        value |= (byte[0] & ~_MORE) << shift
+        shift += 7
+        if not byte[0] & _MORE:
+            return (value >> 1) ^ -(value & 1)
+        if shift > 63:  # noqa: PLR2004
+            raise ValueError("its header is damaged")
+
+
+def _joined(struct: StructType, partitioned: Iterable[StructField]) -> StructType:
+    """Add the columns that Spark reads from `name=value` folders."""
+    known = set(struct.names)
+    return StructType([*struct.fields, *(f for f in partitioned if f.name not in known)])

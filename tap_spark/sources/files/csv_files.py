@@ -22,23 +22,28 @@ from shared.engine.engine import TYPES, Work
 from shared.storage.files import size_of
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.csv_blocks import CsvBlocks, csv_blocks
-from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl
-from tap_spark.sources.files.folder_columns import partition_value
-from tap_spark.sources.files.inference import PARSING, TIMES, decide, exact_casts, infer_types
-from tap_spark.sources.files.line_reader import FilePart, LineRange, LineRules
-from tap_spark.sources.files.plain_csv import (
+from tap_spark.sources.files.csv_blocks import (
     HEADER_BYTES,
+    CsvBlocks,
     PlainCsv,
+    csv_blocks,
     plain_csv,
 )
-from tap_spark.sources.files.quoted_lines import Quotes
+from tap_spark.sources.files.file_positions import StorageFileInspector
+from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl, partition_value
+from tap_spark.sources.files.line_reader import FilePart, LineRange, LineRules, Quotes
 from tap_spark.sources.files.resumable_files import INSPECTION_THREADS
-from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.text_records import records_of
 from tap_spark.sources.files.text_source import OTHER_COLUMNS, TextFileSource
-from tap_spark.sources.files.typed_columns import typed_column
+from tap_spark.sources.files.text_types import (
+    PARSING,
+    TIMES,
+    decide,
+    exact_casts,
+    infer_types,
+    simple_ddl,
+    typed_column,
+)
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
     FILE,

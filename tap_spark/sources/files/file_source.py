@@ -1,4 +1,7 @@
-"""The base of file sources; each format adds how its rows are read."""
+"""The base of file sources; each format adds how its rows are read.
+
+Columns of `name=value` folders have their values from the paths of files.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from shared.engine.engine import Work
@@ -20,10 +27,9 @@ from shared.errors import SourceError, Where
 from shared.spark.spark_errors import java_reason
 from shared.storage.files import head_of, size_of
 from shared.storage.urls import local_path
-from tap_spark.sources.files import file_kinds, paths
-from tap_spark.sources.files.file_kinds import FileKind, NotTextError
-from tap_spark.sources.files.folder_columns import exact_field
+from tap_spark.sources.files import paths
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
+from tap_spark.sources.files.paths import FileKind, NotTextError
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
     NewData,
@@ -63,6 +69,50 @@ if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from tap_spark.sources.frame_source import FrameSource
     from tap_spark.stream_config import StreamConfig
+
+
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE = r"0|-?[1-9][0-9]*"
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_FORMS: Mapping[type[T.DataType], str] = {
+    T.IntegerType: _WHOLE,
+    T.LongType: _WHOLE,
+    T.DecimalType: _WHOLE,
+    T.DateType: _DAY,
+    T.TimestampType: _DAY + r" [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?",
+}
+"""Texts that can be restored from values of types that Spark infers."""
+
+
+def exact_field(field: T.StructField, urls: Iterable[str]) -> T.StructField:
+    """Return a column with its type if that keeps the text of every folder, else as text."""
+    texts = {value_of(url, field.name) for url in urls} - {NO_PARTITION}
+    is_kept = all(_keeps(field.dataType, text) for text in texts)
+    return field if is_kept else T.StructField(field.name, T.StringType(), True)
+
+
+def _keeps(dtype: T.DataType, text: str) -> bool:
+    if isinstance(dtype, T.DoubleType):
+        return re.fullmatch(r"-?[0-9.]+", text) is not None and repr(float(text)) == text
+    form = _FORMS.get(type(dtype))
+    return form is None or re.fullmatch(form, text) is not None
+
+
+def partition_value(field: T.StructField, urls: Sequence[str], number: str = "file") -> Column:
+    """Return the value of a column, by the index of the file in a column of numbers."""
+    values = [value_of(url, field.name) for url in urls]
+    text = F.get(F.split(F.lit("\0".join(values)), "\0"), col(number))
+    return F.when(text != NO_PARTITION, text).cast(field.dataType).alias(field.name)
+
+
+def value_of(url: str, name: str) -> str:
+    """Return the text of a column in the path of a file."""
+    for folder in reversed(url.split("/")[:-1]):
+        key, equals, value = folder.partition("=")
+        if equals and unquote(key).lower() == name.lower():
+            return unquote(value)
+    return NO_PARTITION
+
 
 log = logging.getLogger("tap-spark")
 SELECTING = (
@@ -140,7 +190,7 @@ class FileSource(ABC):
             SourceError: It is no text, or in an encoding that must be set.
         """
         try:
-            return file_kinds.kind_of(head_of(url, file_kinds.HEAD_BYTES), self.encoding)
+            return paths.kind_of(head_of(url, paths.HEAD_BYTES), self.encoding)
         except NotTextError as error:
             raise self.error(str(error), error.hint, url) from error
         except OSError as error:

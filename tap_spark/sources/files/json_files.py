@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import orjson
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -26,18 +27,23 @@ from shared.engine.weights import JSON_VALUES
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
-from tap_spark.sources.files import json_documents, paths
-from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_kinds import FileKind
+from tap_spark.sources.files import json_rows, paths
+from tap_spark.sources.files.file_positions import StorageFileInspector
 from tap_spark.sources.files.file_source import (
     BY_NAME,
     FileSource,
     corrupt_options,
     parse_ddl,
+    partition_value,
 )
-from tap_spark.sources.files.folder_columns import partition_value
-from tap_spark.sources.files.json_kinds import TypeRules, alike_names, merged_all, type_of
-from tap_spark.sources.files.json_options import lax_options
+from tap_spark.sources.files.json_kinds import (
+    TypeRules,
+    UnquotedValues,
+    alike_names,
+    merged_all,
+    text_fields_of,
+    type_of,
+)
 from tap_spark.sources.files.json_rows import (
     KINDS_SCHEMA,
     NO_OBJECT,
@@ -47,12 +53,12 @@ from tap_spark.sources.files.json_rows import (
     kinds_of,
 )
 from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
+from tap_spark.sources.files.paths import FileKind
 from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
     line_tasks,
     pack,
 )
-from tap_spark.sources.files.simple_ddl import simple_ddl
 from tap_spark.sources.files.small_json import (
     UnsureError,
     inferred_struct,
@@ -60,7 +66,7 @@ from tap_spark.sources.files.small_json import (
     record_batch,
     record_texts,
 )
-from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
+from tap_spark.sources.files.text_types import simple_ddl
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
     FILE,
@@ -79,6 +85,68 @@ if TYPE_CHECKING:
 
     from shared.engine.engine import Engine
     from tap_spark.stream_config import StreamConfig
+
+
+_FOLLOWED = frozenset(
+    (
+        *("multiline", "encoding", "charset", "basepath", "pathglobfilter", "recursivefilelookup"),
+        *("modifiedafter", "modifiedbefore", "primitivesasstring", "prefersdecimal"),
+        *("dropfieldifallnull", "samplingratio", "columnnameofcorruptrecord", "useunsaferow"),
+    )
+)
+_OF_TIMES = frozenset(
+    (
+        *("dateformat", "timestampformat", "timestampntzformat", "locale", "timezone"),
+        "enabledatetimeparsingfallback",
+    )
+)
+"""Options for columns of dates and times alone."""
+_VALUES: Mapping[str, str] = {
+    "mode": "failfast",
+    "linesep": "\n",
+    **dict.fromkeys(
+        (
+            *("infertimestamp", "allowcomments", "allowunquotedfieldnames", "allowsinglequotes"),
+            *("allownumericleadingzeros", "allowbackslashescapinganycharacter"),
+            *("allowunquotedcontrolchars", "ignorecorruptfiles", "ignoremissingfiles"),
+            "ignoreinvalidpartitionpaths",
+        ),
+        "false",
+    ),
+    "allownonnumericnumbers": "true",
+}
+"""Options that ask for what the exact reader does."""
+
+
+def lax_options(options: Mapping[str, object], struct: T.StructType | None) -> list[str]:
+    """Return the options that only Spark's reader follows.
+
+    Args:
+        options: The options of a stream.
+        struct: The columns; None if they are inferred, so that none is a date or time.
+    """
+    with_times = struct is not None and any(_has_time(field.dataType) for field in struct)
+    return [name for name, value in options.items() if _is_lax(name.lower(), value, with_times)]
+
+
+def _is_lax(name: str, value: object, with_times: bool) -> bool:
+    if name in _FOLLOWED or "." in name:
+        return False
+    if name in _OF_TIMES:
+        return with_times
+    return str(value).lower() != _VALUES.get(name)
+
+
+def _has_time(dtype: T.DataType) -> bool:
+    inner: Iterable[T.DataType] = ()
+    if isinstance(dtype, T.StructType):
+        inner = (field.dataType for field in dtype)
+    elif isinstance(dtype, T.ArrayType):
+        inner = (dtype.elementType,)
+    elif isinstance(dtype, T.MapType):
+        inner = (dtype.valueType,)
+    return isinstance(dtype, T.DatetimeType) or any(map(_has_time, inner))
+
 
 log = logging.getLogger("tap-spark")
 
@@ -314,7 +382,7 @@ class JsonSource(FileSource):
         frame = self._records(frame)
         if not self.document:
             return frame
-        return json_documents.checked_documents(
+        return json_rows.checked_documents(
             frame, [file.url for file in paths.list_files(tuple(urls))]
         )
 

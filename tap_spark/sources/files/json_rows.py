@@ -2,7 +2,8 @@
 
 Arrow's reader is strict, and refuses what it would change. Blocks that it refuses, and those whose
 numbers or names it may not keep, are read line by line; the first line that cannot be kept as it is
-written ends the job with its file, its line and the reason.
+written ends the job with its file, its line and the reason. Documents must hold one value each:
+Spark reads only the first, and says nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from lzma import LZMAError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.arrow_start import arrow_in_task
@@ -27,11 +29,20 @@ from shared.json.json_values import NON_FINITE, Number, Refused, shown
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_kinds
-from tap_spark.sources.files.file_kinds import ENCODING_HINT
-from tap_spark.sources.files.json_kinds import Kind, LongNumbers, UnsureKindError
+from tap_spark.sources.files.json_kinds import (
+    Kind,
+    LongNumbers,
+    UnquotedValues,
+    UnsureKindError,
+    text_fields_of,
+)
 from tap_spark.sources.files.line_reader import BOM, LineRange, line_blocks, texts, utf8_of
-from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
+from tap_spark.sources.files.paths import ENCODING_HINT
 from tap_spark.sources.source_failures import row_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 BLOCK_BYTES = 1024 * 1024
 READ_BYTES = 4 * 1024 * 1024
@@ -557,3 +568,82 @@ _SPACES = frozenset(" \t\r\n")
 def _expect(text: str, at: int, char: str) -> None:
     if text[at] != char:
         raise ValueError(f"{char!r} expected at character {at + 1}")
+
+
+BLOCK = 4 * 1024 * 1024
+LONGEST_LINE = 64 * 1024 * 1024
+MAX_TASKS = 32
+DOCUMENT_HINT = "write one object per line without 'multiLine', or put the values into one array"
+# Within one JSON value, no other value can begin right after the end of an array or object.
+_NEXT = re.compile(rb"[}\]]\s*[{\[]")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def checked_documents(frame: DataFrame, urls: Sequence[str]) -> DataFrame:
+    """Return the frame of some documents; it fails if one of them holds several values.
+
+    Args:
+        frame: What Spark reads from the documents.
+        urls: The documents.
+    """
+    if not urls:
+        return frame
+    ids = frame.sparkSession.range(0, len(urls), 1, min(len(urls), MAX_TASKS))
+    nothing = ids.mapInArrow(_checker(list(urls)), "nothing int")
+    columns = (F.lit(None).cast(f.dataType).alias(f.name) for f in frame.schema.fields)
+    return frame.unionAll(nothing.select(*columns))
+
+
+def several_values(blocks: Iterable[bytes]) -> bool:
+    """Return whether a text holds an array or object after its first one.
+
+    Args:
+        blocks: The text, block by block. Lines of more than `LONGEST_LINE` bytes are skipped.
+    """
+    carried = b""
+    skipping = False
+    for block in blocks:
+        before, end, after = block.partition(b"\n") if skipping else (b"", b"", block)
+        skipping = skipping and not end
+        text = carried + (before if skipping else after)
+        # Line ends are never within strings; the last line with a value may still go on.
+        start = text.rstrip().rfind(b"\n") + 1
+        if _after_line_end(text) or _begins_again(text[:start]):
+            return True
+        carried = text[start:]
+        if len(carried) > LONGEST_LINE or skipping:
+            carried, skipping = b"", True
+    return _begins_again(carried)
+
+
+def _after_line_end(text: bytes) -> bool:
+    return any(b"\n" in match.group() for match in _NEXT.finditer(text))
+
+
+def _begins_again(lines: bytes) -> bool:
+    # What looks like two values may be inside a string.
+    return _NEXT.search(lines) is not None and _NEXT.search(_STRING.sub(b"", lines)) is not None
+
+
+def _checker(urls: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if several_values(_blocks(urls[number])):
+                    problem = "the file holds several JSON values, of which only one would be read"
+                    raise RuntimeError(
+                        row_failure(problem=problem, file=urls[number], hint=DOCUMENT_HINT)
+                    )
+        yield pa.RecordBatch.from_pydict({"nothing": pa.array([], pa.int32())})
+
+    return check
+
+
+def _blocks(url: str) -> Iterator[bytes]:
+    with open_input(url) as file:
+        block = bytes(file.read(BLOCK))
+        if not block.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+            return
+        while block:
+            yield block
+            block = bytes(file.read(BLOCK))

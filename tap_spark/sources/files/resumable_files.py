@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
-from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
     FilePosition,
     FileRange,
+    StorageFileInspector,
     complete_end,
     kept_positions,
     plan_range,
@@ -35,7 +34,7 @@ from tap_spark.sources.files.line_reader import (
     has_line,
     reader,
 )
-from tap_spark.sources.files.paths import ListedFile
+from tap_spark.sources.files.paths import FileKind, ListedFile
 from tap_spark.sources.frame_helpers import col
 from tap_spark.state.stream_plans import Slice, StreamPlan
 

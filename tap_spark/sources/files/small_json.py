@@ -21,11 +21,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.storage.files import open_random
 from shared.types.arrow_types import struct_to_arrow
-from tap_spark.sources.files.file_inspector import next_line_start
+from tap_spark.sources.files.file_positions import next_line_start
 from tap_spark.sources.files.json_kinds import SAFE, number_kind
 from tap_spark.sources.files.line_reader import BOM, FilePart
 from tap_spark.sources.files.text_records import with_exponent
-from tap_spark.sources.files.typed_columns import is_text
+from tap_spark.sources.files.text_types import is_text
 
 MOST_COLUMNS = 10_000
 MOST_NAME = 10_000

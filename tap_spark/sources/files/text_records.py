@@ -19,8 +19,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.json.json_values import json_text
 from shared.json.row_values import as_json_value
-from tap_spark.sources.files import text_forms as forms
-from tap_spark.sources.files.typed_columns import is_known, is_text, keeps
+from tap_spark.sources.files import text_types as forms
+from tap_spark.sources.files.text_types import is_known, is_text, keeps
 
 NAME_BYTES = 4 * 1024 * 1024
 """Bytes of names in one array of records."""

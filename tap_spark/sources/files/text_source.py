@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.arrow_start import arrow_in_task
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.file_kinds import FileKind
 from tap_spark.sources.files.file_source import FileSource
 from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
@@ -23,6 +22,7 @@ from tap_spark.sources.files.line_reader import (
     first_record,
     without_header,
 )
+from tap_spark.sources.files.paths import FileKind
 from tap_spark.sources.files.resumable_files import lines_frame, part_ranges
 from tap_spark.sources.reader_options import FILES
 from tap_spark.sources.source_failures import row_failure

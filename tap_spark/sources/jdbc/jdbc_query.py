@@ -1,23 +1,167 @@
-"""Frames over a table or query of a database, which selects the columns and filters the rows."""
+"""Frames over a table or query of a database, which selects the columns and filters the rows.
+
+All parts of a table read one snapshot, while others write to it. What JDBC returns is cast to the
+type that the metadata names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.errors import SettingsError, SourceError, Where
+from shared.releases.spark_functions import micros_after
 from shared.spark.jdbc_drivers import driver_of
-from tap_spark.sources.jdbc.jdbc_columns import custom_schema, typed
+from shared.spark.session import HeldConnection, hold_connection, sql_state
+from shared.types.type_hints import type_of_hint
+from tap_spark.sources.formats import BUILT_IN
+from tap_spark.sources.jdbc.metadata import (
+    NO_IDLE_TIMEOUT,
+    REPEATABLE,
+    init_statement,
+    query_runner,
+    reader_options,
+)
 from tap_spark.sources.jdbc.part_plan import range_condition
-from tap_spark.sources.jdbc.read_sessions import init_statement
+from tap_spark.sources.reader_options import option_problems
+from tap_spark.sources.source_failures import with_retries
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Mapping
 
-    from tap_spark.sources.jdbc.dialects.dialect import Dialect
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, Dialect
     from tap_spark.sources.jdbc.part_plan import KeyInterval
-    from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
-    from tap_spark.sources.jdbc.table_info import ColumnInfo
+    from tap_spark.stream_config import StreamConfig
+
+
+_WORDS = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_ARRAY = "array<"
+
+
+def spark_type(words: str) -> T.DataType:
+    """Parse Spark's name of a type: a scalar, or an array.
+
+    Raises:
+        ValueError: It is not such a name.
+    """
+    if words.startswith(_ARRAY):
+        return T.ArrayType(spark_type(words[len(_ARRAY) : -1]), True)
+    found = type_of_hint(_WORDS.get(words, words))
+    if found is None:
+        raise ValueError(f"{words!r} is not a Spark type")
+    return found
+
+
+def struct_of(columns: Iterable[ColumnInfo]) -> T.StructType:
+    """Return the columns of a table their Spark types."""
+    return T.StructType(
+        [T.StructField(item.name, spark_type(item.spark_type), item.nullable) for item in columns]
+    )
+
+
+def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
+    """Return the option `customSchema` of Spark's JDBC reader; None if it needs none."""
+    from tap_spark.sources.frame_helpers import quoted  # noqa: PLC0415
+
+    items = [f"{quoted(item.name)} {item.read_as}" for item in columns if item.read_as]
+    return ", ".join(items) or None
+
+
+def typed(
+    frame: DataFrame, columns: Iterable[ColumnInfo], names: Sequence[str] | None = None
+) -> list[Column]:
+    """Cast the result of the JDBC reader for each column's expression to the column's type.
+
+    Args:
+        frame: The rows read, with a column for each expression: arrays as JSON text, and dates and
+            timestamps as days and microseconds since 1970, if the expression returns them so.
+        columns: What to select, in this order.
+        names: The names of these columns in `frame`, if they are not their own.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from tap_spark.sources.frame_helpers import col  # noqa: PLC0415
+
+    def one(item: ColumnInfo, name: str) -> Column:
+        column, wanted = col(name), spark_type(item.spark_type)
+        given = frame.schema[name].dataType
+        if isinstance(wanted, T.ArrayType) and isinstance(given, T.StringType):
+            column = _array(column, wanted, item)
+        elif isinstance(wanted, T.DateType) and isinstance(given, T.IntegralType):
+            column = F.date_from_unix_date(column.cast("int"))
+        elif isinstance(wanted, T.TimestampType) and isinstance(given, T.IntegralType):
+            column = F.timestamp_micros(column)
+        elif isinstance(wanted, T.TimestampNTZType) and isinstance(given, T.IntegralType):
+            epoch = F.lit("1970-01-01").cast("timestamp_ntz")
+            column = micros_after(epoch, column)
+        elif given != wanted:
+            column = column.cast(wanted)
+        return column.alias(item.name)
+
+    columns = list(columns)
+    own = [item.name for item in columns] if names is None else names
+    return [one(item, name) for item, name in zip(columns, own, strict=True)]
+
+
+def _array(text: Column, wanted: T.ArrayType, item: ColumnInfo) -> Column:
+    """Parse the JSON text of an array; fail the job if the text is its dimensions instead."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from tap_spark.sources.frame_helpers import fail_job  # noqa: PLC0415
+
+    depth = item.spark_type.count(_ARRAY)
+    other = fail_job(
+        f"column {item.name!r} has the type {depth * '[]'} of {item.sql_type}, but a value with "
+        "other dimensions",
+        value=text,
+        hint="read it as text: cast it in a 'query' of the stream, or deselect the column",
+    )
+    element = _element(wanted)
+    moments = isinstance(element, (T.DateType, T.TimestampType, T.TimestampNTZType))
+    read_as = _ARRAY * depth + "string" + ">" * depth if moments else item.spark_type
+    parsed = F.from_json(text, read_as, {"mode": "FAILFAST"})
+    if moments:
+        parsed = _moments(parsed, wanted)
+    return F.when(text.rlike(r"^\[-?\d+:"), other.cast(wanted)).otherwise(parsed)
+
+
+def _element(kind: T.DataType) -> T.DataType:
+    return _element(kind.elementType) if isinstance(kind, T.ArrayType) else kind
+
+
+def _moments(texts: Column, wanted: T.DataType) -> Column:
+    """Cast PostgreSQL's texts of dates and timestamps in arrays, of all years, as those outside."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    if isinstance(wanted, T.ArrayType):
+        inside = wanted.elementType
+        return F.transform(texts, lambda item: _moments(item, inside))
+    first, last = ("0001-01-01", "9999-12-31")
+    if not isinstance(wanted, T.DateType):
+        first, last = f"{first}T00:00:00", f"{last}T23:59:59.999999"
+    if isinstance(wanted, T.TimestampType):
+        first, last = f"{first}Z", f"{last}Z"
+    before_christ = texts.endswith(" BC")
+    # ISO 8601 counts the year before 1 as 0.
+    year = F.lpad((F.regexp_extract(texts, r"^\d+", 0).cast("int") - 1).cast("string"), 4, "0")
+    rest = F.regexp_extract(texts, r"^\d+(.*) BC$", 1)
+    written = (
+        F.when(texts == "infinity", F.lit(last))
+        .when(texts == "-infinity", F.lit(first))
+        .when(before_christ, F.concat(F.lit("-"), year, rest))
+        .otherwise(texts)
+    )
+    return written.cast(wanted)
+
 
 ROWS, KEY, BLOCK, SPLIT = "tap_spark_rows", "k", "b", "p"
 INIT = "sessionInitStatement"
@@ -166,3 +310,160 @@ def database_name(url: str) -> str:
     """Return the short name of a URL's database; `other` if it is unknown."""
     driver = driver_of(url)
     return driver.database if driver else "other"
+
+
+EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
+SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
+# SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot.
+_UNKNOWN = ("42883", "0A000", "42601", "25006")
+_OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
+_log = logging.getLogger("tap-spark")
+
+
+@dataclass(frozen=True)
+class DatabaseSnapshot:
+    """A snapshot that several sessions can read.
+
+    Attributes:
+        name: Name for `SET TRANSACTION SNAPSHOT`; None without one.
+        as_of: SQL after the table's name in a query.
+    """
+
+    name: str | None = None
+    as_of: str = ""
+
+
+@contextmanager
+def snapshot_of(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> Iterator[DatabaseSnapshot | None]:
+    """Hold a snapshot of a database while the block runs.
+
+    Args:
+        spark: The session.
+        connection: The database.
+        where: The place that errors name.
+
+    Yields:
+        The snapshot; None if the database has none to share, or the settings turn it off.
+
+    Raises:
+        SourceError: The database cannot be reached.
+    """
+    driver = driver_of(str(connection.url))
+    database = driver.database if driver else ""
+    if not connection.snapshot or database not in ("postgresql", "oracle"):
+        yield None
+    elif database == "oracle":
+        yield _scn(spark, connection, where)
+    else:
+        held = with_retries(lambda: _held(spark, connection, where), connection, where)
+        try:
+            yield None if held is None else held.snapshot
+        finally:
+            if held is not None:
+                held.connection.close()
+
+
+@dataclass(frozen=True)
+class _HeldSnapshot:
+    connection: HeldConnection
+    snapshot: DatabaseSnapshot
+
+
+def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _HeldSnapshot | None:
+    options = reader_options(connection)
+    held = hold_connection(spark, options["url"], options["driver"], _properties(options))
+    if held is None:
+        _log.warning(
+            "%s: reading in one part, as Spark Connect cannot hold a snapshot; to read in several, "
+            "set 'snapshot' of the connection to false",
+            where,
+        )
+        return None
+    try:
+        held.run(REPEATABLE)
+        held.run(NO_IDLE_TIMEOUT)
+        return _HeldSnapshot(held, DatabaseSnapshot(name=held.run(EXPORT)))
+    except Exception as error:
+        held.close()
+        if sql_state(error) not in _UNKNOWN:
+            raise
+        _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
+        return None
+
+
+def _properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the reader's options that are the driver's."""
+    return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+
+
+def _scn(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> DatabaseSnapshot | None:
+    try:
+        number = int(query_runner(spark, connection, where)(SCN)[0]["scn"])
+    except SourceError as error:
+        _log.warning("%s; reading in one part (grant EXECUTE on DBMS_FLASHBACK)", error)
+        return None
+    return DatabaseSnapshot(as_of=f" AS OF SCN {number}")
+
+
+KIND, READER = "jdbc", BUILT_IN["jdbc"].options or ()
+COLUMN, PARTS = "partitionColumn", "numPartitions"
+SPLIT_OPTIONS = (COLUMN, "lowerBound", "upperBound", PARTS)
+
+
+@dataclass(frozen=True)
+class JdbcOptions:
+    """The stream's options, parsed.
+
+    Attributes:
+        reader: Options for Spark's reader in any case.
+        split_column: Column whose ranges are the parts; None if tap-spark chooses the parts.
+        split: Spark's options for these ranges, without the column.
+        partitions: Number of parts to read in parallel; None lets tap-spark choose.
+    """
+
+    reader: Mapping[str, str] = field(default_factory=dict)
+    split_column: str | None = None
+    split: Mapping[str, str] = field(default_factory=dict)
+    partitions: int | None = None
+
+
+def jdbc_options(stream: StreamConfig) -> JdbcOptions:
+    """Check the options of a stream.
+
+    Raises:
+        SettingsError: An option is unknown (names the nearest one), has a wrong value, or needs
+            another one.
+    """
+    names = {option.name.lower(): option.name for option in READER}
+    given = {names.get(name.lower(), name): value for name, value in stream.options.items()}
+    for name, text in chain(
+        option_problems(KIND, READER, stream.options), _problems(given, stream)
+    ):
+        where = Where(stream=stream.name, setting=f"options['{name}']")
+        raise SettingsError(text, where=where)
+    database = stream.database
+    wanted = int(given[PARTS]) if PARTS in given else database.partitions if database else None
+    return JdbcOptions(
+        reader={name: value for name, value in given.items() if name not in SPLIT_OPTIONS},
+        split_column=given.get(COLUMN),
+        split={name: given[name] for name in SPLIT_OPTIONS[1:] if name in given},
+        partitions=wanted,
+    )
+
+
+def _problems(given: Mapping[str, str], stream: StreamConfig) -> Iterator[tuple[str, str]]:
+    bounds = [name for name in SPLIT_OPTIONS[:3] if name in given]
+    if bounds and any(name not in given for name in SPLIT_OPTIONS):
+        yield (
+            bounds[0],
+            "also needs " + ", ".join(name for name in SPLIT_OPTIONS if name not in given),
+        )
+    for name in ("fetchsize", PARTS):
+        if name in given and int(given[name]) < 1:
+            yield name, "must be at least 1"
+    if "customSchema" in given and stream.query is None:
+        yield "customSchema", "applies only to a 'query': the types of a table are known; remove it"

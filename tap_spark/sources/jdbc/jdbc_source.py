@@ -1,35 +1,135 @@
-"""Tables, views and queries of databases, read by JDBC."""
+"""Tables, views and queries of databases: listed from their metadata, and read by JDBC."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
-from tap_spark.sources.jdbc.dialects.base import is_ordered, key_order
-from tap_spark.sources.jdbc.dialects.dialect import dialect_for
-from tap_spark.sources.jdbc.fetch_sizes import fitting_rows
-from tap_spark.sources.jdbc.jdbc_columns import struct_of
-from tap_spark.sources.jdbc.jdbc_options import JdbcOptions, jdbc_options
-from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, table_info
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    KeyOrder,
+    TableInfo,
+    dialect_for,
+    is_ordered,
+    key_order,
+)
+from tap_spark.sources.jdbc.jdbc_query import (
+    JdbcOptions,
+    JdbcQuery,
+    database_name,
+    jdbc_options,
+    session_options,
+    struct_of,
+)
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, reader_options, table_info
 from tap_spark.sources.jdbc.read_slices import JdbcRead, read_slices
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
-from tap_spark.sources.jdbc_failures import REDISCOVER
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
-from tap_spark.sources.table_names import name_parts
+from tap_spark.sources.source_failures import REDISCOVER
+from tap_spark.sources.tables import (
+    DiscoveredTable,
+    is_wanted,
+    joined_name,
+    name_parts,
+    stream_name,
+)
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.sources.jdbc.dialects.dialect import Dialect, TableInfo
+
+
+FETCH_BYTES = 16 * 1024**2
+"""What one fetch may hold, by the mean width of a row."""
+BURST = 8
+"""How many times that a fetch may hold if all rows are as wide as the widest of the sample."""
+SAMPLE_ROWS, SAMPLE_SECONDS = 50, 2
+UNKNOWN_ROWS = 100
+"""Rows of a fetch if the width of the rows is unknown."""
+_LENGTH = re.compile(r"char\w*(?: varying)?\((\d+)\)", re.IGNORECASE)
+_SHORT = re.compile(r"uuid|inet|cidr|macaddr|time|interval|year|numeric|decimal|number|enum")
+_SHORT_BYTES, _FIXED_BYTES, _BYTES_OF_CHARACTER = 100, 16, 4
+_log = logging.getLogger("tap-spark")
+
+
+def fetch_rows(mean: int, most: int, limit: int) -> int:
+    """Return the rows of a fetch.
+
+    Args:
+        mean: Mean width of a row in bytes.
+        most: Width of the widest row that was seen.
+        limit: The most rows that the settings allow.
+    """
+    return max(1, min(limit, FETCH_BYTES // max(mean, most // BURST, 1)))
+
+
+def greatest_width(columns: Iterable[ColumnInfo]) -> int | None:
+    """Return the most bytes of a row by the declared types; None if they have no limit."""
+    total = 0
+    for column in columns:
+        if column.spark_type.startswith(("string", "binary", "array")):
+            length = _LENGTH.search(column.sql_type)
+            if column.spark_type == "string" and length:
+                total += int(length[1]) * _BYTES_OF_CHARACTER
+            elif column.spark_type == "string" and _SHORT.match(column.sql_type.lower()):
+                total += _SHORT_BYTES
+            else:
+                return None
+        else:
+            total += _FIXED_BYTES
+    return total
+
+
+def fitting_rows(
+    spark: SparkSession,
+    connection: ConnectionConfig,
+    dialect: Dialect,
+    columns: tuple[ColumnInfo, ...],
+    source: str,
+    table: TableInfo | None,
+    options: Mapping[str, str],
+) -> int:
+    """Return how many rows the driver may fetch at a time, by a sample of their widths.
+
+    Args:
+        spark: The session.
+        connection: The database.
+        dialect: Its dialect.
+        columns: The columns that are read.
+        source: The table's name, or a named subquery.
+        table: The table; None for a query.
+        options: Options of Spark's reader.
+    """
+    limit = connection.fetch_size
+    width = greatest_width(columns)
+    if width is not None and fetch_rows(width, 0, limit) == limit:
+        return limit
+    mean, most = 0, 0
+    if table is not None and table.row_count and table.size_bytes:
+        mean = table.size_bytes // table.row_count
+    sample = dialect.row_widths(columns, source, table, SAMPLE_ROWS)
+    if sample is None:
+        return fetch_rows(mean, most, limit)
+    run_query = JdbcQueryRunner(
+        spark, connection, options={**options, "queryTimeout": str(SAMPLE_SECONDS)}
+    )
+    try:
+        [row] = run_query(sample)
+    except SourceError as error:
+        # A failure that is not one of time comes again when the rows are read.
+        _log.debug("cannot sample the width of rows: %s", error)
+        return min(limit, UNKNOWN_ROWS)
+    return fetch_rows(max(mean, row["mean"] or 0), row["most"] or 0, limit)
+
 
 QUERY = "tap_spark_query"
 _NUMBER = re.compile(r"(?i)numeric|decimal|number")
@@ -237,3 +337,50 @@ def _parts(stream: StreamConfig) -> tuple[str, ...]:
             where=Where(stream=stream.name, setting="table"),
             hint='schema.table, parts with dots or spaces in double quotes: sales."Order Lines"',
         ) from error
+
+
+class DatabaseTables:
+    """The item of `connections` with a `url`."""
+
+    def __init__(self, config: ConnectionConfig) -> None:
+        self._config = config
+
+    def tables(self, spark: SparkSession) -> Iterable[DiscoveredTable]:
+        """List the tables that the connection's patterns ask for, by schema and name.
+
+        Raises:
+            SourceError: The database cannot be reached or read.
+            SettingsError: The URL or a property is rejected.
+        """
+        from tap_spark.sources.jdbc.metadata import query_runner  # noqa: PLC0415
+
+        run_query = query_runner(spark, self._config)
+        found = dialect_for(str(self._config.url)).tables(run_query)
+        return [self._found(table) for table in found if self._is_wanted(table)]
+
+    def _is_wanted(self, table: TableInfo) -> bool:
+        if table.is_view and not self._config.views:
+            return False
+        return is_wanted(self._config, table.schema, table.name)
+
+    def _found(self, table: TableInfo) -> DiscoveredTable:
+        from tap_spark.sources.jdbc.jdbc_query import struct_of  # noqa: PLC0415
+
+        stream = StreamConfig(
+            name=stream_name(self._config, table.parts),
+            format="jdbc",
+            table=joined_name(table.parts),
+            connection=self._config.name,
+            database=self._config,
+            key_properties=table.primary_key,
+        )
+        return DiscoveredTable(
+            stream=stream,
+            struct=struct_of(table.columns),
+            schema_name=table.schema,
+            table_name=table.name,
+            is_view=table.is_view,
+            row_count=table.row_count,
+            replication_keys=table.replication_keys,
+            sql_types={column.name: column.sql_type for column in table.columns},
+        )

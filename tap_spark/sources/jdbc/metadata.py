@@ -1,21 +1,144 @@
-"""Metadata queries of a database, through Spark's reader."""
+"""Sessions of a database, and its metadata, by queries through Spark's reader.
+
+Sessions are read only, with timeouts, in one snapshot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shared.errors import SourceError, Where
+from shared.errors import SettingsError, SourceError, Where
+from shared.spark.jdbc_drivers import driver_of
+from tap_spark.connection_config import property_problems
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, dialect_for
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc_failures import REDISCOVER, with_retries
+from tap_spark.sources.source_failures import REDISCOVER, with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.sources.jdbc.table_info import TableInfo
+    from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+
+
+_POSTGRESQL = {
+    "readOnly": "true",
+    # Also outside of transactions that the driver begins.
+    "readOnlyMode": "always",
+    "ApplicationName": "tap-spark",
+    "connectTimeout": "10",
+    "loginTimeout": "30",
+    "tcpKeepAlive": "true",
+}
+_MYSQL = {
+    "connectTimeout": "10000",
+    "tcpKeepAlive": "true",
+    "sessionVariables": "transaction_read_only=1",
+    # Else the driver keeps the whole result in memory.
+    "useCursorFetch": "true",
+    # Else a query's tinyint(1) is a boolean, and a year a date.
+    "tinyInt1isBit": "false",
+    "yearIsDateType": "false",
+}
+_MARIADB = {
+    "connectTimeout": "10000",
+    "tcpKeepAlive": "true",
+    # Spark does not know MariaDB, and quotes with `"` for every unknown database.
+    "sessionVariables": "tx_read_only=1,sql_mode='ANSI_QUOTES'",
+    "tinyInt1isBit": "false",
+    "yearIsDateType": "false",
+}
+PROPERTIES: Mapping[str, Mapping[str, str]] = {
+    "jdbc:postgresql:": _POSTGRESQL,
+    "jdbc:mysql:": _MYSQL,
+    "jdbc:mariadb:": _MARIADB,
+    "jdbc:sqlserver:": {
+        "loginTimeout": "30",
+        "applicationIntent": "ReadOnly",
+        "applicationName": "tap-spark",
+    },
+    "jdbc:oracle:": {"oracle.net.CONNECT_TIMEOUT": "10000", "oracle.net.keepAlive": "true"},
+    "jdbc:sqlite:": {},
+    "jdbc:duckdb:": {"duckdb.read_only": "true"},
+}
+"""Default properties of each driver, by prefix of the URL; the user's own win."""
+_IN_MEMORY = ("jdbc:duckdb:", "jdbc:duckdb::memory:")
+NO_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 0"
+"""A session that waits for Spark to write rows already read is not idle."""
+TEXT_FORMATS = ("SET TIME ZONE 'UTC'", "SET intervalstyle = 'iso_8601'")
+"""How the server formats values that are read as text."""
+REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+def session_properties(url: str) -> dict[str, str]:
+    """Return the default properties of sessions, without those that `url` sets.
+
+    Args:
+        url: JDBC URL.
+    """
+    text = url.strip()
+    if text.lower() in _IN_MEMORY:
+        return {}
+    found = next((p for start, p in PROPERTIES.items() if text.lower().startswith(start)), {})
+    return {name: value for name, value in found.items() if f"{name}=" not in text}
+
+
+def init_statement(url: str, snapshot: str | None = None) -> str | None:
+    """Return the statement that begins a session that reads.
+
+    Args:
+        url: JDBC URL.
+        snapshot: Name of the snapshot for the session, if any.
+
+    Returns:
+        None if a session needs none.
+    """
+    driver = driver_of(url)
+    database = driver.database if driver else ""
+    if database == "postgresql":
+        begin = REPEATABLE if snapshot else "SET TRANSACTION READ ONLY"
+        # The server makes snapshots' names of digits and dashes; quoted all the same.
+        name = (snapshot or "").replace("'", "''")
+        seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
+        return "; ".join((begin, *seen, NO_IDLE_TIMEOUT, *TEXT_FORMATS))
+    return "PRAGMA query_only = 1" if database == "sqlite" else None
+
+
+def reader_options(connection: ConnectionConfig) -> dict[str, str]:
+    """Return the options with which Spark's reader connects to a database.
+
+    Args:
+        connection: One with a URL.
+
+    Raises:
+        SettingsError: The URL or a property could load classes, read files or the like, and
+            `allow_properties` does not name it.
+    """
+    where = f"connections['{connection.name}']"
+    given: Mapping[str, Any] = {
+        "url": connection.url,
+        "properties": connection.properties,
+        "allow_properties": connection.allow_properties,
+    }
+    for at, text in property_problems(given):
+        setting = where + "".join(f"['{part}']" for part in at)
+        raise SettingsError(text, where=Where(setting=setting))
+    url = str(connection.url).strip()
+    driver = connection.driver or getattr(driver_of(url), "class_name", None)
+    own = {name.lower() for name in connection.properties}
+    defaults = {k: v for k, v in session_properties(url).items() if k.lower() not in own}
+    fixed = {
+        "url": url,
+        "driver": driver,
+        "user": connection.user,
+        "password": connection.password,
+        "fetchsize": str(connection.fetch_size),
+        "preferTimestampNTZ": "true",
+    }
+    given_values = {name: value for name, value in fixed.items() if value is not None}
+    return {**defaults, **connection.properties, **given_values}
+
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import Where
 from shared.spark.session import parallelism
 from tap_spark.sources.frame_helpers import col
-from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.metadata import query_runner
+from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, KeyOrder
+from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options, snapshot_of
+from tap_spark.sources.jdbc.metadata import query_runner, reader_options
 from tap_spark.sources.jdbc.part_plan import (
     KeyInterval,
     PartPlan,
@@ -24,14 +24,13 @@ from tap_spark.sources.jdbc.part_plan import (
     even_bounds,
     from_number,
     key_ranges,
+    key_type_of,
     page_conditions,
     part_count,
     plan_parts,
+    table_statistics,
 )
-from tap_spark.sources.jdbc.snapshots import snapshot_of
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
-from tap_spark.sources.jdbc.table_statistics import key_type_of, table_statistics
-from tap_spark.sources.jdbc_failures import with_retries
+from tap_spark.sources.source_failures import with_retries
 from tap_spark.state.bookmarks import can_be_bookmark
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.sources.jdbc.jdbc_options import JdbcOptions
-    from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
-    from tap_spark.sources.jdbc.table_info import TableInfo
+    from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+    from tap_spark.sources.jdbc.jdbc_query import DatabaseSnapshot, JdbcOptions
 
 _log = logging.getLogger("tap-spark")
 

@@ -1,9 +1,13 @@
-"""Topics of Kafka, read up to where they ended when the run began."""
+"""Topics of Kafka, read up to where they ended when the run began.
+
+Discovery gives each topic the format that its newest messages show.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T  # noqa: N812
@@ -12,6 +16,7 @@ from shared.errors import SourceError, Where
 from shared.maps.record_metadata import DELETED_AT
 from shared.spark.spark_errors import explain
 from shared.types.spark_conform import conformed
+from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import col, missing_columns, prune, struct_from_text
 from tap_spark.sources.frame_source import REDISCOVER, FrameSource
 from tap_spark.sources.kafka.layout_reader import SAMPLE, LayoutReader
@@ -22,7 +27,7 @@ from tap_spark.sources.kafka.message_columns import (
     message_rows,
     with_deletions,
 )
-from tap_spark.sources.kafka.offset_ranges import (
+from tap_spark.sources.kafka.topic_offsets import (
     DataLoss,
     KafkaMark,
     OffsetRange,
@@ -34,15 +39,19 @@ from tap_spark.sources.kafka.offset_ranges import (
     slices,
     spark_offsets,
     spark_partitions,
+    topic_facts,
+    topic_names,
 )
-from tap_spark.sources.kafka.topic_facts import topic_facts
+from tap_spark.sources.source_failures import source_error
+from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.stream_config import StreamConfig
+
 
 _logger = logging.getLogger(__name__)
 START_OVER = "remove the stream's bookmark from the state to read the topic by 'starting_offsets'"
@@ -199,3 +208,58 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
     """Return the options of Spark's reader for a connection."""
     servers = {"kafka.bootstrap.servers": str(connection.brokers)}
     return {"kafka.isolation.level": "read_committed", **connection.options, **servers}
+
+
+class BrokerTopics:
+    """The item of `connections` with `brokers`."""
+
+    def __init__(self, config: ConnectionConfig) -> None:
+        self._config = config
+
+    def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
+        """Yield the topics, in the order of their names; warns of what has no columns yet.
+
+        Raises:
+            SourceError: The brokers cannot be reached or read.
+        """
+        for topic in self._topics(spark):
+            if not is_wanted(self._config, None, topic):
+                continue
+            try:
+                yield self._found(spark, topic)
+            except SourceError as error:
+                _logger.warning(
+                    "connection '%s': skipping topic '%s': %s",
+                    self._config.name,
+                    topic,
+                    error.message,
+                )
+
+    def _topics(self, spark: SparkSession) -> list[str]:
+        try:
+            return topic_names(spark, reader_options(self._config))
+        except SourceError as error:
+            where = Where(setting=f"connections, '{self._config.name}'")
+            raise explain(error, where) from error.__cause__
+
+    def _found(self, spark: SparkSession, topic: str) -> DiscoveredTable:
+        stream = StreamConfig(
+            name=stream_name(self._config, (topic,)),
+            format=BUILT_IN["kafka"].name,
+            connection=self._config.name,
+            database=self._config,
+            replication_method=BUILT_IN["kafka"].default_method,
+            own=BUILT_IN["kafka"].typed({"topic": topic}),
+        )
+        source = KafkaSource(stream)
+        try:
+            own = source.guessed_settings(spark)
+            stream = replace(stream, own=BUILT_IN["kafka"].typed({"topic": topic, **own}))
+            source = KafkaSource(stream)
+            struct = source.schema(spark)
+        except SourceError:
+            raise
+        except Exception as error:
+            raise source_error(stream.name, error) from error
+        stream = replace(stream, key_properties=source.key_properties)
+        return DiscoveredTable(stream, struct, None, topic)

@@ -17,13 +17,15 @@ from shared.releases.spark_functions import is_json_object, is_valid_utf8, json_
 from shared.types.spark_conform import loose
 from tap_spark.sources.frame_helpers import MAX_DECIMAL
 from tap_spark.sources.kafka.message_columns import (
+    MAGIC_BYTES,
+    PAYLOAD,
     KnownParts,
     MessageLayout,
+    MessagePart,
+    SchemaRegistry,
     envelope_of,
     row_of_envelope,
 )
-from tap_spark.sources.kafka.message_parts import MAGIC_BYTES, PAYLOAD, MessagePart
-from tap_spark.sources.kafka.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,9 +1,11 @@
-"""Delta tables: any version of them, and their change data feed."""
+"""Delta tables: any version of them, and their change data feed, by their history."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +14,160 @@ from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
 from shared.storage.urls import local_path
-from shared.types.spark_conform import conformed, loose
+from shared.types.spark_conform import Names, Path, conformed, loose
 from tap_spark.sources.frame_helpers import col, quoted
-from tap_spark.sources.lakes.delta_log import (
-    CHANGE_FEED,
-    DeltaVersion,
-    names_at,
-    stale_columns,
-)
-from tap_spark.sources.lakes.delta_statistics import MOST_FILES, rows_in_log
-from tap_spark.sources.lakes.lake_changes import as_records, both_versions, with_commit_columns
-from tap_spark.sources.lakes.lake_log import (
+from tap_spark.sources.lakes.lake_source import (
+    START_OVER,
     ChangeReadMode,
     CommitGroup,
+    LakeSource,
     LoggedCommit,
+    Pinned,
+    as_records,
+    both_versions,
     group_commits,
     split_in_half,
+    with_commit_columns,
 )
-from tap_spark.sources.lakes.lake_source import START_OVER, LakeSource, Pinned
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+_COLUMNS_CHANGE = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS")
+_REPLACES = ("REPLACE", "CREATE OR REPLACE", "RESTORE", "CLONE")
+_ROW_COUNTS = (
+    "numOutputRows",
+    "numUpdatedRows",
+    "numDeletedRows",
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+)
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+@dataclass(frozen=True)
+class DeltaVersion:
+    """One line of DESCRIBE HISTORY.
+
+    Attributes:
+        number: The version.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        operation: Delta's name of the operation.
+        parameters: Its parameters, mostly JSON texts.
+        metrics: Its metrics.
+        blind_append: Whether it only added rows.
+    """
+
+    number: int
+    at_micros: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+    blind_append: bool
+
+    @property
+    def changes_columns(self) -> bool:
+        """Return whether a read of the change feed across it may fail."""
+        return self.operation.startswith((*_COLUMNS_CHANGE, "REPLACE COLUMNS", *_REPLACES)) or (
+            self.replaces_rows
+        )
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Return whether it may have replaced rows with rows of other columns."""
+        overwrites = self.parameters.get("mode") == "Overwrite"
+        return overwrites or self.operation.startswith(_REPLACES)
+
+    def commit(self) -> LoggedCommit:
+        """Return the version as a commit of the log."""
+        metrics = [self.metrics.get(name) or "" for name in _ROW_COUNTS]
+        return LoggedCommit(
+            self.number,
+            self.number - 1,
+            self.at_micros,
+            rows=sum(int(text) for text in metrics if text.isdigit()),
+            only_new=self.blind_append,
+            alone=self.changes_columns,
+        )
+
+
+def names_at(versions: Iterable[DeltaVersion], number: int) -> Names:
+    """Return the names of today's columns in an earlier version.
+
+    Args:
+        versions: Every version since then.
+        number: The earlier version.
+    """
+    names: dict[Path, str] = {}
+    for version in sorted(versions, key=lambda each: each.number):
+        moved = renamed(version) if version.number > number else None
+        if moved is not None and len(moved[0]) == 1:
+            old, new = moved[0][0], moved[1][0]
+            names[new,] = names.pop((old,), old)
+    return dict(names)
+
+
+def renamed(version: DeltaVersion) -> tuple[Path, Path] | None:
+    """Return the old and new path of the field that a version renamed."""
+    if version.operation != "RENAME COLUMN":
+        return None
+    given = version.parameters
+    return _path(given.get("oldColumnPath", "")), _path(given.get("newColumnPath", ""))
+
+
+def stale_columns(versions: Sequence[DeltaVersion], columns: Iterable[str]) -> list[str]:
+    """Return columns whose rows a destination must get again, though no row changed.
+
+    They, or fields inside them, were renamed, or dropped and added again.
+    """
+    touched: set[str] = set()
+    added_later = any(version.operation == "ADD COLUMNS" for version in versions)
+    for version in versions:
+        moved = renamed(version)
+        if moved is not None:
+            touched.discard(moved[0][0] if len(moved[0]) == 1 else "")
+            touched.add(moved[1][0])
+        if version.operation == "DROP COLUMNS":
+            dropped = map(_path, json.loads(version.parameters.get("columns") or "[]"))
+            touched.update(path[0] for path in dropped if len(path) == 1 or added_later)
+    return [name for name in columns if name in touched]
+
+
+def _path(text: str) -> Path:
+    return tuple((quoted.replace("``", "`") or plain) for quoted, plain in _PART.findall(text))
+
+
+MOST_FILES = 10_000
+"""Files of a table whose statistics the driver reads."""
+
+
+def rows_in_log(folder: str, version: int) -> int | None:
+    """Return the rows of a version by the statistics of its files; None if they do not tell.
+
+    Args:
+        folder: Folder of the table.
+        version: The version.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        from deltalake import DeltaTable  # noqa: PLC0415
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        table = DeltaTable(folder, version=version)
+        # The statistics count rows that a deletion vector hides.
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            return None
+        rows = pa.table(table.get_add_actions())["num_records"]
+    except (DeltaError, OSError, ValueError, KeyError):
+        return None
+    return None if rows.null_count else sum(rows.to_pylist())
+
 
 _logger = logging.getLogger(__name__)
 _CHANGE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"

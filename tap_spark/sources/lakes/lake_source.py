@@ -1,36 +1,158 @@
-"""The base of Delta and Iceberg sources."""
+"""The base of Delta and Iceberg sources: tables, their log of commits, and changes.
+
+Commits are read in groups, one Spark job each. The changes that a destination needs are computed
+from old and new rows, which have the number of their commit (`ORDER`), its time (`AT`), and whether
+they are a row before (`OLD`) or after it.
+"""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError, Where
+from shared.maps.record_metadata import DELETED_AT
 from shared.storage.urls import local_path, shown
+from shared.types.record_text import json_text
 from shared.types.spark_conform import TypeChangeError, check_types
 from tap_spark.sources.frame_helpers import (
+    col,
     missing_columns,
     planned_slice,
     prune,
     quoted,
     struct_from_text,
 )
-from tap_spark.sources.lakes.lake_changes import as_first_records, as_records, net_changes
 from tap_spark.sources.source_failures import source_error
-from tap_spark.sources.table_names import name_parts
+from tap_spark.sources.tables import name_parts
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark.stream_config import StreamConfig
+
+
+ORDER, OLD, AT = "_tap_spark_order", "_tap_spark_old", "_tap_spark_at"
+_COUNT, _COPY, _HAS_NEW, _TEXT = (
+    "_tap_spark_count",
+    "_tap_spark_copy",
+    "_tap_spark_has_new",
+    "_tap_spark_text_",
+)
+
+
+def with_commit_columns(frame: DataFrame, order: Column, old: Column, at: Column) -> DataFrame:
+    """Add the columns `ORDER`, `OLD` and `AT`."""
+    return frame.select(
+        "*", order.cast("long").alias(ORDER), old.alias(OLD), at.cast("timestamp").alias(AT)
+    )
+
+
+def both_versions(before: DataFrame, after: DataFrame, at: Column) -> DataFrame:
+    """Return all rows of two versions of a table, as if one had replaced the other."""
+    first = with_commit_columns(before, F.lit(0), F.lit(True), at)
+    return first.unionAll(with_commit_columns(after, F.lit(0), F.lit(False), at))
+
+
+def net_changes(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Keep only rows that changed.
+
+    A row that a commit deletes and inserts unchanged is not a change. With a key, an old row is
+    dropped if the same commit has a new row of the key; the old rows that remain are deletions.
+    Without a key every old row remains, and destinations get an update as two rows.
+
+    Args:
+        frame: Rows with `ORDER`, `OLD` and `AT`.
+        keys: Columns of the primary key; may be empty.
+    """
+    changed = _without_unchanged(frame)
+    if not keys:
+        return changed
+    same_key = Window.partitionBy(ORDER, *map(col, keys))
+    has_new = F.max(~col(OLD)).over(same_key)
+    seen = changed.withColumn(_HAS_NEW, has_new)
+    return seen.filter(~(col(OLD) & col(_HAS_NEW))).drop(_HAS_NEW)
+
+
+def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
+    """Return the records: `_sdc_deleted_at` comes last, and only deleted rows have it.
+
+    Args:
+        frame: Rows with `ORDER`, `OLD` and `AT`.
+        ordered: Sort by commit, deletions first.
+    """
+    if ordered:
+        frame = frame.orderBy(col(ORDER), col(OLD).desc())
+    return _with_deleted_at(frame, F.when(col(OLD), col(AT)))
+
+
+def as_first_records(frame: DataFrame) -> DataFrame:
+    """Return the rows of a version as records; none of them is deleted."""
+    return _with_deleted_at(frame, F.lit(None).cast("timestamp"))
+
+
+def _with_deleted_at(frame: DataFrame, deleted_at: Column) -> DataFrame:
+    kept = [name for name in frame.columns if name not in (ORDER, OLD, AT, DELETED_AT)]
+    if DELETED_AT in frame.columns:  # a table that a target wrote: its own deletions stay
+        deleted_at = F.coalesce(deleted_at, col(DELETED_AT).cast("timestamp"))
+    return frame.select(*map(col, kept), deleted_at.alias(DELETED_AT))
+
+
+def _without_unchanged(frame: DataFrame) -> DataFrame:
+    """Return the difference of new and old rows of each commit; equal rows count separately."""
+    fields = [field for field in frame.schema.fields if field.name not in (ORDER, OLD, AT)]
+    texts = {f.name: f"{_TEXT}{n}" for n, f in enumerate(fields) if not _groups_exactly(f.dataType)}
+    frame = frame.select(
+        "*",
+        *(
+            json_text(col(f.name), f.dataType).alias(texts[f.name])
+            for f in fields
+            if f.name in texts
+        ),
+    )
+    groups = [col(ORDER), *(col(texts.get(field.name, field.name)) for field in fields)]
+    counted = frame.groupBy(*groups).agg(
+        F.sum(F.when(col(OLD), -1).otherwise(1)).alias(_COUNT),
+        F.first(col(AT)).alias(AT),
+        *(F.first(col(name)).alias(name) for name in texts),
+    )
+    copies = F.array_repeat(F.lit(True), F.abs(col(_COUNT)).cast("int"))
+    return (
+        counted.filter(col(_COUNT) != 0)
+        .select(
+            *(col(field.name) for field in fields),
+            col(ORDER),
+            (col(_COUNT) < 0).alias(OLD),
+            col(AT),
+            F.explode(copies).alias(_COPY),
+        )
+        .drop(_COPY)
+    )
+
+
+def _groups_exactly(dtype: T.DataType) -> bool:
+    """Return whether Spark can group by the type exactly; it takes -0.0 for 0.0, for example."""
+    if isinstance(dtype, T.StructType):
+        return all(_groups_exactly(field.dataType) for field in dtype.fields)
+    if isinstance(dtype, T.ArrayType):
+        return _groups_exactly(dtype.elementType)
+    if isinstance(dtype, T.StringType):
+        return dtype.simpleString() == "string"  # in a collation 'a' may equal 'A'
+    exact = (T.IntegralType, T.DecimalType, T.BooleanType, T.BinaryType)
+    return isinstance(dtype, (*exact, T.DateType, T.TimestampType, T.TimestampNTZType))
+
 
 _logger = logging.getLogger(__name__)
 START_OVER = "remove the stream's bookmark from the state to read it from the start"
@@ -256,3 +378,87 @@ def _field(
     """Return a column of the catalog; of the table if the catalog was written by hand."""
     field = catalog.get(name) or present[name]
     return StructField(name, field.dataType, True)
+
+
+MAX_COMMITS = 100
+MAX_ROWS = 1_000_000
+
+
+class ChangeReadMode(Enum):
+    """How the changes of a commit are read."""
+
+    FEED = "from the log of changes"
+    APPENDED = "as appended rows, one commit at a time"
+    COMPARE = "by comparing the versions before and after"
+
+
+@dataclass(frozen=True)
+class LoggedCommit:
+    """One version or snapshot.
+
+    Attributes:
+        position: Its number.
+        before: The number of the commit before it; None for the first.
+        at_micros: Time of the commit, in microseconds since the epoch.
+        how: How its changes are read.
+        rows: Approximate number of changed rows.
+        only_new: Whether it did not remove rows.
+        alone: Whether it cannot be read with earlier commits, as columns changed.
+    """
+
+    position: int
+    before: int | None
+    at_micros: int
+    how: ChangeReadMode = ChangeReadMode.FEED
+    rows: int = 0
+    only_new: bool = False
+    alone: bool = False
+
+
+CommitGroup = tuple[LoggedCommit, ...]
+
+
+def group_commits(
+    commits: Sequence[LoggedCommit], *, max_commits: int = MAX_COMMITS, max_rows: int = MAX_ROWS
+) -> list[CommitGroup]:
+    """Group the commits that are read together, in order.
+
+    Args:
+        commits: In their order.
+        max_commits: Most commits of a group.
+        max_rows: Most changed rows of a group of several commits. Commits that are compared
+            have neither limit: comparing many costs as much as comparing one.
+    """
+    found: list[list[LoggedCommit]] = []
+    rows = 0
+    for commit in commits:
+        last = found[-1] if found else []
+        together = bool(last) and last[0].how is commit.how and not commit.alone
+        if commit.how is ChangeReadMode.APPENDED:
+            together = False
+        elif commit.how is ChangeReadMode.FEED:
+            together = together and len(last) < max_commits and rows + commit.rows <= max_rows
+        if together:
+            last.append(commit)
+            rows += commit.rows
+        else:
+            found.append([commit])
+            rows = commit.rows
+    return [tuple(part) for part in found]
+
+
+def with_compared(commits: Sequence[LoggedCommit]) -> list[LoggedCommit]:
+    """Compare all commits at once, from the first that must be compared to the last."""
+    found = [index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE]
+    if not found:
+        return list(commits)
+    return [
+        replace(commit, how=ChangeReadMode.COMPARE) if found[0] <= index <= found[-1] else commit
+        for index, commit in enumerate(commits)
+    ]
+
+
+def split_in_half(part: CommitGroup) -> tuple[CommitGroup, CommitGroup]:
+    """Split a group of several commits in two."""
+    middle = len(part) // 2
+    return part[:middle], part[middle:]

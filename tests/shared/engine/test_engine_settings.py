@@ -11,8 +11,8 @@ from whole_runs import Output
 
 from shared.errors import InvalidSettingsError, SettingsError
 from tap_spark.config import tap_config
-from tap_spark.planning.catalog import build_entry
-from tap_spark.sync import sync
+from tap_spark.plan.catalog import build_entry
+from tap_spark.send import sync
 from target_spark.config import target_config
 from target_spark.runtime.run import run
 

@@ -60,7 +60,7 @@ def logged(environ: dict[str, str], program: str = "tap-spark") -> io.StringIO:
 class TestLines:
     def test_shape(self) -> None:
         stream = logged({})
-        logging.getLogger("tap_spark.sync.sync").info("read %s", 3)
+        logging.getLogger("tap_spark.send.sync").info("read %s", 3)
         match = LINE.fullmatch(stream.getvalue().rstrip("\n"))
         assert match is not None
         assert match.groups() == ("INFO", "tap-spark", "read 3")
@@ -76,7 +76,7 @@ class TestLines:
         ("name", "shown"),
         [
             ("tap_spark", "tap-spark"),
-            ("tap_spark.sync.sync", "tap-spark"),
+            ("tap_spark.send.sync", "tap-spark"),
             ("shared.singer.metrics", "tap-spark"),
             ("tap-spark", "tap-spark"),
             ("__main__", "tap-spark"),
@@ -208,13 +208,13 @@ class TestJson:
 
     def test_keys(self) -> None:
         stream = logged({"LOG_FORMAT": "json"})
-        logging.getLogger("tap_spark.sync.sync").warning("two\nlines %s", "x")
+        logging.getLogger("tap_spark.send.sync").warning("two\nlines %s", "x")
         line = stream.getvalue()
         data = json.loads(line)
         assert line.count("\n") == 1
         assert set(data) >= self.REQUIRED
         assert (data["level"], data["message"]) == ("warning", "two\nlines x")
-        assert (data["app_name"], data["logger_name"]) == ("tap-spark", "tap_spark.sync.sync")
+        assert (data["app_name"], data["logger_name"]) == ("tap-spark", "tap_spark.send.sync")
 
     def test_run_id(self) -> None:
         stream = logged({"LOG_FORMAT": "json"})

@@ -14,7 +14,7 @@ from shared.spark.jdbc_drivers import DRIVERS, driver_of
 from shared.spark.packages import EXTENSIONS, LAKES, check_released, missing_jars, with_needs
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
-from tap_spark.sources.source_registry import BUILT_IN
+from tap_spark.sources.formats import BUILT_IN
 
 PLAIN = SparkSettings()
 PACKAGES = installed().packages

@@ -11,7 +11,7 @@ from openlineage.client.naming import dataset as naming
 from shared.errors import InvalidSettingsError
 from shared.telemetry.dataset_names import catalog_table_name, jdbc_name, place_name, table_name
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.source_datasets import source_datasets
+from tap_spark.sources.tables import source_datasets
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
 from target_spark.config import REGISTRY, target_config

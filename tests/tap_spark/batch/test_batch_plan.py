@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.batch.batch_plan import (
+from tap_spark.send.batch_plan import (
     FileContent,
     FileNames,
     LeftoverRange,

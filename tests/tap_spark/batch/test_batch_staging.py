@@ -12,8 +12,8 @@ import pytest
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.storage import owned_folders
 from shared.storage.owned_folders import LOCK_NAME
-from tap_spark.batch import batch_staging
-from tap_spark.batch.batch_staging import PREFIX, BatchStagingFolder, staging_folder_for
+from tap_spark.send import batch_plan
+from tap_spark.send.batch_plan import PREFIX, BatchStagingFolder, staging_folder_for
 
 
 def dead_folder(root: Path) -> Path:
@@ -49,7 +49,7 @@ def test_names_are_durable_before_they_are_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(batch_staging, "make_durable", synced.append)
+    monkeypatch.setattr(batch_plan, "make_durable", synced.append)
     root = tmp_path / "a" / "b"
     with BatchStagingFolder(str(root), "pre/") as place:
         at = waiting(place, "f")

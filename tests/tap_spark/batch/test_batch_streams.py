@@ -14,13 +14,14 @@ from shared.errors import SettingsError
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
-from tap_spark.output.line_chunks import KeyMax
-from tap_spark.output.record_writer import ChunkInfo, RowsWritten
-from tap_spark.output.state_writer import StateWriter
+from tap_spark.send import slices, sync
+from tap_spark.send.line_output import StateWriter
+from tap_spark.send.record_writer import ChunkInfo, RowsWritten
+from tap_spark.send.slices import Run
+from tap_spark.send.spool_files import KeyMax
+from tap_spark.send.sync import sync_stream
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync import sync
-from tap_spark.sync.sync import Run, sync_stream
 
 BY_KEY = {
     "method": Method.INCREMENTAL,
@@ -106,9 +107,10 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench([])
     source = type("Source", (), {"slices": bench.slices_of})()
-    monkeypatch.setattr(sync, "source_for", lambda _: source)
-    monkeypatch.setattr(sync, "write_records", bench.write_records)
-    monkeypatch.setattr(sync, "BatchWriter", FakeFiles)
+    for module in (slices, sync):
+        monkeypatch.setattr(module, "source_for", lambda _: source)
+    monkeypatch.setattr(slices, "write_records", bench.write_records)
+    monkeypatch.setattr(slices, "BatchWriter", FakeFiles)
     return bench
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shared.formats.encoding_base import ROW_GROUP_BYTES
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage.files import StorageOptions
-from tap_spark.batch import batch_tasks
-from tap_spark.batch.batch_plan import (
+from tap_spark.send import batch_tasks
+from tap_spark.send.batch_plan import (
     NO_FILE,
     FileContent,
     FileNames,
@@ -26,7 +26,7 @@ from tap_spark.batch.batch_plan import (
     plan_contents,
     whole_leftover,
 )
-from tap_spark.batch.batch_tasks import (
+from tap_spark.send.batch_tasks import (
     BatchFileWriter,
     BatchTask,
     RepackTask,
@@ -35,8 +35,7 @@ from tap_spark.batch.batch_tasks import (
     read_raw,
     waiting_path,
 )
-from tap_spark.output.line_chunks import FILTERED, KeyMax, unpack_meta
-from tap_spark.output.spool_files import TaskSpool
+from tap_spark.send.spool_files import FILTERED, KeyMax, TaskSpool, unpack_meta
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 TEXT = "ü" * 10

@@ -15,16 +15,16 @@ import pytest
 from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS
 from shared.singer.stdout import MessageOutput
-from tap_spark.batch.batch_staging import staging_folder_for
 from tap_spark.config import SpoolSettings, tap_config
-from tap_spark.output.line_output import LineOutput
-from tap_spark.output.spool import Spool
-from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send.batch_plan import staging_folder_for
+from tap_spark.send.line_output import LineOutput, StateWriter
+from tap_spark.send.slices import Run
+from tap_spark.send.spool import Spool
+from tap_spark.send.sync import sync_stream
 from tap_spark.sources.files import resumable_files
 from tap_spark.sources.source import source_for
-from tap_spark.sync.sync import Run, sync_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,13 +22,13 @@ from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from shared.storage.files import codec_of
 from shared.types.json_schema import spark_to_json_schema
-from tap_spark.batch import batch_tasks
-from tap_spark.batch.batch_staging import BatchStagingFolder
-from tap_spark.batch.batch_writer import BatchWriter
 from tap_spark.config import SpoolSettings
-from tap_spark.output.line_output import LineOutput
-from tap_spark.output.record_writer import ChunkInfo, RowsWritten, write_records
-from tap_spark.output.spool import Spool
+from tap_spark.send import batch_tasks
+from tap_spark.send.batch_plan import BatchStagingFolder
+from tap_spark.send.batch_writer import BatchWriter
+from tap_spark.send.line_output import LineOutput
+from tap_spark.send.record_writer import ChunkInfo, RowsWritten, write_records
+from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 

@@ -10,10 +10,9 @@ import pytest
 
 from shared.formats.file_formats import Encoding
 from shared.storage.files import StorageOptions
-from tap_spark.batch import batch_tasks
-from tap_spark.batch.batch_plan import file_names
-from tap_spark.batch.batch_tasks import BatchFileWriter
-from tap_spark.batch.driver_files import driver_files
+from tap_spark.send import batch_tasks
+from tap_spark.send.batch_plan import file_names
+from tap_spark.send.batch_tasks import BatchFileWriter, driver_files
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

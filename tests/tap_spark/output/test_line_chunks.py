@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.output import line_chunks
-from tap_spark.output.line_chunks import (
+from tap_spark.send import spool_files
+from tap_spark.send.spool_files import (
     ChunkRows,
     KeyMax,
     KeyTracker,
@@ -42,7 +42,7 @@ def batch(lines: list[str | None], keys: pa.Array | None = None) -> pa.RecordBat
     return pa.record_batch(columns if keys is None else {**columns, "key": keys})
 
 
-def joined(chunks: Iterator[line_chunks.LineBlock]) -> bytes:
+def joined(chunks: Iterator[spool_files.LineBlock]) -> bytes:
     return b"".join(bytes(block.data) for block in chunks)
 
 

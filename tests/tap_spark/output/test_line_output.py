@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shared.errors import ClosedPipeError
 from shared.singer.stdout import MessageOutput
-from tap_spark.output import line_output
-from tap_spark.output.line_output import LineOutput, OutputClosedError, segment_end
+from tap_spark.send import line_output
+from tap_spark.send.line_output import LineOutput, OutputClosedError, segment_end
 
 LINE = b"x" * 999 + b"\n"
 

@@ -19,10 +19,10 @@ import pytest
 from shared.errors import ClosedPipeError, DestinationError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import SpoolSettings
-from tap_spark.output import record_writer
-from tap_spark.output.line_output import LineOutput
-from tap_spark.output.record_writer import ChunkInfo, RowsWritten, write_records
-from tap_spark.output.spool import Spool
+from tap_spark.send import record_writer
+from tap_spark.send.line_output import LineOutput
+from tap_spark.send.record_writer import ChunkInfo, RowsWritten, write_records
+from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tap_spark.output import spark_job
-from tap_spark.output.spark_job import SparkJob, interrupt, tagged
+from tap_spark.send import record_writer
+from tap_spark.send.record_writer import SparkJob, interrupt, tagged
 
 
 class Session:
@@ -68,7 +68,7 @@ def test_a_running_job_is_cancelled_by_its_tag(session: Any) -> None:
 
 
 def test_cancelling_never_hangs(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_job, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(record_writer, "CANCEL_SECONDS", 0.05)
     endless = threading.Event()
     session.interruptTag = lambda _: endless.wait()
     job = SparkJob(session, endless.wait)

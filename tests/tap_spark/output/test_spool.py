@@ -14,15 +14,16 @@ import pytest
 
 from shared.errors import DestinationError
 from tap_spark.config import SpoolSettings
-from tap_spark.output import spool as spools
-from tap_spark.output.line_chunks import KeyMax, pack_meta
-from tap_spark.output.spool import OrderedSpoolFolder, Spool, spool_error
-from tap_spark.output.spool_files import (
+from tap_spark.send import spool as spools
+from tap_spark.send.spool import OrderedSpoolFolder, Spool, spool_error
+from tap_spark.send.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,
     CopyProgress,
+    KeyMax,
     chunk_name,
     marker_name,
+    pack_meta,
     read_progress,
 )
 
@@ -30,7 +31,7 @@ MIB = 1024 * 1024
 KILLED_OWNER = """
 import os, signal, sys
 from tap_spark.config import SpoolSettings
-from tap_spark.output.spool import Spool
+from tap_spark.send.spool import Spool
 spool = Spool(SpoolSettings(root=sys.argv[1]))
 (spool.new_folder().path / "a.lines").write_text("x")
 print(spool.path, flush=True)

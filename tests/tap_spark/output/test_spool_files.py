@@ -14,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tap_spark.output import spool_files
-from tap_spark.output.line_chunks import unpack_meta
-from tap_spark.output.spool_files import (
+from tap_spark.send import spool_files
+from tap_spark.send.spool_files import (
     CopyProgress,
     SpoolWriter,
     TaskSpool,
@@ -24,6 +23,7 @@ from tap_spark.output.spool_files import (
     is_locked,
     partition_of,
     read_progress,
+    unpack_meta,
     unread,
     write_progress,
 )

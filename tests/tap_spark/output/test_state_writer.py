@@ -7,7 +7,7 @@ import json
 import threading
 from typing import Any
 
-from tap_spark.output.state_writer import LONG_BYTES, Change, StateWriter
+from tap_spark.send.line_output import LONG_BYTES, Change, StateWriter
 
 
 def to(state: dict[str, Any]) -> Change:

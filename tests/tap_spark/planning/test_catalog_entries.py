@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as t
 
 from shared.errors import SourceError
-from tap_spark.planning.catalog import (
+from tap_spark.plan.catalog import (
     SPARK_SCHEMA,
     build_entry,
     check_catalog,

@@ -17,10 +17,9 @@ from pyspark.sql.types import (
 
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig
-from tap_spark.planning.catalog import build_entry, selected_schema, stream_selected
-from tap_spark.planning.catalog_rules import CatalogRules, ruled_catalog
-from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.run_options import RunOptions, chosen_settings
+from tap_spark.plan.catalog import build_entry, selected_schema, stream_selected
+from tap_spark.plan.replication import plan_streams
+from tap_spark.plan.run_options import CatalogRules, RunOptions, chosen_settings, ruled_catalog
 from tap_spark.state.stream_plans import Method
 from tap_spark.stream_config import StreamConfig
 

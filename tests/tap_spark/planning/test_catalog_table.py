@@ -6,8 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from tap_spark.planning.catalog import build_entry
-from tap_spark.planning.catalog_table import catalog_lines
+from tap_spark.plan.catalog import build_entry, catalog_lines
 
 STRUCT = StructType(
     [

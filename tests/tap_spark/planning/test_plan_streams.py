@@ -9,8 +9,8 @@ from pyspark.sql import types as t
 
 from shared.errors import SettingsError, SourceError
 from tap_spark.config import TapConfig
-from tap_spark.planning.catalog import build_entry
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.catalog import build_entry
+from tap_spark.plan.replication import plan_streams
 from tap_spark.state.stream_plans import Method, Resume
 from tap_spark.stream_config import StreamConfig
 

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from tap_spark.config import tap_config
-from tap_spark.planning.row_estimates import estimated_rows
+from tap_spark.plan.discovery import estimated_rows
 
 
 def rows(folder: Path, form: str, row_count: int | None = None, **more: Any) -> str | None:

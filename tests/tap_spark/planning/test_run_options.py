@@ -10,7 +10,7 @@ import pytest
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.planning.run_options import (
+from tap_spark.plan.run_options import (
     EVERYTHING,
     RunOptions,
     StreamRange,

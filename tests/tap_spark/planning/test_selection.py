@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.planning.catalog import selected_schema
+from tap_spark.plan.catalog import selected_schema
 
 
 def entry_of(tree: dict, marks: dict) -> dict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tap_spark.planning.source_names import source_name
+from tap_spark.plan.replication import source_name
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
 

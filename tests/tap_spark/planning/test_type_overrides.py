@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
 from shared.types.json_schema import spark_to_json_schema
-from tap_spark.planning.type_overrides import typed_columns
+from tap_spark.plan.replication import typed_columns
 
 FIELDS = [
     {"name": "id", "type": "long", "nullable": True, "metadata": {}},

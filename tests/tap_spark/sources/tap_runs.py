@@ -9,13 +9,13 @@ import pytest
 
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
-from tap_spark.planning.catalog import metadata_of
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.catalog import metadata_of
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.sources.formats import source_format
 from tap_spark.sources.frame_helpers import struct_from_text
 from tap_spark.sources.source import source_for
 from tap_spark.sources.source_failures import source_error
-from tap_spark.sources.source_registry import source_format
 from tap_spark.state.stream_plans import Slice
 from tap_spark.stream_config import StreamConfig
 

@@ -18,9 +18,9 @@ from pyspark.sql import types as T  # noqa: N812
 from tap_runs import failure, read_all, rows, stream, types
 
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
-from tap_spark.sources.text_keys import rank_column
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.state.bookmarks import greater, normal_key
 from tap_spark.state.date_numbers import text_rank
 

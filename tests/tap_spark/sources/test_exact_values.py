@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tap_runs import failure, rows, stream
 
-from tap_spark.sources.files.exact_values import has_same_value
+from tap_spark.sources.files.text_types import has_same_value
 
 pytestmark = pytest.mark.spark
 
@@ -171,9 +171,9 @@ def test_a_file_with_a_schema_keeps_values_or_names_what_does_not_fit(spark, wri
 def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method):
     ddl = "a DECIMAL(10,2), b DATE"
     columns = [{"name": "a", "length": 6}, {"name": "b", "length": 19}]
-    from tap_spark.sources.declared.fixed_width import SOURCE
+    from tap_spark.sources.formats import BUILT_IN
 
-    own = SOURCE.typed({"columns": columns})
+    own = BUILT_IN["fixed_width"].typed({"columns": columns})
     fixed = {"schema": ddl, "replication_method": method, **own}
     assert rows(spark, stream("fixed_width", write("g.txt", "1.5   2024-01-01\n"), **fixed))
     for value in ("1,5   2024-01-01", "1.555 2024-01-01", "1     2024-01-01 10:00:00"):

@@ -11,10 +11,10 @@ import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.run_options import RunOptions, StreamRange, as_asked
-from tap_spark.sources.files.inference import decide
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.plan.run_options import RunOptions, StreamRange, as_asked
+from tap_spark.sources.files.text_types import decide
 from tap_spark.sources.source import source_for
 
 pytestmark = pytest.mark.spark

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tap_runs import read_all, rows, stream
 
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.sources.files.inference import decide, written_as
-from tap_spark.sources.files.text_forms import add_forms
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.sources.files.text_types import add_forms, decide, written_as
 from tap_spark.sources.source_failures import source_error
 
 pytestmark = pytest.mark.spark

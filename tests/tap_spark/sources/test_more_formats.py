@@ -14,8 +14,8 @@ import fastavro
 import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
-from tap_spark.sources.declared.fixed_width import FixedColumn
-from tap_spark.sources.files.avro_files import schema_text
+from tap_spark.sources.files.columnar_files import schema_text
+from tap_spark.sources.formats import FixedColumn
 
 pytestmark = pytest.mark.spark
 

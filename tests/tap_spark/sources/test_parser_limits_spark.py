@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tap_spark.sources.files import plain_csv, small_json
+from tap_spark.sources.files import csv_blocks, small_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +52,6 @@ def test_columns_of_json(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_columns_of_csv(spark: SparkSession, tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(plain_csv.MOST_COLUMNS)]
+    names = [f"c{number}" for number in range(csv_blocks.MOST_COLUMNS)]
     reader = spark.read.option("header", "true")
     assert reader.csv(write(tmp_path, ",".join(names) + "\n")).columns == names

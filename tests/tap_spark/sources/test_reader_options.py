@@ -8,9 +8,8 @@ import pytest
 
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.sources.declared.fixed_width import FixedColumn
+from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS, SOURCES, FixedColumn, source_format
 from tap_spark.sources.reader_options import option_problems
-from tap_spark.sources.source_registry import FILE_FORMATS, LOG_FORMATS, SOURCES, source_format
 
 
 def problems(kind: str, **options: object) -> dict[str, str]:

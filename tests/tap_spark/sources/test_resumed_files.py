@@ -14,9 +14,9 @@ from tap_runs import read_all, stream
 
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.sources.declared.fixed_width import FixedColumn
+from tap_spark.plan.discovery import catalog_for
 from tap_spark.sources.files import resumable_files
+from tap_spark.sources.formats import FixedColumn
 from tap_spark.sources.source_failures import source_error
 
 pytestmark = pytest.mark.spark

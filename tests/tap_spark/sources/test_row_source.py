@@ -23,14 +23,15 @@ from shared.engine.engine import Engine
 from shared.errors import SourceError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.output.line_output import LineOutput
-from tap_spark.output.spool import Spool
-from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.discovery import found_catalog
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send.line_output import LineOutput, StateWriter
+from tap_spark.send.slices import Run
+from tap_spark.send.spool import Spool
+from tap_spark.send.sync import sync_stream
+from tap_spark.send.trials import run_test
 from tap_spark.sources.row_source import Request, RowSource
 from tap_spark.sources.source import source_for
-from tap_spark.sync.sync import Run, run_test, sync_stream
 
 SAMPLE = Path(__file__).resolve().parents[3] / "sample_configs" / "python_source"
 UTC = timezone.utc
@@ -215,7 +216,7 @@ def test_errors_are_one_line(
     else:
         session = request.getfixturevalue("spark")
         used = Engine.of(lambda: session)
-    from tap_spark.sync.sync import explained
+    from tap_spark.send.sync import explained
 
     with pytest.raises(SourceError) as caught, explained("s"):
         messages(tap, used, tmp_path)

@@ -18,9 +18,9 @@ from shared.engine.engine import Engine
 from shared.errors import SingerSparkError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.planning.discovery import found_catalog
+from tap_spark.plan.discovery import found_catalog
+from tap_spark.send import sync
 from tap_spark.sources.files import csv_blocks
-from tap_spark.sync import sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 COMPARED = 3

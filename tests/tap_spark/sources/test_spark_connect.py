@@ -19,10 +19,10 @@ from shared.spark.spark_settings import SparkSettings
 from shared.maps.map_rules import map_rules
 from shared.maps.map_settings import TransformSettings
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.source import source_for
-from tap_spark.sync.stream_outputs import map_error, outputs_of
+from tap_spark.send.stream_outputs import map_error, outputs_of
 from tap_runs import rows, stream, types
 def mapped(spark, config, rule):
     tap = TapConfig(streams=(config,))

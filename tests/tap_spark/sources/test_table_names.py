@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.table_names import joined_name, name_parts
+from tap_spark.sources.tables import joined_name, name_parts
 
 
 @pytest.mark.parametrize(

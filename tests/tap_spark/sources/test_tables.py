@@ -9,7 +9,7 @@ from tap_runs import read_all, rows, stream, types
 
 from shared.errors import SettingsError, SourceError
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
+from tap_spark.plan.discovery import catalog_for
 from tap_spark.sources.source import source_for
 from tap_spark.sources.source_failures import source_error
 
@@ -173,7 +173,7 @@ def test_what_is_not_a_read_is_refused(text):
 
 @pytest.mark.parametrize("text", ["DROP DATABASE keep", "CREATE DATABASE made"])
 def test_a_command_that_passed_the_check_would_not_run(spark, text, monkeypatch):
-    monkeypatch.setattr("tap_spark.sources.sql_queries.check_reads", lambda *_: None)
+    monkeypatch.setattr("tap_spark.sources.spark_tables.check_reads", lambda *_: None)
     spark.sql("CREATE DATABASE IF NOT EXISTS keep")
     with pytest.raises(Exception, match="Syntax error at or near"):
         rows(spark, sql(text))

@@ -169,11 +169,11 @@ def test_quotes_inside_of_values_and_long_separators(spark, write, method):
 
 
 def test_unknown_encodings_are_refused():
-    from tap_spark.sources.declared.csv import SOURCE
+    from tap_spark.sources.formats import BUILT_IN
     from tap_spark.sources.reader_options import option_problems
 
     for name, good in (("windows-1252", True), ("GBK", True), ("nonsense", False)):
-        found = list(option_problems("csv", SOURCE.options, {"encoding": name}))
+        found = list(option_problems("csv", BUILT_IN["csv"].options, {"encoding": name}))
         assert (found == []) is good
 
 

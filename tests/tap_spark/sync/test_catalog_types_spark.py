@@ -14,8 +14,8 @@ import pytest
 from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.sync import sync
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.send import sync
 
 pytestmark = pytest.mark.spark
 STRING = {"type": ["string", "null"]}

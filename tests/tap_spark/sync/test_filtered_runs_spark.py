@@ -13,7 +13,7 @@ from shared.engine.engine import Engine
 from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.sync import sync
+from tap_spark.send import sync
 
 pytestmark = pytest.mark.spark
 

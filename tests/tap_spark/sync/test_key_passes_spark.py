@@ -15,7 +15,7 @@ from shared.engine.engine import Engine
 from shared.errors import RecordError, SettingsError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.sync import sync
+from tap_spark.send import sync
 
 pytestmark = pytest.mark.spark
 Run = Callable[..., list[dict[str, Any]]]

@@ -10,8 +10,8 @@ import pytest
 
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.planning.catalog_rules import CatalogRules
-from tap_spark.sync.preview import preview
+from tap_spark.plan.run_options import CatalogRules
+from tap_spark.send.trials import preview
 
 
 def config_of(folder: Path, **more: Any) -> TapConfig:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tap_spark.send.slices import first_slices
 from tap_spark.state.stream_plans import Slice
-from tap_spark.sync.row_limits import first_slices
 
 pytestmark = pytest.mark.spark
 

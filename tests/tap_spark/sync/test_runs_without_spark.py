@@ -21,13 +21,13 @@ from shared.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
-from tap_spark.output import held_records
-from tap_spark.planning.catalog import build_entry
-from tap_spark.planning.discovery import found_catalog
-from tap_spark.planning.run_options import RunOptions
+from tap_spark.plan.catalog import build_entry
+from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.run_options import RunOptions
+from tap_spark.send import spool, sync, trials
+from tap_spark.send.trials import dry_run, run_test
 from tap_spark.sources.files import csv_blocks
-from tap_spark.sources.files.file_inspector import StorageFileInspector
-from tap_spark.sync import sync
+from tap_spark.sources.files.file_positions import StorageFileInspector
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
 FILES = {"csv": b"id,name\n1,a\n", "json": b'{"id": 1, "name": "a"}\n', "parquet": b"PAR1"}
@@ -40,7 +40,8 @@ def engine_without_spark(settings: EngineSettings, spark: SparkSettings) -> Engi
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "engine_of", engine_without_spark)
+    for module in (sync, trials):
+        monkeypatch.setattr(module, "engine_of", engine_without_spark)
 
 
 def run(
@@ -227,7 +228,7 @@ def test_a_test_reads_one_record(tmp_path: Path, kind: str) -> None:
     with out.open("wb") as file:
         output = MessageOutput(os.dup(file.fileno()))
         config = tap_config({"streams": [stream], "batch_config": batch})
-        sync.run_test(config, "all", None, output)
+        run_test(config, "all", None, output)
         output.close()
     schema, record = map(json.loads, out.read_text().splitlines())
     assert (schema["type"], record["record"]) == ("SCHEMA", {"id": 1, "name": "a"})
@@ -241,7 +242,7 @@ def test_a_dry_run_logs_the_plan(
     settings = {"streams": [orders, {**orders, "name": "t", "replication_method": "FULL_TABLE"}]}
     state = run(tmp_path, settings, streams=("s",))[-1]["value"]
     caplog.clear()
-    sync.dry_run(tap_config(settings), None, state, RunOptions())
+    dry_run(tap_config(settings), None, state, RunOptions())
     first, second = [item.getMessage() for item in caplog.records]
     assert first == (
         "stream 's': INCREMENTAL by file and line, after 2 known file(s); "
@@ -261,7 +262,7 @@ def test_a_dry_run_finds_what_is_missing(
     gone = {**orders, "name": "gone", "path": orders["path"] + "/gone.csv"}
     config = tap_config({"streams": [gone, orders], "on_stream_failure": policy})
     with pytest.raises(kind, match="stream 'gone'"):
-        sync.dry_run(config, {"streams": [other, *catalog["streams"]]}, None)
+        dry_run(config, {"streams": [other, *catalog["streams"]]}, None)
     assert any(item.getMessage().startswith("stream 's': ") for item in caplog.records)
 
 
@@ -433,7 +434,7 @@ def test_the_rule_is_the_same_for_every_master(
 def test_records_wait_on_disk_until_spark_need_not_read_them(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_records, "HELD_BYTES", 1)
+    monkeypatch.setattr(spool, "HELD_BYTES", 1)
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
     settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(tmp_path)}}
     before = sorted(tmp_path.iterdir())

@@ -13,10 +13,10 @@ from shared.errors import RecordError, SettingsError
 from shared.maps.map_settings import TransformSettings
 from shared.types.json_schema import spark_to_json_schema
 from tap_spark.config import tap_config
-from tap_spark.planning.replication import DELETED_AT
+from tap_spark.plan.replication import DELETED_AT
+from tap_spark.send.stream_outputs import BEGIN, END, Outputs, map_error, outputs_of
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync.stream_outputs import BEGIN, END, Outputs, map_error, outputs_of
 
 STRUCT = T.StructType(
     [

@@ -8,10 +8,10 @@ import pytest
 
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.jdbc_failures import TransientSourceError
+from tap_spark.send.sync import LONGEST_SECONDS, read_with_retries
+from tap_spark.sources.source_failures import TransientSourceError
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync.stream_retries import LONGEST_SECONDS, read_with_retries
 
 
 def plan_of(retries: int | None, number: int = 0) -> StreamPlan:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tap_spark.sync.stream_threads import run_parallel
+from tap_spark.send.sync import run_parallel
 
 
 def no_stop(_: BaseException) -> None:

@@ -27,14 +27,16 @@ from shared.errors import (
 from shared.run_summary import RunSummary
 from shared.sigterm import raise_on_sigterm
 from tap_spark.config import SpoolSettings, TapConfig
-from tap_spark.output.line_chunks import KeyMax
-from tap_spark.output.record_writer import ChunkInfo, RowsWritten
-from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.run_options import RunOptions, StreamRange
+from tap_spark.plan.run_options import RunOptions, StreamRange
+from tap_spark.send import slices, sync, trials
+from tap_spark.send.line_output import StateWriter
+from tap_spark.send.record_writer import ChunkInfo, RowsWritten
+from tap_spark.send.slices import Run
+from tap_spark.send.spool_files import KeyMax
+from tap_spark.send.sync import run_sync, sync_stream
+from tap_spark.send.trials import run_test
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync import sync
-from tap_spark.sync.sync import run_sync, run_test, sync_stream
 
 
 class Output:
@@ -88,8 +90,10 @@ class Bench:
     stopped: bool = False
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
-        monkeypatch.setattr(sync, "source_for", self.source_for)
-        monkeypatch.setattr(sync, "write_records", self.write_records)
+        for module in (slices, sync, trials):
+            monkeypatch.setattr(module, "source_for", self.source_for)
+        for module in (slices, trials):
+            monkeypatch.setattr(module, "write_records", self.write_records)
         monkeypatch.setattr(sync, "engine_of", lambda *_: Engine(self))
         return self
 
@@ -136,7 +140,7 @@ class Bench:
 
     def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StateWriter:
         pace = StateWriter(state or {}, self.output.write, interval, lambda: self.now)
-        sync_stream(sync.Run(Engine.of(self.get), self.output, None), plan, pace)  # type: ignore[arg-type]
+        sync_stream(Run(Engine.of(self.get), self.output, None), plan, pace)  # type: ignore[arg-type]
         return pace
 
 
@@ -538,5 +542,5 @@ def test_cleaning_happens_when_planning_fails(
 
     monkeypatch.setattr(sync, "found_catalog", fail)
     with pytest.raises(SourceError), ExitStack() as cleaning:
-        sync._prepare(config, None, {}, run_bench.output, cleaning)  # type: ignore[arg-type]
+        sync.prepared(config, None, {}, run_bench.output, cleaning)  # type: ignore[arg-type]
     assert run_bench.stopped

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from shared.storage.owned_folders import remove_stale
-from tap_spark.output.spool import PREFIX
+from tap_spark.send.spool import PREFIX
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 ROOT = Path(__file__).parents[3]

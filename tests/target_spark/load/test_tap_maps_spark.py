@@ -17,11 +17,11 @@ from mapped_bench import Bench, of_type, records
 from shared.errors import RecordError, SettingsError
 from shared.types.json_schema import spark_to_json_schema
 from tap_spark.config import tap_config
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import DELETED_AT
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import DELETED_AT
+from tap_spark.send.stream_outputs import outputs_of
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync.stream_outputs import outputs_of
 
 pytestmark = pytest.mark.spark
 
@@ -208,15 +208,15 @@ def test_only_what_is_needed_is_read(bench: Bench, spark: Any) -> None:
             return getattr(spark, name)
 
     bench.spark = Watch()  # type: ignore[assignment]
-    from tap_spark.sync import sync
+    from tap_spark.send import slices
 
-    real = sync.write_records
+    real = slices.write_records
 
     def write(session: Any, plan: Any, piece: Slice, *more: Any, **named: Any) -> Any:
         seen.append(piece.frame._jdf.queryExecution().executedPlan().toString())
         return real(session, plan, piece, *more, **named)
 
-    bench.patch.setattr(sync, "write_records", write)
+    bench.patch.setattr(slices, "write_records", write)
     streams = [{"name": "wide", "format": "parquet", "path": str(path)}]
     messages = bench.tap({"streams": streams, "stream_maps": maps})
     assert records(messages, "wide") == [{"id": 1, "made": "x"}]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import (
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    KeyOrder,
     MetadataDialect,
+    QueryRunner,
     Row,
     decimal,
     key_order,
     with_era,
 )
-from tap_spark.sources.jdbc.dialects.dialect import QueryRunner
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
 
 _DATE = (
     "CASE WHEN isfinite({}) THEN ({} - DATE '1970-01-01')::INTEGER "

@@ -7,14 +7,16 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from tap_spark.sources.jdbc.dialects.base import (
+from tap_spark.sources.jdbc.dialects.dialect import (
     TEMPORAL,
+    ColumnInfo,
+    KeyOrder,
     MetadataDialect,
     Row,
+    TableInfo,
     decimal,
     key_order,
 )
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal, key_order, number
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    KeyOrder,
+    MetadataDialect,
+    Row,
+    decimal,
+    key_order,
+    number,
+)
 
 _NUMBER = "TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 TYPES: dict[str, tuple[str, str]] = {

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tap_spark.sources.jdbc.dialects.base import (
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    KeyOrder,
     MetadataDialect,
+    QueryRunner,
     Row,
+    TableInfo,
+    TableName,
     count_or_none,
     decimal,
     is_ordered,
     key_order,
     sorted_tables,
 )
-from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableName
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder, TableInfo
 
 _NUMERIC = re.compile(r"(?:NUMERIC|DECIMAL|NUMBER)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _TEMPORAL = re.compile(r"DATE|TIME")

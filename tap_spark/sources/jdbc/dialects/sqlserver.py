@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tap_spark.sources.jdbc.dialects.base import MetadataDialect, Row, decimal, key_order
-from tap_spark.sources.jdbc.table_info import ColumnInfo, KeyOrder
+from tap_spark.sources.jdbc.dialects.dialect import (
+    ColumnInfo,
+    KeyOrder,
+    MetadataDialect,
+    Row,
+    decimal,
+    key_order,
+)
 
 _TEXT = "CONVERT(nvarchar(max), {})"
 _MICROS = "DATEDIFF_BIG(microsecond, CONVERT(datetime2, '1970-01-01', 120), {})"

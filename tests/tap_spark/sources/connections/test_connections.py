@@ -10,11 +10,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.planning.catalog import metadata_of
-from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.table_entries import SOURCE, table_entry
-from tap_spark.sources.connections.connection import DiscoveredTable
-from tap_spark.sources.connections.table_patterns import is_wanted, stream_name
+from tap_spark.plan.catalog import SOURCE, metadata_of, table_entry
+from tap_spark.plan.replication import plan_streams
+from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
 

@@ -9,13 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.files.avro_types import UnclearUnionError, forms_of, readable
 from tap_spark.sources.files.avro_values import (
     BadValueError,
+    UnclearUnionError,
     big_decimal_text,
     converted,
     decimal_text,
     duration_text,
+    forms_of,
+    readable,
 )
 
 NANOS = {"type": "long", "logicalType": "timestamp-nanos"}

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import csv_blocks as module
-from tap_spark.sources.files.csv_blocks import CsvBlocks, csv_blocks
-from tap_spark.sources.files.plain_csv import PlainCsv
-from tap_spark.sources.files.typed_columns import typed_column
+from tap_spark.sources.files.csv_blocks import CsvBlocks, PlainCsv, csv_blocks
+from tap_spark.sources.files.text_types import typed_column
 
 COMMAS = PlainCsv(",", header=True)
 

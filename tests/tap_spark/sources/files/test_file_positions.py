@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.storage import limits
-from tap_spark.sources.files import file_inspector
-from tap_spark.sources.files.file_inspector import StorageFileInspector
+from tap_spark.sources.files import file_positions
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
     FilePosition,
+    StorageFileInspector,
     complete_end,
     kept_positions,
     plan_range,
@@ -317,7 +317,7 @@ def test_no_line_start_is_looked_for_behind_the_end_of_a_file(tmp_path: Path) ->
 
 def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypatch):
     for name, value in {"WHOLE": 400, "EDGE": 100, "BLOCK": 20, "BLOCKS": 4}.items():
-        monkeypatch.setattr(file_inspector, name, value)
+        monkeypatch.setattr(file_positions, name, value)
     path = tmp_path / "f"
     data = bytearray(os.urandom(1000))
     path.write_bytes(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.files.folder_columns import NO_PARTITION, exact_field, value_of
+from tap_spark.sources.files.file_source import NO_PARTITION, exact_field, value_of
 
 
 @pytest.mark.parametrize(

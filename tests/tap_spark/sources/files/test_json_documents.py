@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tap_spark.sources.files import json_documents
-from tap_spark.sources.files.json_documents import several_values
+from tap_spark.sources.files import json_rows
+from tap_spark.sources.files.json_rows import several_values
 
 texts = st.text('ab"\\{}[]\n é', max_size=8)
 values = st.recursive(
@@ -41,7 +41,7 @@ def test_one_value_or_none(text):
 
 
 def test_lines_too_long_to_keep_are_skipped_and_others_checked(monkeypatch):
-    monkeypatch.setattr(json_documents, "LONGEST_LINE", 10)
+    monkeypatch.setattr(json_rows, "LONGEST_LINE", 10)
     long = b'["' + b'}{ \\" ' * 20 + b'"]'
     assert not several_values(pieces(long, 4))
     assert several_values(pieces(long + b"\n[1]\n[2]\n", 4))

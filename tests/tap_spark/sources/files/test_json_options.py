@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.declared.json import SOURCE
-from tap_spark.sources.files import json_options
+from tap_spark.sources.files import json_files
+from tap_spark.sources.files.json_files import lax_options
 from tap_spark.sources.files.json_kinds import TypeRules, kind_of, type_of
-from tap_spark.sources.files.json_options import lax_options
 from tap_spark.sources.files.json_rows import decoded
+from tap_spark.sources.formats import BUILT_IN
 
 TIMES = T.StructType().add("a", T.ArrayType(T.StructType().add("b", T.TimestampType())))
 
@@ -46,8 +46,8 @@ def test_options(options: dict[str, Any], struct: T.StructType | None, lax: list
 
 
 def test_every_rule_is_of_an_option_that_exists() -> None:
-    names = {option.name.lower() for option in SOURCE.options or ()}
-    rules = {*json_options._FOLLOWED, *json_options._OF_TIMES, *json_options._VALUES}
+    names = {option.name.lower() for option in BUILT_IN["json"].options or ()}
+    rules = {*json_files._FOLLOWED, *json_files._OF_TIMES, *json_files._VALUES}
     assert rules <= names
 
 

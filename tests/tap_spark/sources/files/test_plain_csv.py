@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.files.csv_blocks import csv_blocks
-from tap_spark.sources.files.plain_csv import PlainCsv, plain_csv
-from tap_spark.sources.files.simple_ddl import simple_ddl
+from tap_spark.sources.files.csv_blocks import PlainCsv, csv_blocks, plain_csv
+from tap_spark.sources.files.text_types import simple_ddl
 
 COMMAS = PlainCsv(",", header=True)
 

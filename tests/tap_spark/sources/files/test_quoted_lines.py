@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tap_spark.sources.files.file_kinds import NotTextError, kind_of
-from tap_spark.sources.files.quoted_lines import Quotes
+from tap_spark.sources.files.line_reader import Quotes
+from tap_spark.sources.files.paths import NotTextError, kind_of
 from tap_spark.sources.reader_options import encoding_name
 
 LINES = Quotes(b",", b'"', b'"')

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.files import text_forms
-from tap_spark.sources.files.inference import decide
-from tap_spark.sources.files.text_forms import add_forms, forms_reader, settled, union
+from tap_spark.sources.files import text_types
+from tap_spark.sources.files.text_types import add_forms, decide, forms_reader, settled, union
 
 VALUES = [
     "0", "-1", "007", "-0", "+1", "1" * 16, "9223372036854775808", "1" * 38, "1" * 39, "1.5",
@@ -59,13 +58,13 @@ def test_types_of_values(values, expected):
 def test_batches_tasks_and_samples_do_not_matter(values, cut, sample):
     whole = kind(*values)
     parts = [pa.array(part, pa.string()) for part in (values[:cut], values[cut:])]
-    before = text_forms._SAMPLE
-    text_forms._SAMPLE = sample
+    before = text_types._SAMPLE
+    text_types._SAMPLE = sample
     try:
         one_task = add_forms(add_forms(None, parts[0]), parts[1])
         two_tasks = union([[add_forms(None, part)] for part in parts], 1)[0]
     finally:
-        text_forms._SAMPLE = before
+        text_types._SAMPLE = before
     assert decide(one_task).simpleString() == decide(two_tasks).simpleString() == whole
 
 

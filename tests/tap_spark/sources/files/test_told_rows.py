@@ -14,10 +14,10 @@ from pyarrow import orc
 
 from shared.run_summary import RunSummary
 from tap_spark.config import tap_config
+from tap_spark.send import sync
 from tap_spark.sources.files import columnar_files
 from tap_spark.sources.lakes import delta_source
 from tap_spark.sources.source import TellingSource, source_for
-from tap_spark.sync import sync
 
 
 def source(path: Path | str, form: str = "parquet", **more: Any) -> Any:

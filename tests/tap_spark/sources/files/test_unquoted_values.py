@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tap_spark.sources.files.unquoted_values import UnquotedValues, text_fields_of
+from tap_spark.sources.files.json_kinds import UnquotedValues, text_fields_of
 
 
 def struct(**types):

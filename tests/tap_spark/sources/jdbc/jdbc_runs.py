@@ -14,13 +14,13 @@ import pytest
 from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.planning.catalog import metadata_of
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.catalog import metadata_of
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send import sync
 from tap_spark.sources.source import source_for
 from tap_spark.state.stream_plans import Slice
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync import sync
 
 
 def table_stream(database: Any, table: str, **settings: Any) -> StreamConfig:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.jdbc.dialects.dialect import dialect_for
-from tap_spark.sources.jdbc.jdbc_columns import custom_schema, struct_of, typed
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.table_info import TableInfo
+from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
+from tap_spark.sources.jdbc.jdbc_query import custom_schema, struct_of, typed
+from tap_spark.sources.jdbc.metadata import reader_options
 
 
 def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str = "") -> Any:

@@ -12,13 +12,12 @@ from table_reads import read, texts
 from shared.errors import SourceError
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import TapConfig
-from tap_spark.planning.catalog import metadata_of
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.sources.connections import databases
-from tap_spark.sources.connections.connection import DiscoveredTable
+from tap_spark.plan.catalog import metadata_of
+from tap_spark.plan.discovery import catalog_for
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
+from tap_spark.sources.jdbc.jdbc_source import DatabaseTables
 from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, query_runner, table_info
-from tap_spark.sources.table_names import name_parts
+from tap_spark.sources.tables import DiscoveredTable, name_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -75,7 +74,7 @@ def shop(postgres: Database) -> Database:
 
 def found(spark: Any, shop: Database, **changes: Any) -> dict[str, DiscoveredTable]:
     connection = shop.connection(**changes)
-    return {item.stream.name: item for item in databases.DatabaseTables(connection).tables(spark)}
+    return {item.stream.name: item for item in DatabaseTables(connection).tables(spark)}
 
 
 def test_tables(lake_spark: Any, shop: Database) -> None:

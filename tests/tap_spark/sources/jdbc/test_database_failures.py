@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources import jdbc_failures
-from tap_spark.sources.jdbc_failures import (
+from tap_spark.sources import source_failures
+from tap_spark.sources.source_failures import (
     TransientSourceError,
     database_error,
     one_line,
+    source_error,
     with_retries,
 )
-from tap_spark.sources.source_failures import source_error
 
 WHERE = Where(stream="s")
 
@@ -189,4 +189,4 @@ def test_our_own_errors_and_bugs_are_not_changed() -> None:
 
 def test_waits_never_grow_beyond_a_limit() -> None:
     _, waits = attempts(["08006"] * 12, 10)
-    assert max(waits) == jdbc_failures.LONGEST_WAIT
+    assert max(waits) == source_failures.LONGEST_WAIT

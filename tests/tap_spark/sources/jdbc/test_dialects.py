@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from shared.spark.jdbc_drivers import DRIVERS
-from tap_spark.sources.jdbc.dialects.base import decimal, moment, number
-from tap_spark.sources.jdbc.dialects.dialect import MODULES, dialect_for
+from tap_spark.sources.jdbc.dialects.dialect import (
+    MODULES,
+    ColumnInfo,
+    TableInfo,
+    decimal,
+    dialect_for,
+    moment,
+    number,
+)
 from tap_spark.sources.jdbc.dialects.duckdb import column_type as duckdb_type
 from tap_spark.sources.jdbc.dialects.mysql import column_type as mysql_type
 from tap_spark.sources.jdbc.dialects.oracle import column_type as oracle_type
 from tap_spark.sources.jdbc.dialects.sqlite import declared_type
-from tap_spark.sources.jdbc.jdbc_columns import custom_schema, spark_type, struct_of
-from tap_spark.sources.jdbc.table_info import ColumnInfo, TableInfo
+from tap_spark.sources.jdbc.jdbc_query import custom_schema, spark_type, struct_of
 
 URLS = {driver.database: driver.prefixes[0] for driver in DRIVERS} | {"other": "jdbc:x:"}
 AT = "2024-03-31T02:30:00.123456+00:00"

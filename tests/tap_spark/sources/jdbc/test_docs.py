@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tap_spark.driver_properties import DANGEROUS
-from tap_spark.sources.jdbc.dialects import duckdb, mysql, oracle, postgresql_types, sqlserver
+from tap_spark.connection_config import DANGEROUS
+from tap_spark.sources.jdbc.dialects import duckdb, mysql, oracle, postgresql, sqlserver
 
 PAGE = (Path(__file__).parents[4] / "docs" / "databases.md").read_text(encoding="utf-8")
 TEXT = PAGE.split("## Load into databases\n")[0]
 TYPES = {
-    "PostgreSQL": postgresql_types.SCALARS,
+    "PostgreSQL": postgresql.SCALARS,
     "MySQL and MariaDB": {
         n: t for n, t in mysql.TYPES.items() if t[1] not in ("{}", "ST_AsText({})")
     },

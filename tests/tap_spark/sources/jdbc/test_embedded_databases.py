@@ -13,10 +13,9 @@ from shared.settings.config_text import without_comments
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.source_draft import source_draft
-from tap_spark.sources.connections.connection import DiscoveredTable, table_lister
-from tap_spark.sources.jdbc.dialects.dialect import dialect_for
+from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.metadata import query_runner, table_info
-from tap_spark.sources.jdbc.table_info import TableInfo
+from tap_spark.sources.tables import DiscoveredTable, table_lister
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

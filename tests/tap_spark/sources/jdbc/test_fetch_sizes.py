@@ -9,18 +9,16 @@ from mysql_servers import PASSWORD, MySqlLikeServer
 from postgres_server import Database
 
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.jdbc import fetch_sizes
-from tap_spark.sources.jdbc.dialects.dialect import dialect_for
-from tap_spark.sources.jdbc.fetch_sizes import (
+from tap_spark.sources.jdbc import jdbc_source
+from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
+from tap_spark.sources.jdbc.jdbc_source import (
     FETCH_BYTES,
     UNKNOWN_ROWS,
     fetch_rows,
     fitting_rows,
     greatest_width,
 )
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.metadata import table_info
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.metadata import reader_options, table_info
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def rows_of_fetch(spark: Any, connection: ConnectionConfig, source: str, table: 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Let a sample take as long as it needs on a busy machine, until this is undone."""
-    monkeypatch.setattr(fetch_sizes, "SAMPLE_SECONDS", 60)
+    monkeypatch.setattr(jdbc_source, "SAMPLE_SECONDS", 60)
     return monkeypatch
 
 

@@ -8,9 +8,14 @@ import pytest
 
 from shared.errors import InvalidSettingsError, SettingsError
 from tap_spark.config import tap_config
-from tap_spark.connection_config import ConnectionConfig, secrets_of
-from tap_spark.driver_properties import DANGEROUS, is_dangerous, property_problems
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
+from tap_spark.connection_config import (
+    DANGEROUS,
+    ConnectionConfig,
+    is_dangerous,
+    property_problems,
+    secrets_of,
+)
+from tap_spark.sources.jdbc.metadata import reader_options
 
 PG = "jdbc:postgresql://h/db"
 

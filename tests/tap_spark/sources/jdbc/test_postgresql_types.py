@@ -10,10 +10,10 @@ import pytest
 from postgres_server import Database
 from table_reads import csv_rows, read, texts
 
-from tap_spark.sources.jdbc.dialects.postgresql_types import column_type
-from tap_spark.sources.jdbc.jdbc_columns import custom_schema
+from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+from tap_spark.sources.jdbc.dialects.postgresql import column_type
+from tap_spark.sources.jdbc.jdbc_query import custom_schema
 from tap_spark.sources.jdbc.metadata import table_info
-from tap_spark.sources.jdbc.table_info import TableInfo
 from tap_spark.sources.source_failures import source_error
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

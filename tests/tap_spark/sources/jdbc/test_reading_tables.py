@@ -11,9 +11,9 @@ import pytest
 from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
 
 from tap_spark.config import TapConfig
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
-from tap_spark.planning.run_options import RunOptions, StreamRange, as_asked
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.plan.run_options import RunOptions, StreamRange, as_asked
 from tap_spark.sources.jdbc import part_plan
 from tap_spark.sources.source import source_for
 

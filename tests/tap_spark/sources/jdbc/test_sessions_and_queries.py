@@ -8,13 +8,21 @@ import pytest
 
 from shared.errors import SettingsError
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.jdbc.dialects.dialect import dialect_for
-from tap_spark.sources.jdbc.jdbc_options import JdbcOptions, jdbc_options
-from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options
-from tap_spark.sources.jdbc.jdbc_urls import reader_options
-from tap_spark.sources.jdbc.read_sessions import PROPERTIES, init_statement, session_properties
-from tap_spark.sources.jdbc.snapshots import DatabaseSnapshot
-from tap_spark.sources.jdbc.table_info import ColumnInfo
+from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
+from tap_spark.sources.jdbc.jdbc_query import (
+    DatabaseSnapshot,
+    JdbcOptions,
+    JdbcQuery,
+    database_name,
+    jdbc_options,
+    session_options,
+)
+from tap_spark.sources.jdbc.metadata import (
+    PROPERTIES,
+    init_statement,
+    reader_options,
+    session_properties,
+)
 from tap_spark.stream_config import StreamConfig
 
 PG = "jdbc:postgresql://h/d"

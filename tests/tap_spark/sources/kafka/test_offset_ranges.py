@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.kafka.layout_reader import spark_words
-from tap_spark.sources.kafka.offset_ranges import (
+from tap_spark.sources.kafka.topic_offsets import (
     KafkaMark,
     OffsetRange,
     TopicFacts,

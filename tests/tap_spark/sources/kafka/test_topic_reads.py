@@ -17,14 +17,13 @@ from topic_reads import DELETED, TopicReads, last_state, offsets, records
 from shared.engine.engine import Engine
 from shared.errors import SourceError
 from shared.spark import kafka_admin
-from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send.line_output import StateWriter
+from tap_spark.send.slices import Run, first_slices
+from tap_spark.send.sync import begun
 from tap_spark.sources.kafka.kafka_source import reader_options
-from tap_spark.sources.kafka.topic_facts import topic_facts
-from tap_spark.sources.kafka.topic_queries import queried_ends, queried_starts
-from tap_spark.sync.row_limits import first_slices
-from tap_spark.sync.sync import Run, begun
+from tap_spark.sources.kafka.topic_offsets import queried_ends, queried_starts, topic_facts
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 DDL = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT", "key_format": "json"}

@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 from dataclasses import replace
 from shared.spark.session import SessionStarter
-from tap_spark.planning.discovery import catalog_for
+from tap_spark.plan.discovery import catalog_for
 from tap_spark.config import tap_config
 from topic_reads import TopicReads, last_state, offsets, records
 

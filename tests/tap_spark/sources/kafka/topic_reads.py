@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.source import BoundedSource, source_for
 from tap_spark.testing import _run
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared.types.record_text import record_json
-from tap_spark.planning.catalog import build_entry
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.catalog import build_entry
+from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.source import source_for
 from tap_spark.state.bookmarks import advance_positions
 from tap_spark.state.stream_plans import Slice, StreamPlan

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.types.record_text import record_json
 from shared.types.spark_conform import TypeChangeError, check_types, conformed, widens
-from tap_spark.sources.lakes.lake_changes import (
+from tap_spark.sources.lakes.lake_source import (
     as_records,
     both_versions,
     net_changes,

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.lakes.delta_log import DeltaVersion, names_at, stale_columns
-from tap_spark.sources.lakes.iceberg_log import (
-    IcebergSnapshot,
-    newest_file,
-    parse_metadata,
-)
-from tap_spark.sources.lakes.lake_log import (
+from tap_spark.sources.lakes.delta_source import DeltaVersion, names_at, stale_columns
+from tap_spark.sources.lakes.iceberg_source import IcebergSnapshot, newest_file, parse_metadata
+from tap_spark.sources.lakes.lake_source import (
     ChangeReadMode,
     LoggedCommit,
     group_commits,

@@ -15,8 +15,8 @@ from lake_runs import DELETED, Copy, LakeStream, table_rows
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources import source_failures
-from tap_spark.sources.connections.table_folders import FolderTables
-from tap_spark.sources.lakes import delta_source, lake_log
+from tap_spark.sources.lakes import delta_source, lake_source
+from tap_spark.sources.lakes.lake_tables import FolderTables
 from tap_spark.sources.source import source_for
 from tap_spark.stream_config import StreamConfig
 
@@ -133,7 +133,7 @@ def test_a_run_sees_the_version_it_began_with(world: World) -> None:
 def test_a_killed_run_resumes_after_its_last_complete_slice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = functools.partial(lake_log.group_commits, max_commits=2)
+    few = functools.partial(lake_source.group_commits, max_commits=2)
     monkeypatch.setattr(f"tap_spark.sources.lakes.{world.kind}_source.group_commits", few)
     stream, copy = (
         world.create("id BIGINT, a INT").sql("INSERT INTO {t} VALUES (0, 0)").stream(),

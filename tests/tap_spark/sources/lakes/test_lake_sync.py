@@ -16,14 +16,14 @@ from shared.maps.map_settings import TransformSettings
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import SpoolSettings, TapConfig
-from tap_spark.output.line_output import LineOutput
-from tap_spark.output.spool import Spool
-from tap_spark.output.state_writer import StateWriter
-from tap_spark.planning.discovery import catalog_for
-from tap_spark.planning.replication import plan_streams
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send.line_output import LineOutput, StateWriter
+from tap_spark.send.slices import Run
+from tap_spark.send.spool import Spool
+from tap_spark.send.stream_outputs import outputs_of
+from tap_spark.send.sync import sync_stream
 from tap_spark.stream_config import StreamConfig
-from tap_spark.sync.stream_outputs import outputs_of
-from tap_spark.sync.sync import Run, sync_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

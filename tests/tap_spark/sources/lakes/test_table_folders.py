@@ -9,8 +9,8 @@ import pytest
 
 from shared.errors import SourceError
 from tap_spark.connection_config import ConnectionConfig
-from tap_spark.sources.connections import table_folders
-from tap_spark.sources.connections.table_folders import FolderTables
+from tap_spark.sources.lakes import lake_tables
+from tap_spark.sources.lakes.lake_tables import FolderTables
 
 
 def delta(folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_depth_is_bounded(tmp_path: Path) -> None:
 
 
 def test_the_number_of_folders_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_folders, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(lake_tables, "MAX_FOLDERS", 3)
     for name in "abcd":
         (tmp_path / name).mkdir()
     with pytest.raises(SourceError, match="more than 3 folders"):

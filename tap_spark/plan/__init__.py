@@ -1,0 +1,4 @@
+"""Which streams a run reads and from where on: discovery, catalog, one plan per stream.
+
+Imports only `shared`, `sources`, `state` and the settings; `send` and the command line import it.
+"""

@@ -1,0 +1,271 @@
+"""Discovery: a catalog of streams and tables, with everything selected by default.
+
+`estimated_rows` adds about how many rows they have, by what is quick to read: statistics, footers,
+first lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shared.engine.engine import Engine, engine_of
+from shared.errors import SingerSparkError, SourceError, Where
+from shared.spark.spark_errors import explain_environment
+from shared.storage.files import codec_of, open_random, unpacked
+from tap_spark.plan.catalog import SOURCE, build_entry, metadata_of, stream_id, table_entry
+from tap_spark.sources.files.file_source import FileSource
+from tap_spark.sources.files.paths import ListedFile, list_files
+from tap_spark.sources.source import DriverSource, Source, TellingSource, source_for
+from tap_spark.sources.source_failures import Report, all_of, source_error
+from tap_spark.sources.tables import table_lister
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tap_spark.config import TapConfig
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.tables import DiscoveredTable
+    from tap_spark.stream_config import StreamConfig
+
+
+T = TypeVar("T")
+CONNECTIONS = "tables and topics of `connections`"
+
+
+def discover(config: TapConfig) -> dict[str, Any]:
+    """Describe every stream and table of the settings; start Spark if needed, and stop it.
+
+    Returns:
+        A catalog.
+
+    Raises:
+        SourceError: Streams cannot be read; names each of them.
+        SparkStartError: Spark cannot be started.
+    """
+    engine = engine_of(config, config.spark)
+    try:
+        return found_catalog(engine, config)
+    finally:
+        engine.stop()
+
+
+def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
+    """List the tables of the connections of the settings, with Spark as long as they answer.
+
+    Raises:
+        SourceError: A connection cannot be read.
+        SparkStartError: Spark cannot be started.
+    """
+    engine = engine_of(config, config.spark)
+    try:
+        spark = engine.session(CONNECTIONS)
+        return [table for item in config.connections for table in table_lister(item).tables(spark)]
+    finally:
+        engine.stop()
+
+
+def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
+    """Do the same as `found_catalog`, with a running session."""
+    return found_catalog(Engine.of(lambda: spark), config)
+
+
+def found_catalog(
+    engine: Engine, config: TapConfig, failed: Report | None = None
+) -> dict[str, Any]:
+    """Describe every stream and table of the settings.
+
+    Args:
+        engine: Reads what sources do not tell.
+        config: The settings.
+        failed: Takes streams that cannot be read, which the catalog then lacks; None for an error.
+
+    Raises:
+        SourceError: Streams or connections cannot be read; names each of them.
+    """
+    if config.connections:
+        engine.needs(CONNECTIONS)
+        engine.start()
+    return _catalog(engine, config, _sources(config, failed), failed)
+
+
+def _sources(config: TapConfig, failed: Report | None) -> list[tuple[StreamConfig, Source]]:
+    """Build every source; this detects missing files without Spark."""
+    makers = [(stream.name, partial(_source, stream)) for stream in config.streams]
+    return _each(makers, failed)
+
+
+def _source(stream: StreamConfig) -> tuple[StreamConfig, Source]:
+    return stream, source_for(stream)
+
+
+def _catalog(
+    engine: Engine,
+    config: TapConfig,
+    sources: Sequence[tuple[StreamConfig, Source]],
+    failed: Report | None,
+) -> dict[str, Any]:
+    """Return the streams of the settings, then the other tables of the connections."""
+    structs = _structs_on_driver(engine, sources)
+    makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
+        (item[0].name, partial(_entries_of_stream, engine, *item)) for item in structs
+    ]
+    makers += [(None, partial(_entries_of_connection, engine, item)) for item in config.connections]
+    entries: dict[str, dict[str, Any]] = {}
+    set_by_hand = {stream.name for stream in config.streams}
+    for made in _each(makers, failed):
+        for entry in made:
+            name = entry["tap_stream_id"]
+            if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
+                continue
+            if name in entries:
+                raise _duplicate_name(name, entries[name], entry)
+            entries[name] = entry
+    return {"streams": list(entries.values())}
+
+
+def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
+    sources = [entry["metadata"][0]["metadata"].get(SOURCE) or {} for entry in entries]
+    tables = " and ".join(f"{item.get('table')} of '{item.get('connection')}'" for item in sources)
+    return SourceError(
+        f"two tables of the connections would have this stream name: {tables}",
+        where=Where(stream=name),
+        hint="'exclude' one of them and read it by an item of 'streams' with another name, or set "
+        "'stream_prefix' for one of two connections",
+    )
+
+
+def _entries_of_connection(engine: Engine, config: ConnectionConfig) -> list[dict[str, Any]]:
+    spark = engine.session(CONNECTIONS)
+    return [table_entry(found) for found in table_lister(config).tables(spark)]
+
+
+def _entries_of_stream(
+    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
+) -> list[dict[str, Any]]:
+    return [_entry(engine, stream, source, struct)]
+
+
+def _structs_on_driver(
+    engine: Engine, sources: Sequence[tuple[StreamConfig, Source]]
+) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
+    """Yield each source with its columns, if they are known without Spark; else start Spark."""
+    for stream, source in sources:
+        struct = None
+        if engine.may_read and isinstance(source, DriverSource):
+            with suppress(OSError, SourceError):
+                struct = source.schema_on_driver(engine)
+        if struct is None:
+            engine.start()
+        yield stream, source, struct
+
+
+def _entry(
+    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
+) -> dict[str, Any]:
+    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
+
+    try:
+        with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
+            if struct is None:
+                struct = source.schema(engine.session(f"columns of stream '{stream.name}'"))
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        lost = explain_environment(error, Where(stream=stream.name))
+        raise lost or source_error(stream.name, error) from error
+    return build_entry(
+        stream.name,
+        struct,
+        key_properties=source.key_properties,
+        replication_key=stream.replication_key,
+        replication_method=stream.replication_method,
+    )
+
+
+def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report | None) -> list[T]:
+    """Make everything, even after a failure, so that the error names all failures.
+
+    Args:
+        makers: What to make, each with its stream, if it is of one.
+        failed: See `found_catalog`.
+    """
+    done: list[T] = []
+    errors: list[SourceError] = []
+    for stream, make in makers:
+        try:
+            done.append(make())
+        except SourceError as error:
+            if failed is None or stream is None:
+                errors.append(error)
+            else:
+                failed(stream, error)
+    if errors:
+        raise all_of(errors)
+    return done
+
+
+_SAMPLE, _UNPACKED_SAMPLE = 1 << 20, 32 << 20
+_BY_LINES = ("csv", "json", "text", "fixed_width")
+
+
+def estimated_rows(config: TapConfig, catalog: Mapping[str, Any]) -> dict[str, str]:
+    """Return how many rows streams have, for people; with `~` if it is an estimate.
+
+    Args:
+        config: The settings.
+        catalog: A catalog that discovery has found. Streams of which nothing is known are left out.
+    """
+    by_name = {stream.name: stream for stream in config.streams}
+    found: dict[str, str] = {}
+    for entry in catalog["streams"]:
+        name = str(stream_id(entry))
+        rows = metadata_of(entry).get((), {}).get("row-count")
+        is_exact = False
+        if rows is None and name in by_name:
+            with suppress(SingerSparkError, OSError, ValueError):
+                rows, is_exact = _rows_of(by_name[name])
+        if rows is not None:
+            found[name] = f"{'' if is_exact else '~'}{rows:,}"
+    return found
+
+
+def _rows_of(stream: StreamConfig) -> tuple[int | None, bool]:
+    """Return the rows of a stream, and whether they are exact."""
+    if isinstance(rows := stream.own.get("row_count"), int):
+        return rows, True
+    source = source_for(stream)
+    if isinstance(source, TellingSource):
+        return source.told_rows(), True
+    is_document = "records_path" in stream.own or _is_on(stream, "multiline")
+    if not isinstance(source, FileSource) or stream.format not in _BY_LINES or is_document:
+        return None, False
+    files = [file for file in list_files(tuple(source.paths)) if file.size]
+    has_header = stream.format == "csv" and _is_on(stream, "header", "true")
+    return _rows_by_lines(files, len(files) if has_header else 0), False
+
+
+def _is_on(stream: StreamConfig, option: str, default: str = "false") -> bool:
+    options = {name.lower(): value for name, value in stream.options.items()}
+    return options.get(option, default).lower() == "true"
+
+
+def _rows_by_lines(files: Sequence[ListedFile], headers: int) -> int | None:
+    """Return the rows of files, if all are like the beginning of the greatest one."""
+    if not files:
+        return 0
+    largest = max(files, key=lambda file: file.size)
+    raw = open_random(largest.url)
+    codec = codec_of(largest.url)
+    most = _SAMPLE if codec is None else _UNPACKED_SAMPLE
+    with raw if codec is None else unpacked(raw, codec) as content:
+        head: bytes = content.read(most)
+        # What unpacks reads ahead.
+        read = raw.tell() if len(head) == most else largest.size
+    if head.lstrip()[:1] == b"[":
+        return None
+    lines = head.count(b"\n") + (len(head) < most and not head.endswith(b"\n"))
+    return max(0, round(lines * sum(file.size for file in files) / read) - headers)

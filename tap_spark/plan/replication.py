@@ -1,0 +1,540 @@
+"""Planning: one plan per selected stream, from settings, catalog and state. Pure.
+
+A type that the catalog gives to a column, other than the source's, is followed or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import SettingsError, SourceError, Where
+from shared.maps.record_metadata import DELETED_AT
+from shared.storage.urls import local_path
+from shared.types.type_hints import HINT
+from tap_spark.plan import catalog as catalogs
+from tap_spark.plan.catalog import stream_of
+from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS
+from tap_spark.sources.source_failures import Report, all_of
+from tap_spark.state.bookmarks import (
+    RUNS_SINCE_KEYS,
+    TEMPORAL,
+    TEXT_BY_VALUE,
+    Json,
+    can_be_bookmark,
+    check_state,
+    given_key,
+    load_state,
+    normal_key,
+)
+from tap_spark.state.stream_plans import Method, Resume, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from tap_spark.config import TapConfig
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import StreamConfig
+
+
+Node = Mapping[str, Any]
+TEXT_FORMATS = ("csv", "json", "fixed_width", "xml")
+"""Formats whose values are text in the file, which a column of type string keeps."""
+_TIMES = ("date", "date-time", "time")
+_OF_OTHER_TYPES = (HINT, "minimum", "maximum", "multipleOf", "format", "contentEncoding")
+_NESTED = ("properties", "items", "additionalProperties", "propertyNames", "required")
+
+
+@dataclass(frozen=True)
+class TypedColumns:
+    """The columns of a stream with the types that the catalog gives them.
+
+    Attributes:
+        schema: JSON Schema of the selected properties.
+        source_schema: The source's schema as Spark's JSON text.
+        as_text: Columns whose values become text once they are read.
+    """
+
+    schema: dict[str, Any]
+    source_schema: str | None
+    as_text: tuple[str, ...] = ()
+
+
+def typed_columns(
+    stream: str, form: str, schema: dict[str, Any], source_schema: str | None, key: str | None
+) -> TypedColumns:
+    """Compare the types of the catalog with those of the source.
+
+    Args:
+        stream: The stream, for errors.
+        form: The stream's format.
+        schema: JSON Schema of the selected properties.
+        source_schema: The source's schema as Spark's JSON text; None if the catalog lacks it.
+        key: The replication key, whose type stays.
+
+    Raises:
+        SourceError: Records cannot follow the catalog.
+    """
+    if source_schema is None:
+        return TypedColumns(schema, None)
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
+
+    from shared.types.json_schema import spark_to_json_schema  # noqa: PLC0415
+
+    struct = StructType.fromJson(json.loads(source_schema))
+    source = spark_to_json_schema(struct)["properties"]
+    properties, types = dict(schema["properties"]), {f.name: f.dataType for f in struct.fields}
+    changed: list[str] = []
+    for name, node in schema["properties"].items():
+        problem = _difference(node, source.get(name, {}))
+        if problem is None:
+            continue
+        if problem or name == key:
+            raise _refused(stream, name, problem, node, types[name], is_key=name == key)
+        changed.append(name)
+        dropped = (*_OF_OTHER_TYPES, *_NESTED)
+        properties[name] = {k: v for k, v in node.items() if k not in dropped}
+    if not changed:
+        return TypedColumns(schema, source_schema)
+    schema = {**schema, "properties": properties}
+    if form not in TEXT_FORMATS:
+        return TypedColumns(schema, source_schema, tuple(changed))
+    for field in struct.fields:
+        if field.name in changed:
+            field.dataType = StringType()
+    text = json.dumps(struct.jsonValue(), separators=(",", ":"))
+    return TypedColumns(schema, text)
+
+
+def _difference(node: object, source: Node) -> str | None:
+    """Compare a catalog's type with the source's.
+
+    Returns:
+        None if values of the source have the catalog's type, an empty text if it is text, else
+        the dotted name of what differs.
+    """
+    if not isinstance(node, Mapping):
+        return None
+    want, have = _types(node), _types(source)
+    if want is None or have is None:
+        return None
+    if not have <= want | ({"integer"} if "number" in want else set()):
+        return "" if want == {"string"} and node.get("format") not in _TIMES else "."
+    if have == want == {"string"}:
+        return _difference_of_text(node, source)
+    for name, inner in (node.get("properties") or {}).items():
+        found = _difference(inner, (source.get("properties") or {}).get(name, {}))
+        if found is not None:
+            return f".{name}{found}"
+    items = node.get("items")
+    found = _difference(items, source.get("items") or {}) if items else None
+    return None if found is None else f".items{found}"
+
+
+def _difference_of_text(node: Node, source: Node) -> str | None:
+    want, have = node.get("format"), source.get("format")
+    if want == have or not (want in _TIMES or have in _TIMES):
+        return "" if source.get("contentEncoding") and not node.get("contentEncoding") else None
+    return "." if want in _TIMES else ""
+
+
+def _types(node: Node) -> set[str] | None:
+    """Return the types without null; None if everything is allowed, or it is told otherwise."""
+    given = node.get("type")
+    if given is None:
+        return None
+    found = {given} if isinstance(given, str) else set(given)
+    return found - {"null"} or None
+
+
+def _refused(
+    stream: str, name: str, problem: str, node: Node, dtype: DataType, *, is_key: bool
+) -> SourceError:
+    place = name + problem.rstrip(".")
+    wanted = json.dumps({k: v for k, v in node.items() if k in ("type", "format")})
+    reason = "the replication key keeps its type" if is_key else "only text can be chosen instead"
+    return SourceError(
+        f"the catalog gives '{place}' a type that the source does not have "
+        f"({wanted if place == name else 'inside'}; it is {dtype.simpleString()}): {reason}",
+        where=Where(stream=stream),
+        hint="run --discover again, set the stream's 'schema', or cast by a stream map",
+    )
+
+
+__all__ = ["load_state", "plan_streams"]
+START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
+
+_log = logging.getLogger(__name__)
+
+
+def plan_streams(
+    config: TapConfig,
+    catalog: Mapping[str, Any],
+    state: Mapping[str, Any] | None,
+    now_ms: int,
+    failed: Report | None = None,
+) -> tuple[StreamPlan, ...]:
+    """Plan every selected stream, in the catalog's order.
+
+    Args:
+        config: The tap's settings.
+        catalog: The user's catalog, or the result of discovery.
+        state: State of an earlier run, if any.
+        now_ms: Milliseconds since the epoch; the version of FULL_TABLE streams.
+        failed: Takes streams that cannot be planned; None for an error.
+
+    Raises:
+        SourceError: Catalog or state is wrong; names every wrong stream.
+        SettingsError: The bounds of a stream do not fit its replication key.
+    """
+    catalogs.check_catalog(catalog)
+    check_state(state or {})
+    streams = {stream.name: stream for stream in config.streams}
+    plans: list[StreamPlan] = []
+    errors: list[SourceError] = []
+    for entry in catalog["streams"]:
+        if not catalogs.stream_selected(entry):
+            continue
+        try:
+            stream = _stream(entry, streams, config.connections)
+            plans.append(_plan(entry, stream, config.start_date, state or {}, now_ms))
+        except SourceError as error:
+            if failed is None:
+                errors.append(error)
+            else:
+                failed(str(catalogs.stream_id(entry)), error)
+    if errors:
+        raise all_of(errors)
+    return tuple(plans)
+
+
+def _stream(
+    entry: Mapping[str, Any],
+    streams: Mapping[str, StreamConfig],
+    connections: Sequence[ConnectionConfig],
+) -> StreamConfig:
+    name = entry.get("tap_stream_id") or entry["stream"]
+    root = catalogs.metadata_of(entry).get((), {})
+    stream = streams.get(name) or stream_of(name, root, connections)
+    if stream is None:
+        raise SourceError(
+            "the catalog selects a stream that is not in the settings",
+            where=Where(stream=name),
+            hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
+        )
+    return _with_key_pass(stream, root)
+
+
+def _with_key_pass(stream: StreamConfig, root: Mapping[str, Any]) -> StreamConfig:
+    """Return the settings of a stream with those of key passes from its catalog entry."""
+    if root.keys().isdisjoint({"deletes", "deletes-every"}):
+        return stream
+    deletes, every = root.get("deletes"), root.get("deletes-every", stream.deletes_every)
+    if deletes not in (None, "keys") or type(every) is not int or every < 1:
+        raise SourceError(
+            "the catalog's 'deletes' or 'deletes-every' is invalid",
+            where=Where(stream=stream.name),
+            hint="write `keys`, and an integer from 1",
+        )
+    return replace(stream, deletes=deletes or stream.deletes, deletes_every=every)
+
+
+def _plan(
+    entry: Mapping[str, Any],
+    stream: StreamConfig,
+    start_date: str | None,
+    state: Mapping[str, Any],
+    now_ms: int,
+) -> StreamPlan:
+    name = stream.name
+    root = catalogs.metadata_of(entry).get((), {})
+    method = _method(entry, root, stream)
+    key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
+    resume = _resume(method, key, stream)
+    keys = _key_properties(entry, root, stream)
+    selected = catalogs.selected_schema(entry)
+    columns = _columns(selected, root)
+    typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
+    schema = typed.schema
+    catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
+    catalogs.check_keys(name, columns, keys, key, None)
+    key_type = _key_type(stream, key, entry, root)
+    bookmark = (state.get("bookmarks") or {}).get(name) or {}
+    return StreamPlan(
+        stream=entry.get("stream") or name,
+        tap_stream_id=name,
+        config=stream,
+        schema=_with_deletes(schema) if method is Method.LOG_BASED else schema,
+        columns=columns,
+        key_properties=keys,
+        method=method,
+        resume=resume,
+        replication_key=key,
+        bookmark=bookmark,
+        start_value=_start_value(name, key, key_type, bookmark, start_date),
+        end_value=_end_value(stream, key_type),
+        version=now_ms if method is Method.FULL_TABLE else None,
+        key_type=key_type,
+        runs_since_keys=_runs_since_keys(stream, resume, keys, bookmark),
+        source_schema=typed.source_schema,
+        as_text=typed.as_text,
+    )
+
+
+def _method(entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig) -> Method:
+    word = (
+        root.get("forced-replication-method")
+        or root.get("replication-method")
+        or entry.get("replication_method")
+        or stream.replication_method
+        or ("INCREMENTAL" if _replication_key(entry, root, stream) else "FULL_TABLE")
+    )
+    where = Where(stream=stream.name)
+    own = entry.get("replication_method")
+    if own and own != word:
+        _log.warning(
+            "stream '%s': using the replication method %s of the catalog's metadata, not %s of its "
+            "'replication_method': set 'replication-method' in the metadata",
+            stream.name,
+            word,
+            own,
+        )
+    try:
+        method = Method(word)
+    except ValueError:
+        raise SourceError(
+            f"unknown replication method '{word}'", where=where, hint="FULL_TABLE or INCREMENTAL"
+        ) from None
+    if method is Method.LOG_BASED and stream.format not in LOG_FORMATS:
+        raise SourceError(
+            f"format '{stream.format}' has no log to replicate from",
+            where=where,
+            hint="use FULL_TABLE or INCREMENTAL",
+        )
+    return method
+
+
+def _replication_key(
+    entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
+) -> str | None:
+    return root.get("replication-key") or entry.get("replication_key") or stream.replication_key
+
+
+def _key_properties(
+    entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
+) -> tuple[str, ...]:
+    found = (root.get("table-key-properties"), entry.get("key_properties"), stream.key_properties)
+    return next((tuple(keys) for keys in found if keys), ())
+
+
+def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:
+    deleted = {"type": ["string", "null"], "format": "date-time"}
+    return {**schema, "properties": {**schema["properties"], DELETED_AT: deleted}}
+
+
+def _resume(method: Method, key: str | None, stream: StreamConfig) -> Resume:
+    if method is Method.LOG_BASED:
+        return Resume.LOG_POSITION
+    if method is not Method.INCREMENTAL:
+        return Resume.NOTHING
+    if key:
+        return Resume.REPLICATION_KEY
+    if stream.format in FILE_FORMATS:
+        return Resume.FILE_POSITION
+    raise SourceError(
+        f"INCREMENTAL of format '{stream.format}' needs a replication key",
+        where=Where(stream=stream.name),
+        hint="set 'replication_key', or use FULL_TABLE",
+    )
+
+
+def _columns(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the selected columns in the source's order, as a catalog may have been sorted."""
+    selected = schema["properties"]
+    order = [field["name"] for field in _fields(root)]
+    known = [name for name in order if name in selected]
+    return (*known, *(name for name in selected if name not in set(known)))
+
+
+def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    text = root.get(catalogs.SPARK_SCHEMA)
+    if not text:
+        return []
+    try:
+        return list(json.loads(text)["fields"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(
+            f"the catalog's '{catalogs.SPARK_SCHEMA}' is invalid", hint=catalogs.REDISCOVER
+        ) from error
+
+
+def _key_type(
+    stream: StreamConfig, key: str | None, entry: Mapping[str, Any], root: Mapping[str, Any]
+) -> str | None:
+    if key is None:
+        return None
+    known = [field["type"] for field in _fields(root) if field["name"] == key]
+    found = known[0] if known else _type_of_property(entry["schema"]["properties"][key])
+    simple = ("string", "char", "varchar", "decimal", "float", "double")
+    ordered = ("byte", "short", "integer", "long", *TEMPORAL)
+    if found == "string" and stream.format != "jdbc":
+        return TEXT_BY_VALUE
+    if isinstance(found, str) and (found in ordered or found.startswith(simple)):
+        return found
+    others = ", ".join(f"'{name}'" for name in root.get("valid-replication-keys") or ())
+    raise SourceError(
+        f"replication key '{key}' is not a number, date, timestamp or string",
+        where=Where(stream=stream.name),
+        hint=f"use {f'one of the keys {others}' if others else 'another key'}, or FULL_TABLE",
+    )
+
+
+def _type_of_property(schema: Mapping[str, Any]) -> str:
+    """Return the Spark type of a JSON Schema, for a replication key."""
+    types = schema.get("type", "string")
+    types = [types] if isinstance(types, str) else types
+    if "integer" in types:
+        return "long"
+    if "number" in types:
+        return "double"
+    formats = {"date": "date", "date-time": "timestamp"}
+    return formats.get(str(schema.get("format")), "string")
+
+
+def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
+    if stream.end_date is None:
+        return None
+    where = Where(stream=stream.name, setting="end_date")
+    if key_type is None:
+        hint = "choose this method in the catalog, or remove the setting"
+        raise SettingsError("needs INCREMENTAL with a replication key", where=where, hint=hint)
+    return given_key(stream.end_date, key_type, where)
+
+
+def _runs_since_keys(
+    stream: StreamConfig, resume: Resume, keys: tuple[str, ...], bookmark: Mapping[str, Any]
+) -> int | None:
+    if stream.deletes is None:
+        return None
+    if resume is not Resume.REPLICATION_KEY or not keys:
+        missing = "key properties" if keys == () else "INCREMENTAL with a replication key"
+        raise SettingsError(
+            f"needs {missing}",
+            where=Where(stream=stream.name, setting="deletes"),
+            hint="choose them in the settings or the catalog, or remove the setting",
+        )
+    runs = bookmark.get(RUNS_SINCE_KEYS)
+    return runs + 1 if isinstance(runs, int) else 1
+
+
+def _start_value(
+    stream: str,
+    key: str | None,
+    key_type: str | None,
+    bookmark: Mapping[str, Any],
+    start_date: str | None,
+) -> Json:
+    if key is None or key_type is None:
+        return None
+    old_key = bookmark.get("replication_key")
+    if old_key is not None and old_key != key:
+        raise SourceError(
+            f"the state's bookmark has replication key '{old_key}', not '{key}'",
+            where=Where(stream=stream),
+            hint=START_OVER,
+        )
+    value = bookmark.get("replication_key_value")
+    value = bookmark.get("starting_replication_value") if value is None else value
+    what = "the state's bookmark"
+    try:
+        if not can_be_bookmark(value, key_type):
+            is_date = start_date is not None and key_type in TEMPORAL
+            value, what = start_date if is_date else None, "the setting 'start_date'"
+        return None if value is None else normal_key(value, key_type)
+    except ValueError as error:
+        raise SourceError(
+            f"{what} does not fit replication key '{key}' of type {key_type}: {error}",
+            where=Where(stream=stream),
+            hint=START_OVER,
+        ) from error
+
+
+SHOWN_COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The files of a stream, as far as they are known without a look into them.
+
+    Attributes:
+        count: Number of files.
+        size: Their bytes.
+        new: The bytes that a run has not read yet; None if it reads all of them.
+    """
+
+    count: int
+    size: int
+    new: int | None = None
+
+    def __str__(self) -> str:
+        new = "" if self.new is None else f", {_size(self.new)} of it new"
+        return f"{self.count} file(s), {_size(self.size)}{new}"
+
+
+def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
+    """Describe what a run would read of a stream.
+
+    Args:
+        plan: The stream's plan.
+        files: Its files, if it reads files and they are known.
+    """
+    names = ", ".join(plan.columns[:SHOWN_COLUMNS])
+    more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
+    columns = f"{len(plan.columns)} column(s): {names}{more}"
+    parts = [f"{plan.method.value} {_range(plan)}", columns]
+    parts += ["then the keys of every row"] if plan.sends_keys else []
+    return f"stream '{plan.stream}': " + "; ".join(parts + ([str(files)] if files else []))
+
+
+def _range(plan: StreamPlan) -> str:
+    if plan.resume is Resume.NOTHING:
+        return "of every row"
+    if plan.resume is Resume.FILE_POSITION:
+        known = len(plan.bookmark.get("files") or ())
+        return "by file and line, " + (
+            f"after {known} known file(s)" if known else "from the start"
+        )
+    if plan.resume is Resume.LOG_POSITION:
+        return f"after {json.dumps(plan.bookmark)}" if plan.bookmark else "from the start"
+    start = "the start" if plan.start_value is None else json.dumps(plan.start_value)
+    end = "" if plan.end_value is None else f" to below {json.dumps(plan.end_value)}"
+    return f"by '{plan.replication_key}' from {start}{end}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def source_name(plan: StreamPlan, machine: str) -> str | None:
+    """Return a name that only streams of the same paths share; None for streams of anything else.
+
+    Args:
+        plan: The stream; one with bookmarks or of a range may lack rows of its files.
+        machine: Name of the machine, whose files are not those of others.
+    """
+    if plan.version is None or not plan.config.paths:
+        return None
+    if plan.start_value is not None or plan.end_value is not None:
+        return None
+    places = [_place(path, machine) for path in sorted(plan.config.paths)]
+    return hashlib.sha256("\0".join(places).encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+def _place(path: str, machine: str) -> str:
+    local = local_path(path)
+    return path if local is None else f"{machine}:{os.path.abspath(local)}"  # noqa: PTH100

@@ -1,5 +1,0 @@
-"""Which streams a run reads and from where on: discovery, catalog, one plan per stream.
-
-Imports only `shared`, `sources`, `state` and the settings of streams; `sync` and the command line
-import it.
-"""

@@ -1,0 +1,145 @@
+"""The columns of batch files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.formats.file_formats import FORMATS
+from shared.releases.spark_types import T
+from shared.types.arrow_types import struct_to_arrow
+from shared.types.record_text import json_text, quoted, record_json, scalar_text
+from tap_spark.send.spool_files import FILTERED
+from tap_spark.sources.frame_helpers import rank_column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from tap_spark.state.stream_plans import Slice
+
+LINE = "line"
+_TEXT_ONLY = (
+    T.VariantType,
+    T.CalendarIntervalType,
+    T.DayTimeIntervalType,
+    T.YearMonthIntervalType,
+    T.TimeType,
+    T.NullType,
+)
+_NESTED = (T.StructType, T.ArrayType, T.MapType)
+
+
+def record_of(slice_: Slice) -> T.StructType:
+    """Return the columns of the record."""
+    return T.StructType(
+        [field for field in slice_.frame.schema if field.name not in slice_.helper_columns]
+    )
+
+
+def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
+    """Return a column in the replication key's order, and the key as a record of its own.
+
+    Args:
+        slice_: The rows.
+        key: Name of the key in records.
+    """
+    column = F.col(quoted(slice_.key_column or key))
+    schema = slice_.frame.schema
+    if slice_.key_column is None:
+        own = record_json(T.StructType([field for field in schema if field.name == key]))
+    else:
+        text = json_text(column, schema[slice_.key_column].dataType)
+        own = F.concat(F.lit("{" + json.dumps(key) + ":"), text, F.lit("}"))
+    ranked = rank_column(column) if slice_.text_key_by_value else column
+    return ranked.alias("key"), own.alias("own")
+
+
+def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:
+    """Return a frame of the columns for the files of a format, and columns to track the key.
+
+    If rows are filtered, the last column, `FILTERED`, marks them.
+    """
+    if FORMATS[form].text:
+        return line_frame(slice_, key)
+    return typed_frame(slice_, key, flat=FORMATS[form].flat)
+
+
+def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -> pa.Schema:
+    """Return the schema of the files.
+
+    Args:
+        laid: Schema of the frame that `file_frame` returned.
+        slice_: The slice.
+        form: The format.
+        key: The replication key to track, if any.
+    """
+    text = FORMATS[form].text
+    followed = 0 if key is None else 1 if text and slice_.key_column is None else 2
+    marks = 0 if slice_.filtered_column is None else 1
+    fields = laid.fields[: len(laid.fields) - followed - marks]
+    if not text:
+        named = zip(fields, record_of(slice_).names, strict=True)
+        fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
+    return struct_to_arrow(T.StructType(fields))
+
+
+def line_frame(slice_: Slice, key: str | None) -> DataFrame:
+    """Return a frame of JSON lines: `line` and, with a key to track, `key`.
+
+    If the record may lack the key, a third column has it as a record of its own.
+    """
+    line = F.concat(record_json(record_of(slice_)), F.lit("\n")).alias(LINE)
+    if key is None:
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]), *_marks(slice_))
+
+
+def typed_frame(slice_: Slice, key: str | None, *, flat: bool) -> DataFrame:
+    """Return a frame of typed columns that Arrow files keep exactly.
+
+    Columns are named by number. Intervals, times of day and variants become text as in a record;
+    nested columns that contain them become JSON text.
+
+    Args:
+        slice_: The rows.
+        key: Replication key to track, if any: two more columns have its value, and it as a record.
+        flat: Whether nested columns become JSON text, as the format cannot nest.
+    """
+    columns = [_column(field, flat=flat) for field in record_of(slice_).fields]
+    # Named by number: tasks get columns by names, in which dots have a meaning.
+    numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)]
+    keys = () if key is None else key_columns(slice_, key)
+    return slice_.frame.select(*numbered, *keys, *_marks(slice_))
+
+
+def _marks(slice_: Slice) -> list[Column]:
+    if slice_.filtered_column is None:
+        return []
+    return [F.col(slice_.filtered_column).isNotNull().alias(FILTERED)]
+
+
+def _column(field: T.StructField, *, flat: bool) -> Column:
+    column, data_type = F.col(quoted(field.name)), field.dataType
+    nested = isinstance(data_type, _NESTED)
+    if isinstance(data_type, T.VariantType) or (nested and (flat or _holds_text_only(data_type))):
+        return json_text(column, data_type)
+    if isinstance(data_type, T.NullType):
+        return column.cast("string")
+    return scalar_text(column, data_type) if isinstance(data_type, _TEXT_ONLY) else column
+
+
+def _holds_text_only(data_type: T.DataType) -> bool:
+    if isinstance(data_type, T.StructType):
+        return any(_holds_text_only(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, T.ArrayType):
+        return _holds_text_only(data_type.elementType)
+    if isinstance(data_type, T.MapType):
+        return _holds_text_only(data_type.valueType) or not isinstance(
+            data_type.keyType, T.StringType
+        )
+    return isinstance(data_type, _TEXT_ONLY)

@@ -1,0 +1,181 @@
+"""`get_batches`: batch files from records in Python, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from shared.settings.batch.batch_settings import BatchConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shared.formats.file_formats import Encoding
+
+DEFAULT_ROWS = 10_000
+"""Rows of a file if `batch_size` is not set, as in the SDK."""
+
+Record = Mapping[str, Any]
+
+
+def get_batches(
+    records: Iterable[Record],
+    schema: Mapping[str, Any],
+    batch_config: BatchConfig | Mapping[str, Any],
+    *,
+    tap_name: str = "tap-spark",
+    stream_name: str = "records",
+) -> Iterator[tuple[Encoding, list[str]]]:
+    """Write records to batch files, and yield the content of a BATCH message for each file.
+
+    Does what `Stream.get_batches` of the Meltano SDK does: yields an encoding and a manifest per
+    batch. The types come from the schema, never from the first records. One file of records is
+    held in memory.
+
+    Args:
+        records: JSON values, and dates, datetimes, times, `Decimal` and bytes.
+        schema: The stream's JSON Schema.
+        batch_config: The settings block (with `storage.root`), validated or as written.
+        tap_name: Part of the file names.
+        stream_name: Part of the file names.
+
+    Yields:
+        The encoding, and the URLs of a batch (one file each).
+
+    Raises:
+        SettingsError: The block is invalid.
+        RecordError: A record does not fit the schema (columnar formats only).
+        OSError: A file cannot be written.
+    """
+    from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
+    from shared.storage.files import StorageOptions  # noqa: PLC0415
+    from tap_spark.send.batch_plan import file_names  # noqa: PLC0415
+    from tap_spark.send.batch_tasks import BatchFileWriter  # noqa: PLC0415
+
+    config = _checked(batch_config)
+    form = FORMATS[config.format]
+    extension = form.extension(config.compression)
+    tables = _tables(records, schema, config)
+    encoding = Encoding(config.format, config.compression)
+    names = file_names(config.root or "", config.prefix, tap_name, stream_name, extension)
+    for number, table in enumerate(tables, start=1):
+        writer = BatchFileWriter(
+            encoding,
+            names,
+            table.schema,
+            StorageOptions(config.options),
+            level=config.compression_level,
+        )
+        url = names.url(0, number)
+        with _without_marks():
+            writer.write(url, [table])
+        yield encoding, [url]
+
+
+@contextmanager
+def _without_marks() -> Iterator[None]:
+    """Raise failures of the storage without the mark for executors."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise error.__cause__ from None
+
+
+def _checked(given: BatchConfig | Mapping[str, Any]) -> BatchConfig:
+    from shared.batch_config import validate  # noqa: PLC0415
+
+    if isinstance(given, BatchConfig):
+        return given
+    config = validate({"batch_config": given}, "tap").check().batch_config
+    return config or BatchConfig()
+
+
+def _tables(
+    records: Iterable[Record], schema: Mapping[str, Any], config: BatchConfig
+) -> Iterator[pa.Table]:
+    """Yield the rows of each file."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    from shared.formats.file_formats import FORMATS  # noqa: PLC0415
+
+    lines = map(_line, records)
+    size = config.batch_size or DEFAULT_ROWS
+    form = FORMATS[config.format]
+    while portion := list(islice(lines, size)):
+        if form.text:
+            yield pa.table({"line": pa.array([b"".join(portion).decode()], pa.large_string())})
+        else:
+            yield _typed(b"".join(portion), schema, flat=form.flat)
+
+
+def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
+    from shared.errors import RecordError  # noqa: PLC0415
+    from shared.json.json_lines import LineReader  # noqa: PLC0415
+
+    read = LineReader(schema, envelope=False, strict=True).read(lines)
+    if read.rejects:
+        row, reason = read.rejects[0]
+        raise RecordError(f"record {row + 1} of a batch does not fit the schema: {reason}")
+    return _flattened(read.table) if flat else read.table
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    """Convert nested columns to JSON text."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for position, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            is_map = pa.types.is_map(field.type)
+            values = (
+                None if value is None else _text(dict(value) if is_map else value)
+                for value in table.column(position).to_pylist()
+            )
+            table = table.set_column(position, field.name, pa.array(values, pa.string()))
+    return table
+
+
+def _line(record: Record) -> bytes:
+    return _text(record).encode() + b"\n"
+
+
+def _text(value: Any) -> str:
+    """Write a value as JSON; decimals keep every digit."""
+    import orjson  # noqa: PLC0415
+
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # integers beyond 64 bits, lone surrogates
+        return json.dumps(value, default=_json_plain, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    import orjson  # noqa: PLC0415
+
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f")) if value.is_finite() else str(value)
+    return _json_plain(value)
+
+
+def _json_plain(value: Any) -> Any:
+    import base64  # noqa: PLC0415
+
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        number = float(value)
+        return number if Decimal(repr(number)) == value else str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+__all__ = ["DEFAULT_ROWS", "get_batches"]

@@ -1,0 +1,473 @@
+"""Tasks that write batch files, without a Python object per row.
+
+Executors run them; threads of the driver do for blocks of rows that it reads itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.arrow_start import arrow_in_task
+from shared.formats.file_formats import FORMATS, Encoding
+from shared.storage.files import StorageOptions, make_durable, open_output, open_random
+from shared.storage.urls import local_path
+from shared.types.arrow_conform import conform
+from tap_spark.send.batch_plan import (
+    FILE_BYTES,
+    NO_FILE,
+    FileContent,
+    FileNames,
+    WrittenFile,
+    file_note,
+    marking_storage_failures,
+    row_count,
+)
+from tap_spark.send.spool_files import (
+    FILTERED,
+    KeyMax,
+    KeyTracker,
+    TaskSpool,
+    begun,
+    chunk_name,
+    leave_note,
+    pack_meta,
+    task_identity,
+)
+
+if TYPE_CHECKING:
+    from tap_spark.state.stream_plans import BlockReaders
+
+
+NOTE_SCHEMA = "partition int, number int, note string, meta string"
+PART_SUFFIX = ".part"
+LEFTOVER_SUFFIX = ".rest"
+_COPY_BYTES = 1 << 20
+_NOTES = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("number", pa.int32()),
+        ("note", pa.string()),
+        ("meta", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class BatchFileWriter:
+    """Writes one finished file.
+
+    Attributes:
+        encoding: Encoding of the files.
+        names: Names of the files.
+        schema: Columns of the files.
+        options: Options of the storage.
+        work: Local folder for finished files, from which the driver moves them; None to write them
+            to their URLs.
+        level: Level of the compression; None for the encoding's own.
+    """
+
+    encoding: Encoding
+    names: FileNames
+    schema: pa.Schema
+    options: StorageOptions
+    work: str | None = None
+    level: int | None = None
+
+    def write(self, url: str, tables: Iterable[pa.Table]) -> None:
+        """Write a file; it appears when it is complete and durable."""
+        path = local_path(url)
+        with marking_storage_failures(self.options):
+            if path is None:
+                self._fill(url, tables)
+            elif self.work is not None:
+                self._fill_waiting(waiting_path(self.work, url), tables)
+            else:
+                part = _hidden(path)
+                self._fill(part, tables)
+                make_durable(part)
+                os.replace(part, path)  # noqa: PTH105
+                make_durable(str(Path(path).parent))
+
+    def _fill_waiting(self, path: str, tables: Iterable[pa.Table]) -> None:
+        file = Path(path)
+        # Fails if the driver has removed the folder.
+        with file.open("xb") as begun:
+            self._fill(path, tables)
+            # If it is removed now, opening the file has created it again.
+            if not os.path.samestat(os.fstat(begun.fileno()), file.stat()):
+                shutil.rmtree(file.parent, ignore_errors=True)
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        make_durable(path)
+
+    def _fill(self, url: str, tables: Iterable[pa.Table]) -> None:
+        FORMATS[self.encoding.format].write(
+            url,
+            self.schema,
+            (conform(table, self.schema) for table in tables),
+            self.encoding.compression,
+            self.options,
+            self.level,
+        )
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Reports files to the driver while others are still being written.
+
+    Attributes:
+        spool: Folder for notes; None if executors do not share a disk with the driver, which then
+            gets them with the result.
+    """
+
+    spool: TaskSpool | None
+
+    def report(
+        self, partition: int, task: int, number: int, written: WrittenFile, key: KeyMax | None
+    ) -> pa.RecordBatch:
+        """Report a file."""
+        note, meta = json.dumps(file_note(written)), pack_meta(written.rows, key)
+        if self.spool is not None:
+            leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)
+        row = {"partition": partition, "number": number, "note": note, "meta": meta}
+        return pa.RecordBatch.from_pylist([row], schema=_NOTES)
+
+
+class BatchTask:
+    """Writes the rows of partitions into batch files.
+
+    Args:
+        writer: Writes the files.
+        reporter: Reports them.
+        key: Name of the replication key; None without a key to track.
+        rows: Exact number of rows of a file; left-over rows of a partition go to a file in Arrow's
+            format. None for files of about `file_bytes`.
+        leftover_folder: Local folder for left-over rows; None to write them beside the files, if
+            tasks do not share a disk.
+        file_bytes: Bytes in memory of the rows of a file.
+        before: Waiting rows of earlier slices, fewer than `rows`, to write before the task's own;
+            only if a single task reads the slice.
+    """
+
+    def __init__(
+        self,
+        writer: BatchFileWriter,
+        reporter: Reporter,
+        key: str | None,
+        rows: int | None,
+        leftover_folder: str | None = None,
+        file_bytes: int = FILE_BYTES,
+        before: FileContent = (),
+    ) -> None:
+        self._writer = writer
+        self._reporter = reporter
+        self._key = key
+        self._rows = rows
+        self._leftover_folder = leftover_folder
+        self._file_bytes = file_bytes
+        self._before = before
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run on the batches of one partition; yields a note for each file."""
+        arrow_in_task()
+        partition, task = task_identity()
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
+            for number, (written, key) in enumerate(self.files(batches, task), start=1):
+                yield self._reporter.report(partition, task, number, written, key)
+
+    def files(
+        self, batches: Iterable[pa.RecordBatch], task: int
+    ) -> Iterator[tuple[WrittenFile, KeyMax | None]]:
+        """Write batches to files; yield each file and its greatest key.
+
+        Args:
+            batches: The rows.
+            task: Unique id of the task.
+        """
+        rows = TaskRows(batches, self._key, self._writer.schema.names)
+        number = 0
+        while rows.more():
+            number += 1
+            url = self._writer.names.url(task, number)
+            write = self._one if self._rows is None else self._exact
+            written = write(url, rows)
+            yield written, rows.tracker.take()
+        key = rows.tracker.take()
+        if key is not None:
+            yield NO_FILE, key
+
+    def _one(self, url: str, rows: TaskRows) -> WrittenFile:
+        rows.count = rows.size = 0
+        self._writer.write(url, rows.take(None, self._file_bytes))
+        return WrittenFile(url, rows.count, rows.size)
+
+    def _exact(self, url: str, rows: TaskRows) -> WrittenFile:
+        """Write rows to disk first: only then is it known whether they fill a file."""
+        size = self._rows or 0
+        before, self._before = self._before, ()
+        sizes: list[int] = []
+        earlier = _range_tables(before, self._writer.options, sizes)
+        rows.count = rows.size = 0
+        with self._raw_file(url) as raw:
+            own = rows.take(size - row_count(before), None)
+            _write_raw(raw, self._writer.schema, chain(earlier, own))
+            raw.seek(0)
+            written = WrittenFile(url, rows.count + row_count(before), rows.size + sum(sizes))
+            if written.rows < size:
+                return replace(written, url=self._keep(raw, url), is_leftover=True)
+            self._writer.write(url, _raw_tables(raw))
+        if self._leftover_folder is not None:
+            Path(raw.name).unlink()
+        return written
+
+    def _raw_file(self, url: str) -> BinaryIO:
+        if self._leftover_folder is None:
+            # A file without a name disappears however the task ends.
+            return tempfile.TemporaryFile()
+        name = url.rpartition("/")[2] + LEFTOVER_SUFFIX
+        return Path(self._leftover_folder, name).open("w+b")
+
+    def _keep(self, raw: BinaryIO, url: str) -> str:
+        """Return the URL of left-over rows, which every executor can read."""
+        if self._leftover_folder is not None:
+            return raw.name
+        kept = f"{url}{LEFTOVER_SUFFIX}"
+        options = self._writer.options
+        with marking_storage_failures(options), open_output(kept, options=options) as sink:
+            shutil.copyfileobj(raw, sink, _COPY_BYTES)
+        return kept
+
+
+class RepackTask:
+    """Writes files from left-over rows.
+
+    Args:
+        writer: Writes the files.
+        reporter: Reports them.
+        shares: For each partition the files it writes.
+    """
+
+    def __init__(
+        self,
+        writer: BatchFileWriter,
+        reporter: Reporter,
+        shares: tuple[tuple[FileContent, ...], ...],
+    ) -> None:
+        self._writer = writer
+        self._reporter = reporter
+        self._shares = shares
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run on a partition, whose number selects its files; yields a note for each."""
+        for _ in batches:
+            pass
+        arrow_in_task()
+        partition, task = task_identity()
+        spool = self._reporter.spool
+        with begun(spool, partition) if spool is not None else nullcontext():
+            for number, content in enumerate(self._shares[partition], start=1):
+                url = self._writer.names.url(task, number)
+                sizes: list[int] = []
+                self._writer.write(url, _range_tables(content, self._writer.options, sizes))
+                written = WrittenFile(url, row_count(content), sum(sizes))
+                yield self._reporter.report(partition, task, number, written, None)
+
+
+class TaskRows:
+    """Yields the rows of a partition file by file, and tracks the replication key.
+
+    Filtered rows count only after the rows before them have been taken.
+
+    Args:
+        batches: The file's columns, then (with a key) the key and, unless the first column is the
+            record itself, a record with the key; last `FILTERED`, if rows are filtered.
+        key: Name of the replication key, or None.
+        names: Names of the file's columns.
+
+    Attributes:
+        tracker: Tracks the greatest key taken so far.
+        count: Rows taken.
+        size: Bytes of the rows taken.
+    """
+
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], key: str | None, names: list[str]
+    ) -> None:
+        self.tracker = KeyTracker(key, envelope=False)
+        self.count = 0
+        self.size = 0
+        self._key = key
+        self._names = names
+        self._batches = iter(batches)
+        self._pending: pa.RecordBatch | None = None
+        self._filtered: pa.RecordBatch | None = None
+
+    def more(self) -> bool:
+        """Return whether there are rows left."""
+        while self._pending is None or not self._pending.num_rows:
+            self._track_filtered()
+            self._pending = next(self._batches, None)
+            if self._pending is None:
+                return False
+            if self._pending.schema.names[-1] == FILTERED:
+                self._part(self._pending)
+        return True
+
+    def _part(self, batch: pa.RecordBatch) -> None:
+        """Separate filtered rows from the others."""
+        mark, own = batch.column(batch.num_columns - 1), batch.drop_columns([FILTERED])
+        self._pending = own.filter(pc.invert(mark))
+        self._filtered = own.filter(mark)
+
+    def _track_filtered(self) -> None:
+        rows, self._filtered = self._filtered, None
+        if rows is not None:
+            width = len(self._names)
+            self.tracker.track(rows.column(width), rows.column(width + 1))
+
+    def take(self, rows: int | None, size: int | None) -> Iterator[pa.Table]:
+        """Take whole batches until there are `size` bytes, or exactly `rows` rows."""
+        while (rows is None or self.count < rows) and (size is None or self.size < size):
+            if not self.more() or self._pending is None:
+                return
+            batch = self._pending
+            head = batch if rows is None else batch.slice(0, rows - self.count)
+            self._pending = batch.slice(head.num_rows)
+            yield self._taken(head)
+
+    def _taken(self, batch: pa.RecordBatch) -> pa.Table:
+        width = len(self._names)
+        if self._key is not None:
+            own = batch.num_columns - 1 if batch.num_columns > width + 1 else 0
+            self.tracker.track(batch.column(width), batch.column(own))
+        kept = pa.table(batch.columns[:width], names=self._names)
+        self.count += kept.num_rows
+        self.size += kept.nbytes
+        return kept
+
+
+def read_raw(url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+    """Read left-over rows, batch by batch."""
+    # Not memory-mapped: mapped pages would count as memory of the worker.
+    with open_random(url, options) as source:
+        yield from _raw_tables(source)
+
+
+def _range_tables(
+    content: FileContent, options: StorageOptions, sizes: list[int]
+) -> Iterator[pa.Table]:
+    """Read ranges of left-over rows; adds the bytes of each table to `sizes`."""
+    for leftover_range in content:
+        at = 0
+        for table in read_raw(leftover_range.url, options):
+            first, last = (
+                max(leftover_range.start - at, 0),
+                min(leftover_range.stop - at, table.num_rows),
+            )
+            if first < last:
+                cut = table.slice(first, last - first)
+                sizes.append(cut.nbytes)
+                yield cut
+            at += table.num_rows
+            if at >= leftover_range.stop:
+                break
+
+
+def _raw_tables(source: pa.NativeFile | BinaryIO) -> Iterator[pa.Table]:
+    for batch in pa.ipc.open_stream(source):
+        yield pa.Table.from_batches([batch])
+
+
+def _write_raw(sink: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for table in tables:
+            writer.write_table(conform(table, schema))
+
+
+def waiting_path(work: str, url: str) -> str:
+    """Return the path of a finished file until it is published."""
+    return f"{work}/{url.rpartition('/')[2]}"
+
+
+def _hidden(path: str) -> str:
+    """Return the name of a file until it is complete."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}{PART_SUFFIX}"
+
+
+_ONE_STREAM = threading.Lock()
+"""Its threads use every core, so that streams that are read at the same time take turns."""
+
+
+class _LeftToSparkError(Exception):
+    """A block must be read by Spark."""
+
+
+def driver_files(
+    writer: BatchFileWriter,
+    readers: BlockReaders,
+    threads: int,
+    ended: Callable[[], bool],
+) -> list[WrittenFile] | None:
+    """Write files from blocks of rows.
+
+    Args:
+        writer: Writes the files.
+        readers: Each reads a block; None from one means that Spark must read all of them.
+        threads: How many blocks are read and written at the same time.
+        ended: Returns whether the run has ended, so that nobody needs the files.
+
+    Returns:
+        The files; None if Spark must read the rows.
+
+    Raises:
+        Exception: The files cannot be written.
+    """
+    waiting = iter(readers)
+    lock, stopped = threading.Lock(), threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while not stopped.is_set() and not ended():
+            with lock:
+                read = next(waiting, None)
+            if read is None:
+                return
+            found = read()
+            if found is None:
+                raise _LeftToSparkError
+            yield found
+
+    def written(task: int) -> list[WrittenFile]:
+        try:
+            return [
+                file
+                for file, _ in BatchTask(writer, Reporter(None), None, None).files(batches(), task)
+            ]
+        except BaseException:
+            stopped.set()
+            raise
+
+    with _ONE_STREAM, ThreadPoolExecutor(max(1, min(threads, len(readers)))) as pool:
+        try:
+            shares = list(pool.map(written, range(threads)))
+        except _LeftToSparkError:
+            return None
+        finally:
+            # Also if this thread is interrupted while it waits.
+            stopped.set()
+    return [file for share in shares for file in share]

@@ -1,0 +1,330 @@
+"""RECORD lines of one slice: built by Spark, copied to standard output in chunks.
+
+Spark's actions have threads of their own, so that they can be polled and cancelled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow.compute as pc
+
+from shared import arrow_start
+from shared.singer.messages import record_head, record_tail
+from shared.spark.session import JobTags
+from tap_spark.send import spool_files
+from tap_spark.send.line_output import LineOutput
+from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
+from tap_spark.send.spool_files import (
+    CHUNK_SCHEMA,
+    COUNT_SCHEMA,
+    SPOOL_FAILED,
+    ChunkRows,
+    KeyMax,
+    SpoolWriter,
+    blocks,
+    greater,
+    unpack_meta,
+)
+from tap_spark.state import date_numbers
+from tap_spark.state.stream_plans import DriverRows, Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+
+T = TypeVar("T")
+CANCEL_SECONDS = 1.0
+
+
+@contextmanager
+def tagged(spark: SparkSession) -> Iterator[str]:
+    """Tag every action of this thread; cancel actions that still run at the end.
+
+    Args:
+        spark: The session, classic or Connect.
+    """
+    tag = f"tap-spark-{uuid.uuid4().hex}"
+    tags = JobTags(spark)
+    tags.add(tag)
+    try:
+        yield tag
+    finally:
+        with contextlib.suppress(Exception):
+            tags.remove(tag)
+        interrupt(spark, tag)
+
+
+def interrupt(spark: SparkSession, tag: str) -> None:
+    """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
+    _ask(lambda: JobTags(spark).interrupt(tag))
+
+
+def interrupt_all(spark: SparkSession) -> None:
+    """Cancel everything that runs in the session; does not wait long for an answer."""
+    _ask(lambda: JobTags(spark).interrupt_all())
+
+
+def _ask(action: Callable[[], object]) -> None:
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            action()
+
+    thread = threading.Thread(target=ask, name="spark-cancel", daemon=True)
+    thread.start()
+    thread.join(CANCEL_SECONDS)
+
+
+class SparkJob(Generic[T]):
+    """A Spark action that runs in the background.
+
+    Args:
+        spark: The session, classic or Connect.
+        action: Runs the job and returns its result.
+    """
+
+    def __init__(self, spark: SparkSession, action: Callable[[], T]) -> None:
+        self._spark = spark
+        self._action = action
+        self._tag = f"tap-spark-{uuid.uuid4().hex}"
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="spark-job", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            JobTags(self._spark).add(self._tag)
+            self._result.append(self._action())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the job, but not longer than `seconds`.
+
+        Returns:
+            Whether the job has ended.
+
+        Raises:
+            Exception: The failure of the job.
+        """
+        ended = self._done.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return ended
+
+    def result(self) -> T:
+        """Wait for the result; raises the failure of the job."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def cancel(self) -> None:
+        """Cancel the job if it still runs; waits for two seconds at most."""
+        if not self._done.is_set():
+            interrupt(self._spark, self._tag)
+            self._done.wait(CANCEL_SECONDS)
+
+
+SPOOL_CHUNK_BYTES = 8 * 1024 * 1024
+FETCH_CHUNK_BYTES = 4 * 1024 * 1024
+POLL_SECONDS = 0.01
+
+_SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
+
+
+@dataclass(frozen=True)
+class ChunkInfo:
+    """Lines that were just written to standard output.
+
+    Attributes:
+        rows: Number of lines.
+        size: Their bytes.
+        key: Greatest replication key in them; None if there is none.
+    """
+
+    rows: int
+    size: int
+    key: KeyMax | None = None
+
+
+@dataclass(frozen=True)
+class RowsWritten:
+    """The result of writing a slice.
+
+    Attributes:
+        rows: Number of RECORD messages.
+        key: Greatest replication key in them; None if there is none.
+    """
+
+    rows: int = 0
+    key: KeyMax | None = None
+
+    @property
+    def max_key(self) -> Any:
+        """Return the greatest replication key as a JSON value; None without one."""
+        return None if self.key is None else self.key.value
+
+    def plus(self, chunk: ChunkInfo) -> RowsWritten:
+        """Add a chunk."""
+        return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
+
+
+OnChunk = Callable[[ChunkInfo], None]
+
+
+def write_records(
+    spark: SparkSession,
+    plan: StreamPlan,
+    slice_: Slice,
+    output: LineOutput,
+    *,
+    spool: Spool | None,
+    on_chunk: OnChunk,
+) -> RowsWritten:
+    """Write a slice as RECORD messages.
+
+    Args:
+        spark: The session, classic or Connect.
+        plan: The stream.
+        slice_: The slice; if it is ordered, lines are written in its order.
+        output: Standard output.
+        spool: Where executors leave lines; None if they do not share a disk with this process.
+        on_chunk: Called after each chunk has been written; may write STATE.
+
+    Returns:
+        How much was written, and the greatest replication key in it.
+
+    Raises:
+        ClosedPipeError: The reader of standard output has closed it.
+        DestinationError: The spool folder cannot be written.
+        Exception: Any failure of Spark (see `shared.spark.spark_errors`).
+    """
+    key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
+    lines = _lines(plan, slice_, key, datetime.now(timezone.utc))
+    _send_by_value()
+    if spool is None:
+        chunks = _fetch(spark, lines, key, output)
+    else:
+        folder = spool.new_folder(ordered=slice_.ordered)
+        chunks = _drain(spark, lines, key, output, folder)
+    written = RowsWritten()
+    # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
+    with closing(chunks):
+        for chunk in chunks:
+            written = written.plus(chunk)
+            on_chunk(chunk)
+    return written
+
+
+def write_rows(plan: StreamPlan, rows: DriverRows, output: LineOutput, on_chunk: OnChunk) -> None:
+    """Write rows that the driver has read as RECORD messages; errors as `write_records`.
+
+    Args:
+        plan: The stream.
+        rows: The rows.
+        output: Standard output.
+        on_chunk: Called after each chunk has been written.
+    """
+    head, tail = record_head(plan.stream), record_tail(rows.read_at, plan.version)
+    for records in rows.records or ():
+        lines = pc.binary_join_element_wise(head, records, tail, "")
+        for block in blocks(lines, FETCH_CHUNK_BYTES):
+            output.write(block.data)
+            on_chunk(ChunkInfo(block.rows, len(block.data)))
+
+
+def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:
+    """Select the columns `line` and, with a key to track, `key`.
+
+    If the record may lack the key, a third column has it as a record of its own. The line of a
+    filtered row is null.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from shared.types.record_text import record_json  # noqa: PLC0415
+    from tap_spark.send.batch_columns import key_columns, record_of  # noqa: PLC0415
+
+    line = f.concat(
+        f.lit(record_head(plan.stream)),
+        record_json(record_of(slice_)),
+        f.lit(record_tail(started, plan.version)),
+    )
+    if slice_.filtered_column is not None:
+        line = f.when(f.col(slice_.filtered_column).isNull(), line)
+    line = line.alias("line")
+    if key is None:
+        return slice_.frame.select(line)
+    keys = key_columns(slice_, key)
+    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]))
+
+
+def _send_by_value() -> None:
+    """Send our modules to workers, which may not have this package installed."""
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(arrow_start)
+    register(date_numbers)
+
+    register(spool_files)
+
+
+def _drain(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
+) -> Generator[ChunkInfo, None, None]:
+    """Run the slice as one job and copy its chunk files while later ones are being written."""
+    writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
+    job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
+    rows = 0
+    try:
+        ended = False
+        while not ended:
+            ended = _wait(job, folder)
+            for chunk in folder.ready(ended=ended):
+                size = chunk.path.stat().st_size
+                output.copy_file(chunk.path)
+                chunk.remove()
+                rows += chunk.rows
+                yield ChunkInfo(chunk.rows, size, chunk.key)
+        check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")
+    finally:
+        job.cancel()
+        folder.remove()
+
+
+def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
+    """Wait a moment for the job to end; explains a full or broken spool folder."""
+    try:
+        return job.wait(POLL_SECONDS)
+    except Exception as error:
+        failed = _SPOOL_FAILED.search(str(error))
+        if failed is None:
+            raise
+        number = int(failed.group(1))
+        raise spool_error(OSError(number, os.strerror(number)), folder.path.parent) from error
+
+
+def _fetch(
+    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput
+) -> Generator[ChunkInfo, None, None]:
+    """Fetch chunks through Spark's result stream, partition after partition."""
+    frame = lines.mapInArrow(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
+    with tagged(spark):
+        for row in frame.toLocalIterator(prefetchPartitions=True):
+            output.write(row.chunk)
+            yield ChunkInfo(row.rows, len(row.chunk), unpack_meta(row.meta)[1])

@@ -1,0 +1,492 @@
+"""The outputs of each stream after `stream_maps` and flattening, and the columns they need.
+
+A slice of a stream with several outputs is read once, and written once per output.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import (
+    ClosedPipeError,
+    DestinationError,
+    InvalidSettingsError,
+    RecordError,
+    SettingsError,
+    Where,
+)
+from shared.maps.map_settings import TransformSettings
+from shared.maps.record_metadata import DELETED_AT
+from shared.singer.metrics import Counter
+from tap_spark.send.batch_writer import BatchWriter
+from tap_spark.send.line_output import LineOutput, StateWriter
+from tap_spark.send.record_writer import ChunkInfo, OnChunk, write_records
+from tap_spark.send.spool import Spool
+from tap_spark.send.spool_files import KeyMax, greater
+from tap_spark.state.bookmarks import advance, advance_positions
+from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from shared.maps.stream_maps import StreamOutput
+    from shared.maps.transform import Transform
+
+
+KEY = "__replication_key"
+"""Name of the column with the replication key as it was read."""
+
+FILTERED = "__filtered"
+"""Name of the column that is true in filtered rows, and null in all others."""
+
+BEGIN, END = "[tap-spark map]", "[/tap-spark map]"
+_MARKED = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A stream as it is written, under one name.
+
+    Attributes:
+        plan: The stream's plan, with the name, schema and key properties of the output.
+        transform: Maps the rows; None to write them unchanged.
+        struct: The columns that the transform was built for.
+        rebuild: Builds the transform for other columns.
+    """
+
+    plan: StreamPlan
+    transform: Transform | None = None
+    struct: StructType | None = None
+    rebuild: Callable[[StructType], Transform | None] = field(default=lambda _: None, compare=False)
+
+    def mapped_slice(
+        self, slice_: Slice, *, keep_filtered: bool = True, only: Collection[str] | None = None
+    ) -> Slice:
+        """Return the slice as it is written: its rows mapped, the replication key kept aside.
+
+        A row that cannot be mapped fails the job; see `map_error`.
+
+        Args:
+            slice_: The slice as read.
+            keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
+            only: The columns to keep; None for all.
+        """
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        from shared.maps.transform import ERROR  # noqa: PLC0415
+        from shared.types.record_text import quoted  # noqa: PLC0415
+
+        if self.transform is None:
+            return slice_
+        transform = self._transform_for(slice_.frame.schema) or self.transform
+        keep: dict[str, str] = {}
+        if DELETED_AT in slice_.frame.columns:
+            keep[DELETED_AT] = DELETED_AT
+        if self.plan.resume is Resume.REPLICATION_KEY and self.plan.replication_key is not None:
+            keep[KEY] = self.plan.replication_key
+        marks = KEY in keep and keep_filtered and transform.leaves_out
+        mark = FILTERED if marks else None
+        frame = transform.apply(slice_.frame, keep=keep, mark=mark)
+        names = [*transform.struct().names, *keep, *([mark] if mark else [])]
+        names = names if only is None else [name for name in names if name in only]
+        columns = [F.col(quoted(name)) for name in names]
+        if names:
+            columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
+        return replace(
+            slice_,
+            frame=frame.select(*columns),
+            key_column=KEY if KEY in keep else None,
+            filtered_column=mark,
+        )
+
+    def _transform_for(self, found: StructType) -> Transform | None:
+        """Return the transform for rows whose types may differ from the plan."""
+        if self.transform is None or self.struct is None:
+            return None
+        types = {column.name: column.dataType for column in _plain(found)}
+        if all(types.get(f.name, f.dataType) == f.dataType for f in self.struct):
+            return self.transform
+        from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+        now = [StructField(f.name, types.get(f.name, f.dataType), True) for f in self.struct]
+        return self.rebuild(StructType(now))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of the streams of a run.
+
+    Attributes:
+        known: Outputs by `tap_stream_id`, for streams that are not written unchanged.
+    """
+
+    known: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
+
+    def of(self, plan: StreamPlan) -> tuple[Output, ...]:
+        """Return the outputs of a stream, for a plan that may be new after a retry."""
+        found = self.known.get(plan.tap_stream_id)
+        if found is None:
+            return (Output(plan),)
+        return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
+
+    def read_plan(self, plan: StreamPlan) -> StreamPlan:
+        """Return the plan with only the columns that an output needs."""
+        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+        found = self.known.get(plan.tap_stream_id)
+        if found is None or any(output.transform is None for output in found):
+            return plan
+        reads = (output.transform.reads for output in found if output.transform is not None)
+        needed = {*plan.key_properties, plan.replication_key}.union(*reads)
+        columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
+        return replace(
+            plan, columns=columns, schema=only_properties(plan.schema, {*columns, DELETED_AT})
+        )
+
+    def key_slices(
+        self, plan: StreamPlan, read: Callable[[StreamPlan], Iterable[Slice]]
+    ) -> Iterator[tuple[Output, Iterator[Slice]]]:
+        """Yield each output of a stream with the keys of all rows that its source has.
+
+        Args:
+            plan: The stream.
+            read: Reads slices.
+        """
+        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+        whole = replace(
+            plan,
+            method=Method.FULL_TABLE,
+            resume=Resume.NOTHING,
+            replication_key=None,
+            bookmark={},
+            start_value=None,
+            end_value=None,
+        )
+        for output in self.of(whole):
+            keys, own = output.plan.key_properties, self.read_plan(whole)
+            if output.transform is None:
+                columns = tuple(name for name in plan.columns if name in keys)
+                own = replace(whole, columns=columns, schema=only_properties(plan.schema, keys))
+            mapped = partial(output.mapped_slice, keep_filtered=False, only=keys)
+            yield output, map(mapped, read(own))
+
+
+def outputs_of(
+    settings: TransformSettings, plans: Sequence[StreamPlan], spark: Callable[[], SparkSession]
+) -> tuple[Outputs, tuple[StreamPlan, ...]]:
+    """Plan the outputs of streams, before anything is read.
+
+    Args:
+        settings: The maps and flattening.
+        plans: The selected streams.
+        spark: Returns the session; called only if a map has SQL.
+
+    Returns:
+        The outputs, and the plans of the streams that have one.
+
+    Raises:
+        SettingsError: Maps do not fit streams, or two streams get one name; lists all problems.
+    """
+    if not settings.active:
+        return Outputs(), tuple(plans)
+    from shared.maps.stream_maps import reject_duplicate_names  # noqa: PLC0415
+
+    known: dict[str, tuple[Output, ...]] = {}
+    found: dict[str, Sequence[StreamOutput]] = {}
+    errors: list[SettingsError] = []
+    for plan in plans:
+        made = _maker(settings, plan, spark)
+        struct = _struct_of(plan)
+        try:
+            found[plan.tap_stream_id] = made(struct)
+        except SettingsError as error:
+            errors.append(error)
+        else:
+            known[plan.tap_stream_id] = tuple(
+                _output(plan, output, struct, made, number)
+                for number, output in enumerate(found[plan.tap_stream_id])
+            )
+    if errors:
+        raise _all_of(errors)
+    reject_duplicate_names(found)
+    left = tuple(plan for plan in plans if known[plan.tap_stream_id])
+    for plan in plans:
+        if not known[plan.tap_stream_id]:
+            _logger.info("stream '%s': not reading it, as stream_maps removes it", plan.stream)
+    return Outputs(known), left
+
+
+def map_error(error: BaseException) -> RecordError | None:
+    """Return an error for the row that could not be mapped, if that is why a Spark job failed."""
+    found = _MARKED.search(str(error))
+    if found is None:
+        return None
+    try:
+        details = json.loads(found.group(1))
+    except ValueError:
+        details = {"reason": found.group(1)}
+    return RecordError(
+        str(details.get("reason")), where=Where(stream=details.get("stream"), setting="stream_maps")
+    )
+
+
+_Made = Callable[["StructType"], tuple["StreamOutput", ...]]
+
+
+def _maker(
+    settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
+) -> _Made:
+    from shared.maps.stream_maps import outputs  # noqa: PLC0415
+    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+
+    schema = only_properties(plan.schema, {*plan.columns})
+    return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
+
+
+def _output(
+    plan: StreamPlan, output: StreamOutput, struct: StructType, made: _Made, number: int
+) -> Output:
+    for note in output.notes:
+        _logger.info("stream '%s': %s", output.stream, note)
+    written = dict(output.schema)
+    if DELETED_AT in plan.schema["properties"] and DELETED_AT not in plan.columns:
+        deleted = {DELETED_AT: plan.schema["properties"][DELETED_AT]}
+        written["properties"] = {**(written.get("properties") or {}), **deleted}
+    named = replace(
+        plan, stream=output.stream, schema=written, key_properties=tuple(output.key_properties)
+    )
+    return Output(named, output.transform, struct, lambda found: made(found)[number].transform)
+
+
+def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
+    """Combine the problems of several errors into one error."""
+    problems: dict[str, None] = {}
+    for error in errors:
+        own = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
+        problems |= dict.fromkeys(own)
+    return InvalidSettingsError(problems)
+
+
+def _struct_of(plan: StreamPlan) -> StructType:
+    """Return the columns of a stream as Spark's types, as far as known before reading."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    from shared.types.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+    from tap_spark.sources.frame_helpers import prune, struct_from_text  # noqa: PLC0415
+
+    text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
+    found = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
+    fields = {item.name: item for item in found}
+    return _plain(StructType([fields[name] for name in plan.columns if name in fields]))
+
+
+def _plain(struct: StructType) -> StructType:
+    """Return the types of columns in frames: text is a string, everything is nullable."""
+    from pyspark.sql.types import (  # noqa: PLC0415
+        CharType,
+        StringType,
+        StructField,
+        StructType,
+        VarcharType,
+    )
+
+    from shared.types.arrow_types import mapped  # noqa: PLC0415
+
+    def plain(kind: DataType) -> DataType:
+        return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
+
+    return StructType([StructField(f.name, mapped(f.dataType, plain), True) for f in struct])
+
+
+def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
+    """Return a new plan with the name, schema and keys of the output."""
+    return replace(
+        plan,
+        stream=written.stream,
+        schema=written.schema,
+        key_properties=written.key_properties,
+    )
+
+
+def _checked(column: Column, error: Column, stream: str) -> Column:
+    """Return the column; it fails the job if the row could not be mapped."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    details = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
+    marked = F.concat(F.lit(BEGIN), details, F.lit(END))
+    return F.when(error.isNull(), column).otherwise(F.raise_error(marked))
+
+
+Bookmark = Mapping[str, Any]
+_SLICE = "slice"
+
+
+@dataclass
+class WrittenSlices:
+    """Tracks the slices that every output has written: only their bookmarks may be written.
+
+    Attributes:
+        outputs: Number of outputs.
+    """
+
+    outputs: int
+    _bookmarks: dict[int, Bookmark | None] = field(default_factory=dict)
+    _reached: dict[int, int] = field(default_factory=dict)
+    _reported: int = 0
+
+    def begin(self, slice_: Slice) -> Slice:
+        """Number a slice; its bookmark is replaced by the number."""
+        number = len(self._bookmarks) + 1
+        self._bookmarks[number] = slice_.bookmark
+        return replace(slice_, bookmark={_SLICE: number})
+
+    def reached(self, output: int, bookmark: Bookmark | None) -> None:
+        """Record the newest slice that an output has written completely."""
+        if bookmark is not None:
+            self._reached[output] = int(bookmark[_SLICE])
+
+    def newest(self) -> Bookmark | None:
+        """Return the newest bookmark that all outputs have reached since the last call."""
+        oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
+        new = [self._bookmarks[number] for number in range(self._reported + 1, oldest + 1)]
+        self._reported = max(self._reported, oldest)
+        return next((bookmark for bookmark in reversed(new) if bookmark is not None), None)
+
+
+@dataclass
+class SeveralOutputs:
+    """Writes the slices of a stream to each of its outputs.
+
+    STATE is written after every output has the rows it covers. If rows come in the order of the
+    replication key, that is the smallest key among the outputs; it then also advances inside a
+    slice, while the RECORDs of the last output are written.
+
+    Attributes:
+        plan: The stream.
+        outputs: Its outputs.
+        state_writer: The state.
+        meter: Counts the written chunks.
+    """
+
+    plan: StreamPlan
+    outputs: Sequence[Output]
+    state_writer: StateWriter
+    meter: Callable[[ChunkInfo], None]
+    _keys: dict[int, KeyMax] = field(default_factory=dict)
+
+    def write_records(
+        self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
+    ) -> None:
+        """Write slices as RECORD messages; errors as `record_writer.write_records`."""
+        for slice_ in slices:
+            with _kept(slice_) as kept:
+                for number, own in enumerate(self.outputs):
+                    mapped, on_chunk = own.mapped_slice(kept), self._on_chunk(number, slice_)
+                    write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
+            self._advance(ordered=slice_.ordered)
+            if slice_.bookmark is not None:
+                self.state_writer.update(partial(_at, self.plan, slice_.bookmark))
+
+    def write_files(
+        self,
+        files_of: Callable[[StreamPlan], BatchWriter],
+        slices: Iterable[Slice],
+        counter: Counter,
+    ) -> None:
+        """Write slices as BATCH messages; errors as `BatchWriter.write`.
+
+        Args:
+            files_of: Builds the writer of an output.
+            slices: The slices to write.
+            counter: Counts messages.
+        """
+        written = WrittenSlices(len(self.outputs))
+        ordered = False
+        with ExitStack() as stack:
+            writers = [stack.enter_context(files_of(own.plan)) for own in self.outputs]
+            try:
+                for slice_ in slices:
+                    ordered = slice_.ordered
+                    numbered = written.begin(slice_)
+                    with _kept(numbered) as kept:
+                        for number, (own, writer) in enumerate(
+                            zip(self.outputs, writers, strict=True)
+                        ):
+                            on_chunk = self._on_chunk(number, slice_, counter)
+                            bookmark = writer.write(own.mapped_slice(kept), on_chunk)
+                            written.reached(number, bookmark)
+                    self._settle(written)
+            except (ClosedPipeError, DestinationError):
+                raise
+            except Exception:
+                # Left-over rows of earlier slices are good; the failed slice is in no bookmark.
+                with suppress(Exception):
+                    self._finish(written, writers)
+                raise
+            self._finish(written, writers)
+            self._advance(ordered=ordered)
+
+    def _finish(self, written: WrittenSlices, writers: Sequence[BatchWriter]) -> None:
+        for number, writer in enumerate(writers):
+            written.reached(number, writer.finish())
+        self._settle(written)
+
+    def _settle(self, written: WrittenSlices) -> None:
+        bookmark = written.newest()
+        if bookmark is not None:
+            self.state_writer.update(partial(_at, self.plan, bookmark))
+            self.state_writer.flush()
+
+    def _advance(self, *, ordered: bool) -> None:
+        """Advance the bookmark to the replication key of rows that all outputs have written."""
+        if ordered and len(self._keys) < len(self.outputs):
+            return
+        best = min if ordered else max
+        key = best(self._keys.values(), key=lambda found: found.rank, default=None)
+        if key is not None:
+            self.state_writer.update(
+                lambda state: advance(state, self.plan, key.value, ordered=ordered)
+            )
+
+    def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
+        """Return the function to call after each chunk of a slice that an output has written."""
+
+        def on_chunk(chunk: ChunkInfo) -> None:
+            self.meter(chunk)
+            if batches is not None:
+                batches.increment(1 if chunk.rows else 0)
+            key = greater(self._keys.get(number), chunk.key)
+            if key is not None and chunk.key is not None:
+                self._keys[number] = key
+                if slice_.ordered:
+                    self._advance(ordered=True)
+
+        return on_chunk
+
+
+@contextmanager
+def _kept(slice_: Slice) -> Iterator[Slice]:
+    """Keep the rows of a slice on disk while it is written, so that they are read once."""
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield replace(slice_, frame=frame)
+    finally:
+        frame.unpersist()
+
+
+def _at(plan: StreamPlan, bookmark: Bookmark, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return advance_positions(state, plan, bookmark)

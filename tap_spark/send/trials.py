@@ -1,0 +1,259 @@
+"""Runs that only show: `--dry-run`, `--test`, and the first rows as tables (`preview`)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from shared.engine.engine import engine_of
+from shared.errors import (
+    RecordError,
+    SourceError,
+)
+from shared.singer.stdout import MessageOutput
+from shared.storage.urls import local_path
+from shared.text_table import text_table
+from tap_spark.config import TapConfig
+from tap_spark.plan.replication import FileFacts, plan_line
+from tap_spark.plan.run_options import (
+    EVERYTHING,
+    CatalogRules,
+    RunOptions,
+    refreshed_state,
+)
+from tap_spark.send.record_writer import (
+    write_records,
+)
+from tap_spark.send.slices import UNSURE, Run, reading, why_spark, written_on_driver
+from tap_spark.send.stream_outputs import Output
+from tap_spark.send.sync import (
+    Catalog,
+    State,
+    explained,
+    failures_of,
+    planned,
+    prepared,
+    run_sync,
+    write_schema,
+)
+from tap_spark.sources.source import (
+    DriverSource,
+    source_for,
+)
+from tap_spark.sources.source_failures import (
+    all_of,
+)
+from tap_spark.state.stream_plans import (
+    Resume,
+    RowForm,
+    StreamPlan,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+def dry_run(
+    config: TapConfig,
+    catalog: Catalog | None,
+    state: State | None,
+    options: RunOptions = EVERYTHING,
+) -> None:
+    """Log what a run would read of each stream; start Spark only if the plan needs it.
+
+    Args:
+        config: The settings.
+        catalog: The selection; None for everything.
+        state: Where the last run ended; None for the start.
+        options: What to read of it.
+
+    Raises:
+        SourceError: A source, the catalog or the state is wrong; names every stream.
+        PartialRunError: The same, if the settings continue with other streams.
+    """
+    failures = failures_of(config)
+    errors: list[SourceError] = []
+    engine = engine_of(config, config.spark)
+    try:
+        state = refreshed_state(state or {}, options)
+        _, plans, _ = planned(engine, config, catalog, state, failures, options)
+        for plan in plans:
+            try:
+                _logger.info("%s", plan_line(plan, _file_facts(plan)))
+            except SourceError as error:
+                errors.append(error)
+                if failures is not None:
+                    failures.report(plan.tap_stream_id, error)
+    finally:
+        engine.stop()
+    if failures is not None:
+        failures.raise_if_any(plan.tap_stream_id for plan in plans)
+    elif errors:
+        raise all_of(errors)
+
+
+def _file_facts(plan: StreamPlan) -> FileFacts | None:
+    """List the files of a stream; None if it has none, or only Spark may have access to them."""
+    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
+    from tap_spark.sources.files.paths import list_files  # noqa: PLC0415
+    from tap_spark.sources.files.resumable_files import new_bytes  # noqa: PLC0415
+
+    source = source_for(plan.config)
+    if not isinstance(source, FileSource):
+        return None
+    resumes = plan.resume is Resume.FILE_POSITION
+    if not resumes and any(local_path(path) is None for path in source.paths):
+        return None
+    with reading(plan):
+        files = list_files(tuple(source.paths))
+    new = new_bytes(plan, files) if resumes else None
+    return FileFacts(len(files), sum(file.size for file in files), new)
+
+
+def run_test(
+    config: TapConfig,
+    mode: str,
+    catalog: Catalog | None,
+    output: MessageOutput,
+    options: RunOptions = EVERYTHING,
+) -> None:
+    """Test every selected stream.
+
+    Args:
+        config: The settings.
+        mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
+        catalog: The selection; None for everything.
+        output: The message stream.
+        options: Which of the streams.
+
+    Raises:
+        SourceError: Naming every stream that failed.
+    """
+    failed: list[str] = []
+    with ExitStack() as cleaning:
+        run, plans, _ = prepared(config, catalog, {}, output, cleaning, None, options)
+        for plan in plans:
+            try:
+                with explained(plan.stream):
+                    _try_stream(run, plan, wants_record=mode != "schema")
+            except (SourceError, RecordError) as error:
+                _logger.error("test failed: %s", error)
+                failed.append(plan.stream)
+            else:
+                _logger.info("test passed: stream '%s'", plan.stream)
+    if failed:
+        raise SourceError(f"the test failed for {', '.join(map(repr, failed))}")
+
+
+def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
+    """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
+    from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
+
+    for output in run.outputs.of(plan):
+        write_schema(run, output.plan)
+        if not wants_record or _tried_on_driver(replace(run, batch=None, limit=1), plan, output):
+            continue
+        read_plan = run.outputs.read_plan(plan)
+        spark = run.engine.session(why_spark(run, plan) or UNSURE)
+        for slice_ in source_for(plan.config).slices(spark, read_plan):
+            mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
+            one = replace(mapped, frame=mapped.frame.limit(1))
+            written = write_records(
+                run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
+            )
+            if written.rows:
+                break
+
+
+def _tried_on_driver(run: Run, plan: StreamPlan, output: Output) -> bool:
+    """Write the first RECORD without Spark; return False if only Spark can read it."""
+    source = source_for(plan.config)
+    if why_spark(run, plan) or not isinstance(source, DriverSource):
+        return False
+    with reading(plan):
+        read_plan = run.outputs.read_plan(plan)
+        rows = source.read_on_driver(read_plan, RowForm.RECORDS, run.engine)
+    return rows is not None and written_on_driver(run, output, rows, None, lambda _: None)
+
+
+_WIDEST = 32
+_SIDE_BY_SIDE = 5
+"""Rows beside each other, if each column has a line."""
+
+Row = Mapping[str, Any]
+
+
+def preview(
+    config: TapConfig,
+    rules: CatalogRules,
+    rows: int,
+    catalog: Mapping[str, Any] | None = None,
+    width: int | None = None,
+) -> Iterator[str]:
+    """Yield the lines of a table for each stream.
+
+    Args:
+        config: The settings; what they say about BATCH has no effect.
+        rules: Which streams and columns.
+        rows: Most rows of each stream.
+        catalog: A catalog below the rules.
+        width: Most characters in a line; None for any number.
+
+    Raises:
+        SettingsError: A rule matches nothing.
+        SourceError: A stream cannot be read.
+        SparkStartError: A stream needs Spark, which cannot be started.
+    """
+    config = replace(config, batch=None, on_stream_failure="stop")
+    with TemporaryFile() as file:
+        output = MessageOutput(os.dup(file.fileno()))
+        try:
+            run_sync(config, catalog, None, output, RunOptions(limit=rows, rules=rules))
+        finally:
+            output.close()
+        file.seek(0)
+        streams = _streams(file)
+    for name, (columns, found) in streams.items():
+        yield f"{name}: {'no rows' if not found else f'first {len(found)} row(s)'}"
+        yield from _table(columns, found, width)
+        yield ""
+
+
+def _streams(lines: IO[bytes]) -> dict[str, tuple[list[str], list[Row]]]:
+    """Return the columns and rows of each stream."""
+    found: dict[str, tuple[list[str], list[Row]]] = {}
+    for message in map(json.loads, lines):
+        if message["type"] == "SCHEMA":
+            found.setdefault(message["stream"], (list(message["schema"]["properties"]), []))
+        elif message["type"] == "RECORD":
+            found[message["stream"]][1].append(message["record"])
+    return found
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> Iterator[str]:
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    table = [columns, *cells]
+    natural = [min(_WIDEST, max(map(len, column))) for column in zip(*table, strict=True)]
+    if width is None or sum(natural) + 2 * len(natural) <= width:
+        yield from text_table(table, width, range(len(columns)))
+        return
+    turned = zip(*cells, strict=True) if cells else ([] for _ in columns)
+    values = [iter(column) for column in turned]
+    for start in range(0, max(1, len(rows)), _SIDE_BY_SIDE):
+        numbers = [str(start + n + 1) for n in range(min(_SIDE_BY_SIDE, len(rows) - start))]
+        parts = [list(islice(column, _SIDE_BY_SIDE)) for column in values]
+        lines = [
+            ["", *numbers],
+            *([name, *part] for name, part in zip(columns, parts, strict=True)),
+        ]
+        yield from text_table(lines, width, range(len(numbers) + 1))
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,487 @@
+"""Columns of text: the forms of their values, and types that keep every value.
+
+1. One pass over the data collects the forms of each column's values, as bits of an integer. The
+   bits above `SCALE_SHIFT` are the numbers of decimal places of its fractions.
+2. `decide` chooses the type from them, only if it keeps the text of every value: `00501`, `+1` and
+   `1_000` have the form OTHER and stay strings.
+3. A type of `schema` must keep the value alone; other values are rejected.
+4. Without Spark, `typed_column` gives the columns that Spark's casts give, or none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from shared.arrow_start import arrow_in_task
+from shared.spark.session import try_cast
+from shared.types.arrow_types import spark_to_arrow
+from tap_spark.sources.frame_helpers import MAX_DECIMAL, col, fail_job
+
+OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT = (
+    1 << bit for bit in range(10)
+)
+SCALE_SHIFT = 10
+FLOAT_DIGITS = 15
+LONG_DIGITS = 18
+BIG_DIGITS = 38
+MAX_FIXED_DIGITS = 18
+FORMS_SCHEMA = "forms array<bigint>"
+ONE_TYPE = (
+    BOOLEAN,
+    DATE,
+    LOCAL_TIME,
+    INSTANT,
+    SHORT_INT | INT | BIG_INT,
+    SHORT_INT | FLOAT,
+)
+_SAMPLE = 64
+_ARROW = pa.schema([pa.field("forms", pa.list_(pa.int64()))])
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_LOCAL_TIME = _DATE + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_OFFSET = "(?:Z|[+-](?:(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00))"
+
+
+def forms_reader(
+    count: int,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """Return a function for `mapInArrow`: columns of text in, one row with the forms of each out.
+
+    Args:
+        count: Number of columns; a column of nulls only has null for its forms.
+    """
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
+        found: list[int | None] = [None] * count
+        for batch in batches:
+            found = [add_forms(bits, batch.column(n)) for n, bits in enumerate(found)]
+        yield pa.record_batch([pa.array([found], _ARROW.field(0).type)], schema=_ARROW)
+
+    return read
+
+
+def add_forms(bits: int | None, values: pa.Array) -> int | None:
+    """Add the forms of more values to those so far; stops once only text is possible."""
+    values = values.drop_null()
+    # A few values show that most columns are text.
+    for part in (values.slice(0, _SAMPLE), values.slice(_SAMPLE)):
+        if len(part) and not settled(bits):
+            bits = (bits or 0) | _forms(part)
+    return bits
+
+
+def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
+    """Return the forms of each of `count` columns over all tasks."""
+    found: list[int | None] = [None] * count
+    for row in sets:
+        found = [b if a is None else a | (b or 0) for a, b in zip(found, row, strict=True)]
+    return found
+
+
+def settled(bits: int | None) -> bool:
+    """Return whether only text can hold all these forms, with any forms that follow."""
+    if bits is None:
+        return False
+    forms = bits & ((1 << SCALE_SHIFT) - 1)
+    return all(forms & ~kept for kept in ONE_TYPE) and one_scale(bits) is None
+
+
+def one_scale(bits: int) -> int | None:
+    """Return the digits after the point, if all values are fractions with equally many."""
+    forms, scales = bits & ((1 << SCALE_SHIFT) - 1), bits >> SCALE_SHIFT
+    if forms & ~(FLOAT | FIXED) or not scales or scales & (scales - 1):
+        return None
+    return scales.bit_length() - 1
+
+
+def _forms(values: pa.Array) -> int:
+    """Find the forms of values that are not null; stops at the first that only text can hold."""
+    bits = 0
+    while len(values) and not settled(bits):
+        first = values[0].as_py()
+        kind = next((kind for kind in _KINDS if re.fullmatch(kind, first)), None)
+        if kind is None:
+            return bits | OTHER
+        alike = pc.match_substring_regex(values, f"^(?:{kind})$")
+        uniform = alike.false_count == 0
+        bits |= _KINDS[kind](values if uniform else values.filter(alike))
+        values = values.slice(0, 0) if uniform else values.filter(pc.invert(alike))
+    return bits
+
+
+def _integers(values: pa.Array) -> int:
+    longest = pc.max(pc.binary_length(values)).as_py()
+    if longest <= FLOAT_DIGITS:
+        return SHORT_INT
+    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
+    digits = pc.subtract(pc.binary_length(values), signs)
+    shortest, longest = (bound.as_py() for bound in pc.min_max(digits).values())
+    small = SHORT_INT if shortest <= FLOAT_DIGITS else 0
+    if longest <= FLOAT_DIGITS:
+        return SHORT_INT
+    if longest <= LONG_DIGITS or _reads_as(values, pa.int64()):
+        return small | INT
+    return small | (BIG_INT if longest <= BIG_DIGITS else OTHER)
+
+
+def _fractions(values: pa.Array) -> int:
+    # A minus sign counts as a digit.
+    digits = pc.subtract(pc.binary_length(values), 1)
+    if pc.max(digits).as_py() > MAX_FIXED_DIGITS:
+        return OTHER
+    scales = pc.subtract(digits, pc.find_substring(values, "."))
+    bits: int = reduce(or_, (1 << scale + SCALE_SHIFT for scale in pc.unique(scales).to_pylist()))
+    padded = pc.and_(pc.ends_with(values, "0"), pc.greater(scales, 1))
+    fixed = pc.or_(padded, pc.greater(digits, FLOAT_DIGITS))
+    bits |= FIXED if fixed.true_count else 0
+    return bits | (FLOAT if fixed.false_count else 0)
+
+
+def _booleans(_: pa.Array) -> int:
+    return BOOLEAN
+
+
+def _dates(values: pa.Array) -> int:
+    return DATE if _in_calendar(values, pa.date32()) else OTHER
+
+
+def _local_times(values: pa.Array) -> int:
+    return LOCAL_TIME if _in_calendar(values, pa.timestamp("us")) else OTHER
+
+
+def _instants(values: pa.Array) -> int:
+    return INSTANT if _in_calendar(values, pa.timestamp("us", "UTC")) else OTHER
+
+
+def _in_calendar(values: pa.Array, kind: pa.DataType) -> bool:
+    return not pc.any(pc.starts_with(values, "0000")).as_py() and _reads_as(values, kind)
+
+
+def _reads_as(values: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        pc.cast(values, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+_KINDS: dict[str, Callable[[pa.Array], int]] = {
+    "0|-?[1-9][0-9]*": _integers,
+    r"-?(?:0|[1-9][0-9]*)\.[0-9]+": _fractions,
+    "true|false": _booleans,
+    _DATE: _dates,
+    _LOCAL_TIME: _local_times,
+    _LOCAL_TIME + _OFFSET: _instants,
+}
+
+
+DOUBLE_DIGITS, EXACT_FLOAT_DIGITS = 15, 6
+"""Digits that a float of 64 or 32 bits keeps, whatever they are."""
+_LEAST: dict[type[T.DataType], float] = {T.DoubleType: 2.3e-308, T.FloatType: 1.2e-38}
+"""Smaller values keep fewer digits."""
+
+_NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?\z"
+_INFINITE = r"^(?:[Nn]a[Nn]|[+-]?(?:Inf|Infinity|INF|inf|infinity))\z"
+_LOOSE_DAY = r"^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_CLOCK = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{1,6}0*)?)?"
+_ZONE = r" ?(?:[A-Za-z+-][A-Za-z0-9_+:/-]*)?"
+_EXACT_TEXTS: dict[type[T.DataType], str] = {
+    T.ByteType: r"^[+-]?[0-9]+\z",
+    T.ShortType: r"^[+-]?[0-9]+\z",
+    T.IntegerType: r"^[+-]?[0-9]+\z",
+    T.LongType: r"^[+-]?[0-9]+\z",
+    T.BooleanType: r"^(?i:true|false)\z",
+    T.DateType: _LOOSE_DAY + r"(?:[ T]00:00(?::00(?:\.0+)?)?)?\z",
+    T.TimestampType: _LOOSE_DAY + rf"(?:[ T]{_CLOCK}{_ZONE})?\z",
+    T.TimestampNTZType: _LOOSE_DAY + rf"(?:[ T]{_CLOCK})?\z",
+}
+
+
+def has_same_value(text: Column, value: Column, dtype: T.DataType) -> Column:
+    """Return whether a cast has kept the value of a text; null or false if the cast is null."""
+    if isinstance(dtype, T.DecimalType):
+        digits, power = _digits(text)
+        fits = (digits == "") | (power >= -dtype.scale)
+        return value.isNotNull() & text.rlike(_NUMBER) & fits
+    if isinstance(dtype, (T.DoubleType, T.FloatType)):
+        return (text.rlike(_NUMBER) & _same_float(text, value, dtype)) | text.rlike(_INFINITE)
+    if isinstance(dtype, (T.VarcharType, T.CharType)):
+        return F.length(text) <= dtype.length
+    form = _EXACT_TEXTS.get(type(dtype))
+    if form is None and dtype.typeName() == "time":
+        form = rf"^{_CLOCK}\z"
+    return value.isNotNull() & (text.rlike(form) if form else F.lit(True))
+
+
+def _same_float(text: Column, value: Column, dtype: T.DataType) -> Column:
+    """Return whether the nearest float is written with the digits of the text."""
+    digits, power = _digits(text)
+    kept, kept_power = _digits(value.cast("string"))
+    most = DOUBLE_DIGITS if isinstance(dtype, T.DoubleType) else EXACT_FLOAT_DIGITS
+    is_sure = (F.length(text) <= most) & F.abs(value).between(_LEAST[type(dtype)], F.lit(1e30))
+    return is_sure | ((digits == kept) & ((digits == "") | (power == kept_power)))
+
+
+def _digits(text: Column) -> tuple[Column, Column]:
+    """Return the digits of a number without zeros around them, and the power of the last one."""
+    lower = F.lower(text)
+    mantissa = F.substring_index(lower, "e", 1)
+    written = F.when(F.instr(lower, "e") > 0, F.substring_index(lower, "e", -1)).otherwise("0")
+    whole = F.regexp_replace(mantissa, "[^0-9]", "")
+    places = F.when(
+        F.instr(mantissa, ".") > 0, F.length(F.substring_index(mantissa, ".", -1))
+    ).otherwise(0)
+    kept = F.rtrim(whole, F.lit("0"))
+    power = try_cast(written, "int") - places + F.length(whole) - F.length(kept)
+    return F.ltrim(kept, F.lit("0")), power
+
+
+SINGLE_DIGITS = 6
+SURE = 19
+VALUE = "_tap_spark_value_"
+PARSING = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale", "timeZone")
+"""Options by which Spark parses dates and times."""
+TIMES = (DateType, TimestampType, TimestampNTZType)
+INFERRED_HINT = "run --discover again, or set 'schema'"
+EXACT_HINT = "correct it, or give the column a type in 'schema' that holds it, such as STRING"
+
+_INT = "(?:0|-?[1-9][0-9]*)"
+_FRACTION = r"-?(?:0|[1-9][0-9]*)\.[0-9]"
+_PLAIN_NUMBER = rf"^(?:{_INT}|{_FRACTION}+)\z"
+_DAY = "^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_WRITTEN: dict[type[DataType], str] = {
+    DateType: _DAY + r"\z",
+    TimestampNTZType: _TIME + r"\z",
+    TimestampType: _TIME + r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z",
+}
+
+
+def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
+    """Infer types of string columns; reads the frame once.
+
+    Args:
+        frame: Has the columns, all of type string.
+        names: Which columns to look at.
+    """
+    # mapInArrow takes names for expressions, dots and all.
+    text = frame.select(*(col(name).alias(f"c{n}") for n, name in enumerate(names)))
+    found = text.mapInArrow(forms_reader(len(names)), FORMS_SCHEMA).collect()
+    return [decide(bits) for bits in union((row[0] for row in found), len(names))]
+
+
+def decide(bits: int | None) -> DataType:
+    """Return the type that keeps every form in `bits`; None means a column of nulls."""
+    if bits is None or settled(bits):
+        return StringType()
+    found = bits & ((1 << SCALE_SHIFT) - 1)
+    single: dict[int, DataType] = {
+        BOOLEAN: BooleanType(),
+        DATE: DateType(),
+        LOCAL_TIME: TimestampNTZType(),
+        INSTANT: TimestampType(),
+    }
+    if found in single:
+        return single[found]
+    if found & BIG_INT:
+        return DecimalType(MAX_DECIMAL, 0)
+    if found & FIXED:
+        return DecimalType(MAX_DECIMAL, one_scale(bits) or 0)
+    return DoubleType() if found & FLOAT else LongType()
+
+
+def written_as(text: Column, dtype: DataType) -> Column:
+    """Return whether a text keeps its text, or as a number its value, in a type.
+
+    Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
+    """
+    return _keeps(text, try_cast(text, dtype), dtype)
+
+
+def exact_casts(
+    frame: DataFrame, struct: StructType, file: Column, *, by_value: bool = False
+) -> DataFrame:
+    """Cast the struct's columns that the frame has to the struct's types.
+
+    Text that its column's type would not keep fails the job.
+
+    Args:
+        frame: The rows; columns that are not text are cast by Spark.
+        struct: Names and types.
+        file: An expression for the file of a row, for the error.
+        by_value: Whether only the value of a text must stay, as for types that users chose.
+    """
+    keeps = has_same_value if by_value else _keeps
+    kept, hint = ("", EXACT_HINT) if by_value else (" as written", INFERRED_HINT)
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    fields = [field for field in struct.fields if field.name in types]
+    # A value that a select names is computed once, even if it is used often.
+    named, casts = [], []
+    for number, field in enumerate(fields):
+        text, dtype = col(field.name), field.dataType
+        if isinstance(dtype, StringType) or not isinstance(types[field.name], StringType):
+            named.append(text)
+            casts.append(text.cast(dtype).alias(field.name))
+            continue
+        value = col(f"{VALUE}{number}")
+        named += [text, try_cast(text, dtype).alias(f"{VALUE}{number}")]
+        failure = fail_job(
+            f"column '{field.name}' holds a value that type {dtype.simpleString()} cannot keep"
+            + kept,
+            value=text,
+            file=col(VALUE),
+            hint=hint,
+        )
+        good = text.isNull() | F.coalesce(
+            value.isNotNull() & keeps(text, value, dtype), F.lit(False)
+        )
+        casts.append(F.when(good, value).otherwise(failure.cast(dtype)).alias(field.name))
+    return frame.select(*named, file.alias(VALUE)).select(*casts)
+
+
+def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
+    """Return whether a type keeps a text, given its value; null or true if the value is null."""
+    if isinstance(dtype, (IntegralType, BooleanType)):
+        return value.cast("string") == text
+    if isinstance(dtype, DecimalType):
+        fraction = f"|{_FRACTION}{{1,{dtype.scale}}}" if dtype.scale else ""
+        return value.isNotNull() & text.rlike(rf"^(?:{_INT}{fraction})\z")
+    if isinstance(dtype, (FloatType, DoubleType)):
+        most = FLOAT_DIGITS if isinstance(dtype, DoubleType) else SINGLE_DIGITS
+        return text.rlike(_PLAIN_NUMBER) & (
+            (F.length(text) <= most) | _same_number(text, value, most)
+        )
+    written = _WRITTEN.get(type(dtype))
+    return value.isNotNull() & (text.rlike(written) if written else F.lit(True))
+
+
+def _same_number(text: Column, value: Column, most: int) -> Column:
+    """Return whether a number kept its text, which is longer than the type surely keeps."""
+    digits = F.length(text) - F.instr(text, ".").cast("boolean").cast("int")
+    exact = "decimal(38,18)"
+    same = try_cast(value.cast("string"), exact) == try_cast(text, exact)
+    return (digits <= most) | ((F.length(text) <= SURE) & same)
+
+
+_FORM_BITS = (1 << SCALE_SHIFT) - 1
+_KEPT: Mapping[type[T.DataType], int] = {
+    T.BooleanType: BOOLEAN,
+    T.LongType: SHORT_INT | INT,
+    T.DoubleType: SHORT_INT | FLOAT,
+    T.DateType: DATE,
+    T.TimestampNTZType: LOCAL_TIME,
+    T.TimestampType: INSTANT,
+}
+
+
+def typed_column(values: pa.StringArray, dtype: T.DataType) -> pa.Array | None:
+    """Return the values in a type; None if Spark must cast them.
+
+    Args:
+        values: Text, as it stands in a file.
+        dtype: The type.
+    """
+    if is_text(dtype):
+        return values
+    if not is_known(dtype):
+        return None
+    bits = add_forms(None, values)
+    if bits is not None and not keeps(dtype, values, bits):
+        return None
+    return pc.cast(values, spark_to_arrow(dtype))
+
+
+def is_text(dtype: T.DataType) -> bool:
+    """Return whether a type is plain text, which keeps every text."""
+    return type(dtype) is T.StringType and dtype == T.StringType()
+
+
+def is_known(dtype: T.DataType) -> bool:
+    """Return whether `keeps` knows the type."""
+    return type(dtype) in _KEPT or isinstance(dtype, T.DecimalType)
+
+
+def keeps(dtype: T.DataType, values: pa.StringArray, bits: int) -> bool:
+    """Return whether a type surely keeps values as they are written.
+
+    Args:
+        dtype: The type; none of text.
+        values: The values.
+        bits: Their forms.
+    """
+    if isinstance(dtype, T.DecimalType):
+        return _decimal_keeps(dtype, values, bits)
+    return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
+
+
+def _decimal_keeps(dtype: T.DecimalType, values: pa.StringArray, bits: int) -> bool:
+    whole = SHORT_INT | INT | BIG_INT
+    allowed = FLOAT | FIXED if dtype.scale else whole
+    if bits & _FORM_BITS & ~allowed or (dtype.scale and one_scale(bits) != dtype.scale):
+        return False
+    places = dtype.precision + bool(dtype.scale)
+    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
+    longest = pc.max(pc.subtract(pc.binary_length(values), signs)).as_py()
+    # With as many places as digits, a zero stands before the point.
+    return bool(longest <= places and dtype.precision > dtype.scale)
+
+
+_SIMPLE_TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_COLUMN = re.compile(r"\s*([a-z_][a-z0-9_]*)\s+([a-z_]+)\s*", re.IGNORECASE | re.ASCII)
+_DECIMAL_COLUMN = re.compile(
+    r"\s*([a-z_][a-z0-9_]*)\s+(?:decimal|numeric)\s*\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)\s*",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def simple_ddl(text: str) -> StructType | None:
+    """Parse plain columns of Spark DDL; None if there is anything else, or one that is wrong."""
+    fields = []
+    for part in re.split(r",(?![^(]*\))", text):
+        plain, decimal = _COLUMN.fullmatch(part), _DECIMAL_COLUMN.fullmatch(part)
+        if plain and plain[2].lower() in _SIMPLE_TYPES:
+            fields.append(StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
+        elif decimal and int(decimal[3]) <= int(decimal[2]) <= MAX_DECIMAL and int(decimal[2]):
+            kind = DecimalType(int(decimal[2]), int(decimal[3]))
+            fields.append(StructField(decimal[1], kind, True))
+        else:
+            return None
+    distinct = {field.name.lower() for field in fields}
+    return StructType(fields) if len(distinct) == len(fields) else None
