@@ -29,7 +29,6 @@ from typing import IO, Any
 import orjson
 
 from shared.line_counts import newlines
-from shared.storage.files import StorageOptions, checksum_of
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 
@@ -296,22 +295,21 @@ class Journal:
         self._inherited, self._is_stale = [], True
 
 
-def segments_of(files: Sequence[InputFile], options: StorageOptions) -> tuple[Segment, ...]:
+def segments_of(files: Sequence[InputFile]) -> tuple[Segment, ...]:
     """Return the segments of a piece, cut at STATE messages.
 
     Args:
         files: A staged file, or files of BATCH messages.
-        options: Options of the storage of batch files.
 
     Raises:
         OSError: A file cannot be read.
     """
-    return tuple(segment for file in files for segment in _segments(file, options))
+    return tuple(segment for file in files for segment in _segments(file))
 
 
-def whole_segment(file: InputFile, options: StorageOptions) -> Segment:
+def whole_segment(file: InputFile) -> Segment:
     """Return a staged file or a batch file as one segment; raises OSError like `segments_of`."""
-    (segment,) = _segments(replace(file, marks=()), options)
+    (segment,) = _segments(replace(file, marks=()))
     return segment
 
 
@@ -334,7 +332,7 @@ def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
         yield rest
 
 
-def _segments(file: InputFile, options: StorageOptions) -> Iterator[Segment]:
+def _segments(file: InputFile) -> Iterator[Segment]:
     if file.encoding.format == STAGED:
         with Path(file.url).open("rb") as source:
             yield from line_segments(source, file)
@@ -349,7 +347,7 @@ def _segments(file: InputFile, options: StorageOptions) -> Iterator[Segment]:
     else:
         # Its bytes would have to be fetched twice; a file without a checksum never matches.
         digest = _digest()
-        digest.update((checksum_of(file.url, options) or uuid.uuid4().hex).encode())
+        digest.update((file.checksum or uuid.uuid4().hex).encode())
         text = digest.hexdigest()
     yield Segment(0, text, file.since, file.until)
 

@@ -265,29 +265,6 @@ def size_of(url: str, options: StorageOptions | None = None) -> int:
         return int(filesystem.size(inside))
 
 
-_MD5 = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
-"""The MD5 of an object, or of those of its parts."""
-
-
-def checksum_of(url: str, options: StorageOptions | None = None) -> str | None:
-    """Return what identifies the content of a file, whatever its name.
-
-    That is its size and the MD5 that S3 (`ETag`), Google (`md5Hash`) or Azure (`content_md5`) keep.
-    Other kinds of ETag belong to one object: those of a multipart upload with a customer's key, and
-    of Azure.
-
-    Returns:
-        None if the storage keeps no such checksum.
-    """
-    filesystem, inside = remote(url, options)
-    with failures(url, options):
-        found = filesystem.info(inside)
-    checksums = [found.get(name) for name in ("md5Hash", "content_md5") if found.get(name)]
-    etag = str(found.get("ETag") or "").strip('"')
-    checksums += [etag] if _MD5.fullmatch(etag) else []
-    return f"{found.get('size')} {checksums[0]}" if checksums else None
-
-
 def delete(url: str, options: StorageOptions | None = None) -> None:
     """Remove a file, if it exists."""
     path = local_path(url)

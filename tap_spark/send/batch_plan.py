@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.files import StorageOptions, delete, make_durable, remote
+from shared.storage.files import StorageOptions, make_durable, remote
+from shared.storage.many_files import delete_all
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 
@@ -338,8 +339,8 @@ def remove_unannounced(
 def _removed(names: FileNames, options: StorageOptions, announced: Collection[str]) -> int:
     folder, _, start = f"{names.root}/{names.start}".rpartition("/")
     left = [url for url in _listed(folder, start, options) if url not in announced]
-    for url in left:
-        delete(url, options)
+    for _, error in delete_all(left, options):
+        raise error
     return len(left)
 
 

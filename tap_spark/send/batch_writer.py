@@ -6,7 +6,6 @@ is announced as a whole.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from shared.errors import DestinationError, Where
 from shared.settings.batch.batch_settings import BatchConfig
 from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
-from shared.storage.files import delete
+from shared.storage.many_files import delete_all
 from shared.storage.urls import shown
 from tap_spark.send.batch_plan import (
     NO_FILE,
@@ -387,10 +386,8 @@ class BatchWriter:
         used = {leftover.url for leftover in ranges} - {
             leftover.url for leftover in self._leftovers
         }
-        for url in used:
-            # If this fails, they are removed at the end of the stream.
-            with contextlib.suppress(OSError):
-                delete(url, self._options)
+        # If this fails, they are removed at the end of the stream.
+        delete_all([*used], self._options)
 
     def _settled(self, bookmark: Bookmark | None, *, earlier_out: bool) -> Bookmark | None:
         """Return the bookmark that may be written after a slice, and hold back newer ones."""

@@ -14,6 +14,8 @@ from target_spark.core.stream_ends import StreamEnd
 
 MOST_FILES = 64
 """Files of several BATCH messages that one job converts; a single message may have more."""
+MOST_SMALL_FILES, SMALL_BYTES = 1000, 256 * 1024 * 1024
+"""As many if they are known to be small in all: a job takes longer than the files."""
 
 
 @dataclass
@@ -53,7 +55,9 @@ class FilesPiece:
         messages = self.messages or (self,)
         if not isinstance(after, FilesPiece) or after.index != self.index + len(messages):
             return None
-        if len(self.files) + len(after.files) > MOST_FILES:
+        count, size = len(self.files) + len(after.files), self.size + after.size
+        are_small = 0 < size <= SMALL_BYTES and count <= MOST_SMALL_FILES
+        if count > MOST_FILES and not are_small:
             return None
         if self.replay is not None or after.replay is not None:
             return None

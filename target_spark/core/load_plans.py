@@ -36,6 +36,7 @@ class InputFile:
             that message, ascending; only of STATE that may still be emitted.
         since: Input position of the first record; see `StateTracker`.
         until: Input position of the last record.
+        checksum: Of the content of a remote file; see `StorageFacts`.
     """
 
     url: str
@@ -46,6 +47,7 @@ class InputFile:
     marks: tuple[tuple[int, int], ...] = ()
     since: int = 0
     until: int = 0
+    checksum: str | None = None
 
 
 @dataclass(frozen=True)

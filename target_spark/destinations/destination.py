@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
-from shared.storage.files import NO_OPTIONS, StorageOptions, delete
+from shared.storage.files import NO_OPTIONS, StorageOptions
+from shared.storage.many_files import delete_all
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.replays import Note
@@ -320,9 +320,7 @@ class Destination(ABC):
 
 def remove_parts(flush: Flush) -> None:
     """Delete the part files of a flush that was committed or aborted."""
-    for part in flush.parts:
-        with suppress(OSError):
-            delete(part.url, flush.write.options)
+    delete_all([part.url for part in flush.parts], flush.write.options)
 
 
 class Rewrite(Protocol):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SingerSparkError, Where
 from shared.settings.batch.batch_settings import BatchConfig
-from shared.storage.files import delete, size_of
+from shared.storage.files import size_of
+from shared.storage.many_files import delete_all, facts_of
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
@@ -40,10 +41,11 @@ class BatchFiles:
         self.options = batch_options(config)
 
     def resolved(self, batch: Batch) -> Batch:
-        """Return the batch with the absolute paths of its files.
+        """Return the batch with the absolute paths of its files, and facts of remote ones.
 
         Raises:
-            MessageError: A file is listed twice or outside of the allowed roots; names it.
+            MessageError: A file is missing, listed twice or outside of the allowed roots; names it.
+            DestinationError: The storage of a file fails or does not answer.
         """
         files = resolve(batch.files, batch.source, self._config.allowed_roots)
         for file in files:
@@ -53,7 +55,18 @@ class BatchFiles:
                     "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
                     file.url,
                 )
-        return replace(batch, files=files)
+        return replace(batch, files=self._with_facts(batch, files))
+
+    def _with_facts(self, batch: Batch, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+        far = [file.url for file in files if local_path(file.url) is None]
+        facts, looked_up = iter(facts_of(far, self.options)), dict[str, InputFile]()
+        for file in files:
+            if local_path(file.url) is None:
+                seen = next(facts)
+                if isinstance(seen, OSError):
+                    raise self._unreadable(batch, seen, file.url) from seen
+                looked_up[file.url] = replace(file, size=seen.size, checksum=seen.checksum)
+        return tuple(looked_up.get(file.url, file) for file in files)
 
     @contextmanager
     def readable(self, batch: Batch) -> Iterator[Callable[[str], int]]:
@@ -82,21 +95,17 @@ class BatchFiles:
         """See `Loader.delete_consumed`."""
         if not self._config.cleanup:
             return
-        for file in files:
-            if file.encoding.format == STAGED:
-                continue
-            if not self._roots.hold(file.url):
+        urls = [file.url for file in files if file.encoding.format != STAGED]
+        for url in urls:
+            if not self._roots.hold(url):
                 self._warn_once(
                     "loaded files outside of batch_config.allowed_roots and "
                     "batch_config.storage.root are not deleted, such as '%s'",
-                    file.url,
+                    url,
                 )
-                continue
-            try:
-                delete(file.url, self.options)
-            except OSError as error:
-                reason = self.options.without_secrets(error.strerror or str(error))
-                _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(file.url), reason)
+        for url, error in delete_all([*filter(self._roots.hold, urls)], self.options):
+            reason = self.options.without_secrets(error.strerror or str(error))
+            _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(url), reason)
 
     def _warn_once(self, text: str, url: str) -> None:
         """Warn once in a run."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from typing import Any
 
@@ -26,7 +28,7 @@ from shared.json.row_values import plain_rows, row_text
 from shared.json.typed_rows import RowReader
 from shared.line_counts import newlines
 from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
-from shared.storage.files import StorageOptions, codec_of, open_random
+from shared.storage.files import StorageOptions, codec_of, failures, open_random, remote
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path
 from shared.types.arrow_conform import conform
@@ -39,6 +41,8 @@ from target_spark.validation.missing_keys import Key
 from target_spark.validation.row_checks import RowChecker, RowKeys
 
 _COUNTED = 1 << 20
+SMALL_BYTES = 16 << 20
+"""Size up to which a task fetches a remote file at once."""
 _Rejected = tuple[tuple[int, str], ...]
 
 
@@ -126,9 +130,30 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
         StorageTroubleError: Its storage does not answer, or rejects the request.
     """
     for piece in pieces:
-        lines = FORMATS[piece.file.encoding.format].text
-        tables = (_read_lines if lines else _read_rows)(read, piece, rejects)
-        yield from _readable(piece.url, tables, read.options)
+        yield from _readable(piece.url, _read(read, piece, rejects), read.options)
+
+
+def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    lines = FORMATS[piece.file.encoding.format].text
+    with _fetched(piece, read.options) as near:
+        yield from (_read_lines if lines else _read_rows)(read, near, rejects)
+
+
+@contextmanager
+def _fetched(piece: Piece, options: StorageOptions) -> Iterator[Piece]:
+    """Copy a small remote file to the local disk: its parts would take a request each."""
+    size = piece.file.size or 0
+    is_small = piece.length is None and 0 < size <= SMALL_BYTES
+    if local_path(piece.url) is not None or not is_small:
+        yield piece
+        return
+    with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:
+        filesystem, inside = remote(piece.url, options)
+        with failures(piece.url, options):
+            # With a start, s3fs does not ask for the size first.
+            copy.write(filesystem.cat_file(inside, start=0))
+        copy.flush()
+        yield replace(piece, copy=copy.name)
 
 
 def line_of(file: InputFile, line: int) -> int:

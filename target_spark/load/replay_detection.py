@@ -78,7 +78,7 @@ class ReplayDetector:
         if batch.stream.stream not in self._journals:
             return ()
         with self._files.readable(batch):
-            return segments_of(batch.files, self._files.options)
+            return segments_of(batch.files)
 
     def is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
         """Return whether an earlier run has committed the one file of a piece."""
@@ -86,7 +86,7 @@ class ReplayDetector:
         if journal is None or index is None:
             return False
         with self._files.readable(batch):
-            whole = whole_segment(batch.files[0], self._files.options)
+            whole = whole_segment(batch.files[0])
         is_replay = journal.match(index, whole, segments)
         if is_replay:
             _log.info(

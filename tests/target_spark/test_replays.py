@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
-from shared.storage.files import NO_OPTIONS
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 from target_spark.replays import (
     Bookmarks,
@@ -134,10 +133,10 @@ class TestDigests:
         (tmp_path / "same").write_bytes(b"a")
         staged = InputFile(str(tmp_path / "lines"), Encoding(STAGED), marks=((one, 3),))
         batch, same = (InputFile(str(tmp_path / n), Encoding("jsonl")) for n in ("batch", "same"))
-        found = segments_of([staged, batch], NO_OPTIONS)
+        found = segments_of([staged, batch])
         assert [segment.lines for segment in found] == [1, 3, 0]
-        assert whole_segment(staged, NO_OPTIONS).digest == digest(data)
-        assert found[2] == whole_segment(same, NO_OPTIONS)
+        assert whole_segment(staged).digest == digest(data)
+        assert found[2] == whole_segment(same)
 
 
 class TestNotes:

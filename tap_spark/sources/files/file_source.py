@@ -25,7 +25,8 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from shared.engine.engine import Work
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import java_reason
-from shared.storage.files import head_of, size_of
+from shared.storage.files import head_of
+from shared.storage.many_files import facts_of
 from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
@@ -163,7 +164,11 @@ class FileSource(ABC):
             if chosen:
                 frame = spark.read.options(**chosen).text(list(urls))
                 names = [paths.from_spark(url) for url in frame.inputFiles()]
-                files = [paths.ListedFile(name, size_of(name)) for name in names]
+                files = []
+                for name, facts in zip(names, facts_of(names), strict=True):
+                    if isinstance(facts, OSError):
+                        return None
+                    files.append(paths.ListedFile(name, facts.size))
             else:
                 files = paths.list_files(tuple(urls))
         except (SourceError, OSError):

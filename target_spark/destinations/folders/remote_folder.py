@@ -7,11 +7,13 @@ is written first: readers never find columns that it does not list.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 from shared.storage.files import NO_OPTIONS, StorageOptions, remote
+from shared.storage.many_files import delete_all
 from shared.storage.urls import join
 from target_spark.destinations.folders.folder_failures import writing
 from target_spark.destinations.folders.side_file import (
@@ -26,6 +28,9 @@ from target_spark.destinations.folders.table_folder import (
     is_partition,
     visible,
 )
+
+COPIERS = 16
+"""Files that the storage copies at the same time."""
 
 
 class RemoteFolder:
@@ -93,10 +98,11 @@ class RemoteFolder:
             inside = {place.rpartition("/")[0] for place in moves.values()} - {path.rstrip("/")}
             for folder in sorted(inside):
                 filesystem.makedirs(folder, exist_ok=True)
-            for pending, place in moves.items():
-                filesystem.cp_file(pending, place)
-            for gone in (*(join(path, name) for name in change.drop), *moves):
-                _remove(filesystem, gone)
+            with ThreadPoolExecutor(COPIERS, "copy") as copiers:
+                list(copiers.map(filesystem.cp_file, moves, moves.values()))
+            gone = [*(join(self.table, name) for name in change.drop), *change.add]
+            for _, error in delete_all(gone, self.options):
+                raise error
             if side is not None:
                 filesystem.pipe_file(self._side, side)
                 _remove(filesystem, self._old_side)

@@ -14,8 +14,10 @@ from shared.errors import (
     TerminatedRunError,
     Where,
 )
+from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.flushes import MOST_FILES
+from target_spark.core.flushes import MOST_FILES, FilesPiece
+from target_spark.core.load_plans import InputFile
 from target_spark.core.policies import SizeAndAge
 
 
@@ -221,6 +223,19 @@ def test_not_too_many_files_are_converted_together():
     w.finish_all()
     assert conversions(w) == [(0, 63), (1, 64), (3, 64), (5, 1)]
     w.check_complete()
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, 64), (1000, 1000), (10**7, 64)])
+def test_more_files_are_converted_together_if_they_are_small(size: int, most: int):
+    file = InputFile("a", Encoding("jsonl"))
+    pieces = [FilesPiece(index, index, (file,), size=size) for index in range(1100)]
+    piece = pieces[0]
+    for after in pieces[1:]:
+        merged = piece.with_next(after)
+        if merged is None:
+            break
+        piece = merged
+    assert len(piece.files) == most
 
 
 def test_files_of_another_flush_are_converted_apart():
