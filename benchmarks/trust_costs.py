@@ -30,9 +30,9 @@ FUNCTIONS = {
     "counts": (
         "target_spark.load.loader:check_conversion",
         "target_spark.load.loader:check_commit",
-        "target_spark.load.load_tasks:told_by_footer",
+        "target_spark.convert.write_tasks:told_by_footer",
     ),
-    "STATE in commits": ("target_spark.load.stream_tables:stored_state",),
+    "STATE in commits": ("target_spark.convert.stream_tables:stored_state",),
     "summary and report": (
         "target_spark.load.loader:columns_of",
         "shared.run_summary:html_report",

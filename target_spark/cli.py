@@ -35,12 +35,12 @@ from shared.storage.urls import shown
 from shared.telemetry.observers import observers_of
 from shared.text_table import WIDTH
 from target_spark.config import PROGRAM, REGISTRY, target_config
-from target_spark.core.backfill import Backfill
+from target_spark.core.load_plans import Backfill
 from target_spark.destination_place import destination_draft, place_settings
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from target_spark.rewind.lake_tables import LakeTables
+    from target_spark.operate.lake_tables import LakeTables
 
 _logger = logging.getLogger(__name__)
 
@@ -218,12 +218,12 @@ def _run(
     output = claim_stdout(os.devnull if is_silent else None)
     arrow_without_pandas()
     if dry:
-        from target_spark.runtime.dry_run import dry_run  # noqa: PLC0415
+        from target_spark.operate.trial_runs import dry_run  # noqa: PLC0415
 
         dry_run(config, input_fd, summary)
         return
-    from target_spark.runtime.run import run  # noqa: PLC0415
-    from target_spark.runtime.state_file import kept_state  # noqa: PLC0415
+    from target_spark.receive.run import run  # noqa: PLC0415
+    from target_spark.receive.state_file import kept_state  # noqa: PLC0415
 
     with kept_state(state, input_fd) as state_file:
         run(config, input_fd, output, summary, state_file)
@@ -271,7 +271,7 @@ def history_command(
     is_terminal = os.isatty(_STDOUT)
     output = claim_stdout()
     with _tables(sources) as tables:
-        from target_spark.rewind.commands import history_lines  # noqa: PLC0415
+        from target_spark.operate.rewind import history_lines  # noqa: PLC0415
 
         width = WIDTH if is_terminal else None
         for line in history_lines(tables, names, limit, as_json=as_json, width=width):
@@ -293,7 +293,7 @@ def rewind_command(
 
     output = claim_stdout()
     with _tables(sources) as tables:
-        from target_spark.rewind.commands import rewind  # noqa: PLC0415
+        from target_spark.operate.rewind import rewind  # noqa: PLC0415
 
         state = rewind(tables, to, names, **how)
         if state is not None:
@@ -312,10 +312,10 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     output = claim_stdout()
-    from target_spark.rewind.lake_tables import check_maintained  # noqa: PLC0415
+    from target_spark.operate.lake_tables import check_maintained  # noqa: PLC0415
 
     with _tables(sources, check_maintained) as tables:
-        from target_spark.rewind.commands import maintain  # noqa: PLC0415
+        from target_spark.operate.rewind import maintain  # noqa: PLC0415
 
         for line in maintain(tables, names, dry_run=dry_run):
             output.write(f"{line}\n".encode())
@@ -349,7 +349,7 @@ def verify_command(
 
     output = claim_stdout()
     config = target_config(read_settings(PROGRAM, sources))
-    from target_spark.runtime.verify import verify  # noqa: PLC0415
+    from target_spark.operate.trial_runs import verify  # noqa: PLC0415
 
     config = replace(config, backfill=backfill_of(config.format, **backfill))
     raise_on_sigterm()
@@ -363,7 +363,7 @@ def _tables(
 ) -> Iterator[LakeTables]:
     """Yield the tables of the settings, with Spark as long as they are used."""
     config = target_config(read_settings(PROGRAM, sources))
-    from target_spark.rewind.lake_tables import LakeTables, check_format  # noqa: PLC0415
+    from target_spark.operate.lake_tables import LakeTables, check_format  # noqa: PLC0415
 
     (check or check_format)(config)
     raise_on_sigterm()

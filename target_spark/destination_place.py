@@ -74,8 +74,10 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
 
 
 def _of_database(settings: Mapping[str, Any], database: DatabaseLogin) -> dict[str, Any]:
-    from target_spark.destinations.databases.database_url import address_of  # noqa: PLC0415
-    from target_spark.destinations.databases.jdbc_settings import JdbcSettings  # noqa: PLC0415
+    from target_spark.destinations.databases.database_tables import (  # noqa: PLC0415
+        JdbcSettings,
+        address_of,
+    )
 
     url = settings["jdbc"]["url"]
     address = address_of(JdbcSettings(url))

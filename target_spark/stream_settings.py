@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SettingsError, Where
 from target_spark.config import REGISTRY
-from target_spark.core.backfill import Backfill
-from target_spark.core.error_budget import ErrorBudget
-from target_spark.core.expectations import Expectations
-from target_spark.core.load_plans import Layout, StreamSchema, TableName, TableRequest
-from target_spark.core.schema_contract import SchemaContract
-from target_spark.table_settings import LoadSettings, StreamSettings
+from target_spark.core.balance import Expectations
+from target_spark.core.load_plans import (
+    Backfill,
+    Layout,
+    SchemaContract,
+    StreamSchema,
+    TableName,
+    TableRequest,
+)
+from target_spark.core.policies import ErrorBudget
+from target_spark.run_settings import LoadSettings, StreamSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -35,14 +35,12 @@ from shared.formats.file_formats import Encoding
 from shared.run_summary import RunSummary
 from shared.spark.session import start_session
 from target_spark.config import REGISTRY, target_config
-from target_spark.core.backfill import Backfill
-from target_spark.core.dry_run_report import DryRun
-from target_spark.core.load_plans import Batch, InputFile, StreamSchema
-from target_spark.core.verification import TableDifference, Verification
+from target_spark.core.differences import DryRun, TableDifference, Verification
+from target_spark.core.load_plans import Backfill, Batch, InputFile, StreamSchema
 from target_spark.destinations.destination_declaration import Supports
 from target_spark.load.loader import Loader
+from target_spark.receive.run import run_with
 from target_spark.run_settings import TargetConfig
-from target_spark.runtime.run import run_with
 
 Message = dict[str, Any]
 Row = dict[str, Any]

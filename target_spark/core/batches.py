@@ -10,7 +10,6 @@ from typing import TypeGuard
 
 from shared.errors import Where
 from target_spark.core import events as ev
-from target_spark.core.commit_cost import CommitCost
 from target_spark.core.flushes import (
     Activation,
     FilesPiece,
@@ -22,7 +21,6 @@ from target_spark.core.flushes import (
     Stream,
     Swap,
 )
-from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
@@ -30,9 +28,10 @@ from target_spark.core.load_plans import (
     Reached,
     RefusedRecordError,
 )
-from target_spark.core.policies import BatchSize, FlushRule
+from target_spark.core.policies import BatchSize, CommitCost, FlushRule
+from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, Schedule, Turn
-from target_spark.core.state_tracker import StateTracker
+from target_spark.core.states import StateTracker
 
 REPLAY_PATIENCE = 10.0
 """Seconds that a due batch waits for the rest of a segment that may be a replay."""

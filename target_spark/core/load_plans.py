@@ -1,4 +1,8 @@
-"""Plans of the target: plain data between core, loader and destinations."""
+"""Plans of the target: plain data between core, loader and destinations.
+
+They include what a user allows for a table: the contract of its schema, and the range that a run
+replaces.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,123 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import RecordError
-from shared.formats.file_formats import Encoding
-from target_spark.core.backfill import Backfill
-from target_spark.core.schema_contract import SchemaContract
-from target_spark.core.verification import Verification
+from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.settings.kinds import one_of, setting
+from target_spark.core.differences import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from shared.formats.file_formats import Encoding
     from shared.maps.transform import Transform
+
+
+EVOLVE, FREEZE, DISCARD = CHOICES = ("evolve", "freeze", "discard")
+
+
+@dataclass(frozen=True)
+class SchemaContract:
+    """What happens if a stream does not fit its table."""
+
+    tables: str = setting(
+        one_of(CHOICES),
+        "A stream without a table: create it (`evolve`), end with an error (`freeze`), or ignore "
+        "the stream (`discard`).",
+        default=EVOLVE,
+    )
+    columns: str = setting(
+        one_of(CHOICES),
+        "A column or field that an existing table lacks: add it (`evolve`), end with an error "
+        "(`freeze`), or leave it out (`discard`). Not for `overwrite`.",
+        default=EVOLVE,
+    )
+    types: str = setting(
+        one_of(CHOICES),
+        "A column whose type in the table does not hold that of the stream: widen it or do what "
+        "`type_conflicts` says (`evolve`), end with an error (`freeze`), or store null for values "
+        "that the column cannot hold exactly (`discard`; Delta and Iceberg). Not for `overwrite`.",
+        default=EVOLVE,
+    )
+    rules: str = setting(
+        one_of((FREEZE, EVOLVE)),
+        "What a table or file of another program has beside rows and columns (NOT NULL, keys, "
+        "protocol version, features, the file itself), if the stream's rows need it to change: end "
+        "with an error or reject the row (`freeze`), or change it (`evolve`).",
+        default=FREEZE,
+    )
+
+
+def rules_error(stream: str, text: str, hint: str) -> SettingsError:
+    """Return the error for a change of what is not ours.
+
+    Args:
+        stream: The stream.
+        text: What would change.
+        hint: Another remedy.
+    """
+    return SettingsError(
+        text,
+        where=Where(stream=stream, setting="schema_contract.rules"),
+        hint=f"set it to `evolve` to allow that, or {hint}",
+    )
+
+
+def contract_error(stream: str, part: str, text: str) -> SettingsError:
+    """Return the error for a change that a contract forbids.
+
+    Args:
+        stream: The stream.
+        part: `columns` or `types`.
+        text: What would change.
+    """
+    return SettingsError(
+        f"{text}, and must not change",
+        where=Where(stream=stream, setting=f"schema_contract.{part}"),
+        hint="change the table or the stream, or set the contract to `evolve`",
+    )
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A range of a table that a run replaces, or compares with the source.
+
+    Attributes:
+        stream: Name of the stream.
+        column: Column of the stream.
+        since: Least value, as text that Spark can cast to the column's type.
+        until: The value after the last one.
+    """
+
+    stream: str
+    column: str
+    since: str
+    until: str
+
+
+def outside_range(backfill: Backfill) -> RecordError:
+    """Return the error for a record that a backfill must not bring."""
+    return RecordError(
+        f"a record of the backfill lies outside of its range: '{backfill.column}' is not from "
+        f"{backfill.since} to before {backfill.until}",
+        where=Where(stream=backfill.stream),
+        hint="give both programs the same --from and --to; the table is unchanged",
+    )
+
+
+def without_column(backfill: Backfill, shown: str) -> DestinationError:
+    """Return the error for a table that lacks the column of the range.
+
+    Args:
+        backfill: The range.
+        shown: Name of the table in messages.
+    """
+    return DestinationError(
+        f"{shown} does not have the column '{backfill.column}' of the range",
+        where=Where(stream=backfill.stream),
+        hint="see --column",
+        lasts=True,
+    )
+
 
 STAGED = "singer"
 """Format of staged RECORD lines, which no BATCH message names."""
@@ -263,7 +374,7 @@ class LoadResult:
         rejects: The first rejected records, in order; their number is bounded.
         rejected: Number of all rejected records.
         reject_files: URLs of files with all of them and their text, written by
-            `target_spark.load.rejects`, if they are kept. They stay until commit or abort.
+            `target_spark.convert.task_reports`, if they are kept. They stay until commit or abort.
         segments: Segments to detect replays of the records later; empty if replays are not
             detected, or if the records are replays.
         received: Records of the files, as counted by the tasks that read them.

@@ -57,8 +57,6 @@ from shared.errors import (
 )
 from target_spark.core import events as ev
 from target_spark.core.batches import Batches, Limits
-from target_spark.core.commit_cost import CommitCost
-from target_spark.core.error_budget import ErrorBudget
 from target_spark.core.flushes import (
     Activation,
     AuditStep,
@@ -71,14 +69,14 @@ from target_spark.core.flushes import (
     Recollection,
     StagedPiece,
     Stream,
+    StreamEnd,
     Swap,
 )
-from target_spark.core.line_cuts import Lines
 from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamSchema
-from target_spark.core.policies import FlushRule
+from target_spark.core.policies import CommitCost, ErrorBudget, FlushRule
+from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
-from target_spark.core.state_tracker import StateTracker
-from target_spark.core.stream_ends import StreamEnd
+from target_spark.core.states import StateTracker
 
 __all__ = ["Limits", "Pipeline"]
 

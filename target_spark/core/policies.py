@@ -1,11 +1,21 @@
-"""Flush policies: when an open batch is flushed. Pure: time is an argument."""
+"""When an open batch is flushed, and how much failure a run endures. Pure: time is an argument.
+
+A run measures the cost of its commits, and warns once if flushes are too small. It pauses before
+it retries, and gives a stream up if too many of its records are rejected.
+"""
 
 from __future__ import annotations
 
 import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple, Protocol
 
+from shared.errors import RecordError, Where
+from shared.retries import Pauses
 from shared.settings.batch.batch_settings import (
     AdaptiveSize,
     FixedSize,
@@ -15,6 +25,8 @@ from shared.settings.batch.batch_settings import (
     Strategy,
     TimeWindow,
 )
+from shared.settings.batch.rules import BYTES_PER_SECOND, ROWS_PER_SECOND
+from shared.transient_failures import may_pass
 
 DAMPING = 0.5
 LARGEST_STEP = 4.0
@@ -196,3 +208,151 @@ def _only(
 
 def _remaining(limit: int | None, taken: int) -> int | None:
     return None if limit is None else max(1, limit - taken)
+
+
+Advice = Callable[[float], Iterable[str]]
+"""Returns, for the seconds of a commit, the settings that are too small, in words."""
+
+LEAST_SAMPLES = 5
+MOST_SAMPLES = 50
+DOMINATING_SHARE = 0.5
+
+
+class _Sample(NamedTuple):
+    seconds: float
+    rows: int
+    size: int
+
+
+class CommitCost:
+    """Measures the flushes that the flush rule closed.
+
+    The cost of a commit is the time of the flush's last conversion (for a small flush, the only
+    one) plus the commit itself. A flush that began before the first commit is not counted: it
+    waited for Spark to start. Overlapping times count once in the share of the run.
+
+    Args:
+        advice: Returns the advice on settings; empty advice means no warning.
+    """
+
+    def __init__(self, advice: Advice) -> None:
+        self._advice = advice
+        self._samples: deque[_Sample] = deque(maxlen=MOST_SAMPLES)
+        self._since: float | None = None
+        self._busy = 0.0
+        self._busy_until = 0.0
+        self._has_warned = False
+
+    def committed(
+        self, size: BatchSize, convert_seconds: float, began_at: float, now: float
+    ) -> str | None:
+        """Record a durable flush; return a warning to log, if any.
+
+        Args:
+            size: Size of the flush.
+            convert_seconds: Duration of its last conversion.
+            began_at: When its commit began.
+            now: When it ended; never less than the last time.
+
+        Returns:
+            A warning, at most once in a run, if commits take most of the time since the first
+            one, and the flushes are too small for their rows to explain that.
+        """
+        if self._has_warned:
+            return None
+        if self._since is None:
+            self._since = self._busy_until = began_at
+        began = began_at - convert_seconds
+        self._busy += now - max(began, self._busy_until)
+        self._busy_until = now
+        if began < self._since:
+            return None
+        self._samples.append(_Sample(now - began, size.rows, size.size))
+        return self._verdict(now - self._since)
+
+    def _verdict(self, elapsed: float) -> str | None:
+        if len(self._samples) < LEAST_SAMPLES or self._busy < DOMINATING_SHARE * elapsed:
+            return None
+        seconds = median(sample.seconds for sample in self._samples)
+        rows = median(sample.rows for sample in self._samples)
+        size = median(sample.size for sample in self._samples)
+        if rows >= ROWS_PER_SECOND * seconds or size >= BYTES_PER_SECOND * seconds:
+            return None
+        advice = "; ".join(self._advice(float(f"{seconds:.2g}")))
+        if not advice:
+            return None
+        self._has_warned = True
+        return (
+            f"commits take {self._busy / elapsed:.0%} of the time since the first one, "
+            f"{seconds:.2g} s each (median of {len(self._samples)}): {advice}"
+        )
+
+
+LEAST_RECORDS = 1000
+"""Records from which on the share of rejected ones counts before the end of the input."""
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """Bounds for the rejected records of a stream in one run; None for no bound."""
+
+    max_errors: int | None = None
+    max_error_share: float | None = None
+
+    def error(
+        self, stream: str, records: int, rejected: int, *, at_end: bool
+    ) -> RecordError | None:
+        """Return the error of a stream that has exceeded its budget, or None.
+
+        Args:
+            stream: Its name.
+            records: Its records so far, rejected ones included.
+            rejected: How many of them were rejected.
+            at_end: Whether they are all records of the stream.
+        """
+        if self.max_errors is not None and rejected > self.max_errors:
+            setting, bound = "max_errors", str(self.max_errors)
+        elif self._is_share_exceeded(records, rejected, at_end):
+            setting, bound = "max_error_share", f"{self.max_error_share:g}"
+        else:
+            return None
+        return RecordError(
+            f"{rejected} of {records} records were rejected, but `{setting}` is {bound}",
+            where=Where(stream=stream),
+            hint="the reasons are in the log and in the dead letters",
+        )
+
+    def _is_share_exceeded(self, records: int, rejected: int, at_end: bool) -> bool:
+        share = self.max_error_share
+        if share is None or not (at_end or records >= LEAST_RECORDS):
+            return False
+        return rejected > share * records
+
+
+LONGEST_PAUSE = 300.0
+
+
+class Backoff:
+    """Retry work after transient failures: exponential pauses with full jitter.
+
+    The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
+    most five minutes, so that several writers do not collide again.
+
+    Args:
+        retries: Most retries.
+        seconds: Longest pause before the first retry.
+        chance: Gives numbers from 0 to 1.
+    """
+
+    def __init__(
+        self, retries: int, seconds: float, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._retries = retries
+        self._pauses = Pauses(LONGEST_PAUSE, first=seconds)
+        self._chance = chance
+
+    def pause(self, error: BaseException, failures: int) -> float | None:
+        """See `RetryRule`."""
+        if failures > self._retries or not may_pass(error):
+            return None
+        return self._chance() * self._pauses.bound(failures)

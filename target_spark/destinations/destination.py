@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shared.telemetry.dataset_names import DatasetName
-    from target_spark.destinations.leases.lease import Lease
+    from target_spark.destinations.leases import Lease
     from target_spark.tables.version_edit import VersionEdit
 
 
 ROW_ORIGIN = "__place"
-"""Name of an added column for the origin of each row: see `target_spark.load.row_origin`."""
+"""Name of an added column for the origin of each row: see `target_spark.convert.read_rows`."""
 
 
 class Sink(Protocol):
@@ -40,7 +40,7 @@ class Sink(Protocol):
         """Write all rows into one new, durable part; write nothing if there are no rows.
 
         Returns:
-            Rows as in `target_spark.load.load_tasks.RESULTS`: one of the kind `part`.
+            Rows as in `target_spark.convert.write_tasks.RESULTS`: one of the kind `part`.
 
         Raises:
             OSError: It failed; a retry may help.
@@ -68,7 +68,7 @@ class TableWrite:
         partition_by: Columns whose values name the folder of a part below `pending`, and that the
             parts lack.
         row_origin: Name of an added column for the origin of each row (see
-            `target_spark.load.row_origin`), or None.
+            `target_spark.convert.read_rows`), or None.
     """
 
     pending: str
@@ -179,7 +179,7 @@ class Destination(ABC):
             `finish` is called twice for each stream: before `audit`, and after the last STATE.
         may_refuse: `commit` may raise `RefusedByStoreError`.
         changed: Told what a commit has done to the columns of a stream's table, one phrase for each
-            step: see `target_spark.tables.change_text`.
+            step: see `target_spark.tables.table_changes`.
     """
 
     keeps_notes: bool = False

@@ -9,13 +9,151 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING
 
 from shared import extensions
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database_declaration import JDBC
+from shared.settings.kinds import schema_of, typed
+from shared.spark.packages import LAKES
+from target_spark.destinations.databases.database_tables import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
-from target_spark.destinations.files.file_declarations import FILE_FORMATS
-from target_spark.destinations.lakes.lake_declarations import DELTA, ICEBERG
+
+if TYPE_CHECKING:
+    from target_spark.destinations.destination import Destination, Tools
+    from target_spark.run_settings import TargetConfig
+
+
+def _open_files(config: TargetConfig, tools: Tools) -> Destination:
+    from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
+    from target_spark.destinations.leases import folder_leases  # noqa: PLC0415
+
+    return FileDestination(file_settings(config), tools.rewrite, folder_leases(config), tools.spark)
+
+
+def _files_need_spark(config: TargetConfig) -> str:
+    return "Spark makes the text of JSON tables" if config.format == "json" else ""
+
+
+_USES = frozenset({"schema_contract", "partition_by"})
+_FILES_SUPPORT = Supports(
+    overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True, verify=True
+)
+
+FILE_FORMATS = tuple(
+    Declaration(
+        name,
+        "files",
+        _open_files,
+        supports=_FILES_SUPPORT,
+        uses=_USES,
+        needs_spark=_files_need_spark,
+    )
+    for name in ("parquet", "json", "csv", "orc")
+)
+
+
+def _delta(config: TargetConfig, tools: Tools) -> Destination:
+    from target_spark.destinations.lakes.delta.delta_format import delta_destination  # noqa: PLC0415
+
+    return delta_destination(config, tools.spark)
+
+
+def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
+    from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination  # noqa: PLC0415
+
+    return iceberg_destination(config, tools.spark)
+
+
+def _delta_needs_spark(config: TargetConfig) -> str:
+    """Return why Spark must commit to Delta tables: no plain folders, or versioned rows."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
+    from shared.storage.urls import local_path  # noqa: PLC0415
+
+    methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
+    others = methods - {"append-only", "upsert", "overwrite", None}
+    reasons = {
+        "tables in a catalog": config.catalog is not None,
+        "tables on remote storage": config.catalog is None and local_path(config.path) is None,
+        "the package deltalake is not installed": find_spec("deltalake") is None,
+        "write_audit_publish": config.write_audit_publish,
+        "executors on other machines": not executors_share_disk(config.spark),
+        f"load_method {', '.join(map(str, others))}": bool(others),
+    }
+    return next((why for why, applies in reasons.items() if applies), "")
+
+
+_LAKES_SUPPORT = Supports(
+    upsert=True,
+    history=True,
+    overwrite=True,
+    new_columns=True,
+    exactly_once=True,
+    replays=True,
+    versions=True,
+    views=True,
+    backfill=True,
+    leases=True,
+    verify=True,
+    repair=True,
+)
+
+DELTA, ICEBERG = (
+    Declaration(
+        name=name,
+        title=title,
+        open=opened,
+        places=("path", "catalog"),
+        supports=_LAKES_SUPPORT,
+        uses=frozenset(TABLE_SETTINGS),
+        needs=(LAKES[name],),
+        needs_spark=needs_spark,
+        notes={"views": "in a `catalog`"},
+    )
+    for name, title, opened, needs_spark in (
+        ("delta", "Delta", _delta, _delta_needs_spark),
+        ("iceberg", "Iceberg", _iceberg, lambda _: "Iceberg tables"),
+    )
+)
+
+
+def _open_database(config: TargetConfig, tools: Tools) -> Destination:
+    from target_spark.destinations.databases.database_destination import jdbc_destination  # noqa: PLC0415
+
+    return jdbc_destination(config, tools.spark)
+
+
+_LAYOUT = frozenset({"partition_by", "target_file_bytes", "compact"})
+_LAKES_ONLY = frozenset({"write_audit_publish", "maintenance"})
+
+JDBC = Declaration(
+    name="jdbc",
+    title="databases",
+    open=_open_database,
+    places=("jdbc",),
+    supports=Supports(
+        upsert=True,
+        overwrite=True,
+        new_columns=True,
+        exactly_once=True,
+        replays=True,
+        versions=True,
+        views=True,
+        backfill=True,
+        verify=True,
+        repair=True,
+        leases=True,
+    ),
+    block=schema_of(JdbcSettings, "Database to load into, with the format `jdbc`."),
+    typed=partial(typed, JdbcSettings),
+    uses=frozenset(TABLE_SETTINGS) - _LAYOUT - _LAKES_ONLY,
+    ignores=_LAYOUT,
+    needs_spark=lambda _: "",
+    notes={"replays": "PostgreSQL"},
+)
+
 
 BUILT_IN = (*FILE_FORMATS, DELTA, ICEBERG, JDBC)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shared.formats.file_formats import Encoding
 from shared.types.arrow_types import as_nullable
 from target_spark.core.balance import Committed
-from target_spark.core.dry_run_report import DryRun, PlannedTable
+from target_spark.core.differences import DryRun, PlannedTable
 from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The load path: files of a batch in, durable rows of a table out, through stream maps or not.
+"""The load path: converts and commits batches, under the names of stream maps or not.
 
-Imports all of the target but `runtime`, which imports it, as do the hooks of `target_spark`.
+Imports all of the target but `receive`, which imports it, and `operate`.
 """

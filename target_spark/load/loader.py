@@ -22,7 +22,12 @@ from shared.singer.logs import IN_SUMMARY
 from shared.storage.files import StorageOptions, delete
 from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
+from target_spark.convert.batch_files import BatchFiles, reject_duplicates
+from target_spark.convert.converter import Converter, Rewriter
+from target_spark.convert.stream_tables import StreamTables
+from target_spark.convert.task_reports import columns_of, record_error
 from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
+from target_spark.core.differences import VANISHED, TableDifference, Verification
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
@@ -33,16 +38,10 @@ from target_spark.core.load_plans import (
     StreamSchema,
     TableRequest,
 )
-from target_spark.core.verification import VANISHED, TableDifference, Verification
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
 from target_spark.destinations.dry_destination import DryDestination
-from target_spark.load.batch_files import BatchFiles
-from target_spark.load.conversion import Converter, Rewriter
-from target_spark.load.load_results import columns_of, record_error
-from target_spark.load.manifests import reject_duplicates
 from target_spark.load.replay_detection import ReplayDetector
 from target_spark.load.run_leases import RunLeases
-from target_spark.load.stream_tables import StreamTables
 from target_spark.run_settings import ALLOW, DISCARD
 from target_spark.stream_settings import (
     check_deletes,

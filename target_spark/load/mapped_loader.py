@@ -219,8 +219,10 @@ class MappedLoader:
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
-        from target_spark.load.arrow_map_tasks import tell_engine  # noqa: PLC0415
-        from target_spark.load.mapped_frames import source_columns  # noqa: PLC0415
+        from target_spark.convert.mapped_rows import (  # noqa: PLC0415
+            source_columns,
+            tell_engine,
+        )
 
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
         found = outputs(

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from target_spark.convert.batch_files import BatchFiles
+from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema
 from target_spark.destinations.destination import Destination
-from target_spark.load.batch_files import BatchFiles
-from target_spark.load.stream_tables import StreamTables
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.stream_settings import load_method
 

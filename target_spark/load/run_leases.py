@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.errors import SingerSparkError, Where
-from target_spark.destinations.leases.lease import (
+from target_spark.destinations.leases import (
     Holder,
     Lease,
     NoLeasesError,

@@ -1,46 +1,150 @@
-"""Schema evolution: the change that lets a table hold the rows of a stream. Pure."""
+"""Schema evolution: the change that lets a table hold the rows of a stream. Pure.
+
+Partitions are columns or Iceberg's transforms of them. Rows cannot set columns that a table
+computes itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812
-
 from shared.errors import SettingsError, Where
 from shared.maps.record_metadata import VERSION_COLUMNS
+from shared.releases.spark_types import T
 from shared.types.arrow_types import as_nullable
-from target_spark.core.load_plans import TableRequest
-from target_spark.core.schema_contract import (
+from shared.types.merge_types import INTEGERS, TEXTS
+from target_spark.core.load_plans import (
     DISCARD,
     EVOLVE,
     FREEZE,
     SchemaContract,
+    TableRequest,
     contract_error,
 )
 from target_spark.tables.legal_names import NameRules, assign_names, matched_names
-from target_spark.tables.nested_types import (
-    Capabilities,
-    Growth,
-    LegalType,
-    NestedNames,
-    growth,
-    without_new_fields,
-)
-from target_spark.tables.partition_fields import partition_fields
 from target_spark.tables.table_changes import (
     OURS,
     VARIANT,
+    Capabilities,
     Column,
+    Growth,
+    LegalType,
+    NestedNames,
     Projected,
     TableChange,
+    growth,
     of_columns,
+    without_new_fields,
 )
-from target_spark.tables.type_changes import family, is_text
+
+_FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (
+    ("integer", tuple(INTEGERS)),
+    ("double", (T.FloatType, T.DoubleType)),
+    ("string", TEXTS),
+    ("interval", (T.DayTimeIntervalType, T.YearMonthIntervalType, T.CalendarIntervalType)),
+)
+
+
+def family(dtype: T.DataType) -> str:
+    """Return the name of a type's family: `integer`, `decimal`, `double`, `string`, `date`, ..."""
+    found = (name for name, kinds in _FAMILIES if isinstance(dtype, kinds))
+    return str(next(found, dtype.typeName().partition("(")[0].replace(" ", "_")))
+
+
+def is_text(dtype: T.DataType) -> bool:
+    """Return whether a type is text."""
+    return isinstance(dtype, TEXTS)
+
+
+_UNITS = {
+    unit: unit.rstrip("s") + "s"
+    for unit in ("year", "month", "day", "hour", "years", "months", "days", "hours")
+}
+_TRANSFORM = re.compile(r"(?P<name>\w+)\s*\((?:\s*(?P<number>\d+)\s*,)?\s*(?P<column>.+?)\s*\)")
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One partition field.
+
+    Attributes:
+        column: Name in the stream.
+        transform: `identity`, `years`, `months`, `days`, `hours`, `bucket` or `truncate`.
+        number: Number of buckets, or the width; None for other transforms.
+    """
+
+    column: str
+    transform: str = "identity"
+    number: int | None = None
+
+
+def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
+    """Return the partition fields that the settings ask for.
+
+    Raises:
+        SettingsError: The stream does not have the column, or the transform is unknown.
+    """
+    names = request.struct.names
+    return tuple(_field(text, names, request.stream) for text in request.layout.partition_by)
+
+
+def cluster_columns(request: TableRequest, verb: str) -> tuple[str, ...]:
+    """Return the columns of `cluster_by`.
+
+    Args:
+        request: The request of the stream for its table.
+        verb: What they do to the table, for messages: `cluster` or `sort`.
+
+    Raises:
+        SettingsError: The stream does not have one.
+    """
+    for name in request.layout.cluster_by:
+        if name not in request.struct.names:
+            text = f"the stream has no column '{name}' to {verb} its table by"
+            raise _missing(text, request.stream, "cluster_by")
+    return request.layout.cluster_by
+
+
+def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
+    if text in names:
+        return PartitionField(text)
+    found = _TRANSFORM.fullmatch(text.strip())
+    field = PartitionField(text) if found is None else _transform(found)
+    if field is None:
+        raise SettingsError(
+            f"'{text}' is not a column or a partition transform",
+            where=Where(stream=stream, setting="partition_by"),
+            hint="give a column, or years, months, days, hours(column), bucket(16, column) or "
+            "truncate(4, column)",
+        )
+    if field.column not in names:
+        text = f"the stream has no column '{field.column}' to partition its table by"
+        raise _missing(text, stream, "partition_by")
+    return field
+
+
+def _missing(text: str, stream: str, setting: str) -> SettingsError:
+    return SettingsError(
+        text,
+        where=Where(stream=stream, setting=setting),
+        hint="select it in the tap, or name another column for this stream under `streams`",
+    )
+
+
+def _transform(found: re.Match[str]) -> PartitionField | None:
+    name, number = found["name"].lower(), found["number"]
+    column = found["column"].strip("`")
+    if name in _UNITS and number is None:
+        return PartitionField(column, _UNITS[name])
+    if name in {"bucket", "truncate"} and number is not None and int(number) > 0:
+        return PartitionField(column, name, int(number))
+    return None
+
 
 __all__ = ["ANYTHING", "Capabilities", "Column", "Projected", "TableChange", "plan_change"]
 
@@ -360,3 +464,31 @@ def _description(schema: Mapping[str, Any], name: str) -> str | None:
     node = (schema.get("properties") or {}).get(name)
     text = node.get("description") if isinstance(node, Mapping) else None
     return text if isinstance(text, str) and text else None
+
+
+def without_computed(
+    request: TableRequest, names: Mapping[str, str], computed: Collection[str], shown: str
+) -> TableRequest:
+    """Return a request without columns that the table computes.
+
+    Args:
+        request: The request.
+        names: The stream's columns in the table.
+        computed: The columns that the table computes.
+        shown: Name of the table.
+
+    Raises:
+        SettingsError: One of them is a key.
+    """
+    if not computed:
+        return request
+    fields = [field for field in request.struct if names[field.name] not in computed]
+    keys = [key for key in request.keys if names[key] in computed]
+    if keys:
+        raise SettingsError(
+            f"the key '{keys[0]}' is a generated column of the table {shown}, which rows cannot "
+            "set",
+            where=Where(stream=request.stream),
+            hint="name other `key_properties` in 'streams', or load it into another table",
+        )
+    return replace(request, struct=T.StructType(fields))

@@ -1,4 +1,4 @@
 """Validation of records against the JSON Schema of their stream: a screen in Arrow, then a judge.
 
-Imports only `shared` and `core`; `destinations`, `load` and `runtime` may import it.
+Imports only `shared` and `core`; `destinations`, `load` and `convert` may import it.
 """

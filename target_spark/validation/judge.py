@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from shared.json.json_values import NON_FINITE
-from target_spark.validation.pattern_time import SlowPatternError, check_time
+from target_spark.validation.patterns import SlowPatternError, check_time
 
 _SHOWN = 200
 _MOST_CALLS = 8_000

@@ -1,31 +1,96 @@
-"""Validation of rows of Parquet, Avro, ORC and CSV files, as the records that they represent.
+"""Validation of what readers have parsed: JSON lines, and rows of files as records.
 
-A null represents null or a missing property, depending on the schema. Text in a column for
-any JSON likewise represents the value that it has as JSON, or itself.
+A null of Parquet, Avro, ORC and CSV files represents null or a missing property, depending on the
+schema. Text in a column for any JSON likewise represents the value that it has as JSON, or itself.
+Records without a value for a key property are found by the nulls of columns.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import lru_cache
 from heapq import merge
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.json.json_lines import LinesRead
 from shared.json.json_values import Number
 from shared.json.row_values import as_json_value, plain_rows
 from shared.json.typed_rows import RowsRead
 from shared.releases.spark_types import T
-from shared.types.schema_nodes import JsonText, is_free_form, resolved_node
+from shared.types.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
 from target_spark.validation import judge
-from target_spark.validation.block_facts import Facts
 from target_spark.validation.judge import ExactNumber
-from target_spark.validation.missing_keys import Key, KeyCheck
+from target_spark.validation.screen import Asked, Facts
 from target_spark.validation.validator import RecordValidator
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key property.
+
+    Attributes:
+        name: Its name.
+        path: The property of the records that holds it, and the fields that lead into it.
+    """
+
+    name: str
+    path: tuple[str, ...]
+
+
+def missing_key_reason(name: str) -> str:
+    """Return the reason why a record is rejected."""
+    return f"key property {name!r} is null or missing"
+
+
+class KeyCheck:
+    """Finds the records in which a key property has no value.
+
+    A key that the schema does not name is not a column, and is looked up in each record.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: The key properties.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
+        names = () if is_free_form(schema) else schema_columns(schema, JsonText()).names
+        self._columns = [key for key in keys if key.path[0] in names]
+        self._others = [key for key in keys if key.path[0] not in names]
+
+    def rejected(
+        self, table: pa.Table, record: Callable[[int], Mapping[str, Any]]
+    ) -> dict[int, str]:
+        """Return the rows without a key, in order, each with the reason.
+
+        Args:
+            table: Records that have been accepted so far.
+            record: Returns one of them, decoded, by its row.
+        """
+        found: dict[int, str] = {}
+        for key in self._columns:
+            column = column_at(table, key.path)
+            if column.null_count:
+                for row in pc.indices_nonzero(column.is_null()).to_pylist():
+                    found.setdefault(row, missing_key_reason(key.name))
+        for row in range(table.num_rows if self._others else 0):
+            values = record(row)
+            for key in self._others:
+                if values.get(key.name) is None:
+                    found.setdefault(row, missing_key_reason(key.name))
+        return dict(sorted(found.items()))
+
+
+def column_at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    """Return a column of a table, or the field of it that a path leads to."""
+    column = table.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
 
 Shape = Callable[[Any, Any], Any]
 """Converts a stored value that is not null, and the file's value for it, to JSON."""
@@ -286,3 +351,133 @@ def _has_more(found: Any, data_type: T.DataType) -> bool:
         )
         return _has_more(found.value_type, data_type.elementType) if is_list else True
     return False
+
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WORDS = (b'NaN"', b'Infinity"')
+_SCHEMAS = 16
+"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
+
+
+@lru_cache(maxsize=_SCHEMAS)
+def _checks_of(schema: str) -> tuple[RecordValidator, Asked]:
+    """Return the checks of a schema, and what earlier blocks of any task of this process asked."""
+    return RecordValidator(json.loads(schema)), {}
+
+
+class LineChecker:
+    """Rejects the records of JSON lines that do not fit their schema.
+
+    Args:
+        schema: The stream's JSON Schema.
+        envelope: Lines are RECORD messages; otherwise they are the records themselves.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
+        self._validator, self._asked = _checks_of(json.dumps(schema))
+        self._envelope = envelope
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the reader must report properties that the schema does not name."""
+        return self._validator.closed
+
+    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+        """Return the accepted records, with the rejected ones added to the rejects.
+
+        Args:
+            found: The result of the reader.
+            data: The input of the reader.
+        """
+        if self._validator.idle or not found.table.num_rows:
+            return found
+        positions = _LinePositions(found, data)
+        facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
+        rejected = self._validator.rejected(found.table, facts, self._records(positions))
+        return _without_lines(found, rejected, positions)
+
+    def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
+        validator, envelope = self._validator, self._envelope
+
+        def record(row: int) -> Any:
+            line = positions.text(row)
+            found = validator.decoded(line)
+            found = found["record"] if envelope else found
+            return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
+
+        return record
+
+
+class LineKeys:
+    """Rejects the records of JSON lines without a value for a key property.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: The key properties.
+        envelope: Lines are RECORD messages; otherwise they are the records themselves.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key], *, envelope: bool) -> None:
+        self._check = KeyCheck(schema, keys)
+        self._envelope = envelope
+
+    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+        """Return the accepted records; see `LineChecker.check`."""
+        positions = _LinePositions(found, data)
+
+        def record(row: int) -> Any:
+            line = judge.decoded(positions.text(row), exact=False)
+            return line["record"] if self._envelope else line
+
+        return _without_lines(found, self._check.rejected(found.table, record), positions)
+
+
+class _LinePositions:
+    """Positions of the accepted records in the data, computed on demand."""
+
+    def __init__(self, found: LinesRead, data: bytes) -> None:
+        self._rejected = {place for place, _ in found.rejects}
+        self._data = data
+        self._lines: list[bytes] = []
+        self._accepted: list[int] = []
+
+    def line(self, row: int) -> int:
+        """Return the 0-based line of a row."""
+        if not self._lines:
+            self._lines = self._data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
+            self._accepted = [
+                place
+                for place, line in enumerate(self._lines)
+                if place not in self._rejected and line.strip(b" \t\r\n")
+            ]
+        return self._accepted[row]
+
+    def text(self, row: int) -> bytes:
+        place = self.line(row)
+        return self._lines[place]
+
+
+def _without_lines(
+    found: LinesRead, rejected: Mapping[int, str], positions: _LinePositions
+) -> LinesRead:
+    """Move some rows to the rejects."""
+    if not rejected:
+        return found
+    kept = _all_but(rejected, found.table.num_rows)
+    rejects = [(positions.line(row), why) for row, why in rejected.items()]
+    return replace(
+        found,
+        table=found.table.filter(kept),
+        extracted_at=_kept(found.extracted_at, kept),
+        versions=_kept(found.versions, kept),
+        rejects=tuple(merge(found.rejects, rejects)),
+    )
+
+
+def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:
+    positions = pa.array(range(count), pa.int64())
+    return pc.invert(pc.is_in(positions, pa.array(rows, pa.int64())))
+
+
+def _kept(column: pa.ChunkedArray | None, kept: pa.Array) -> pa.ChunkedArray | None:
+    return None if column is None else column.filter(kept)

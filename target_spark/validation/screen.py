@@ -1,14 +1,23 @@
 """The screen: a schema's keywords as vectorised checks on the columns its records are read into.
 
 The reader makes sure that a column holds values of the JSON type for its Spark type, with the
-exceptions that `Facts` reports. A keyword that is unknown here, or unknown for a column of that
-type, makes the library check the property of every record.
+exceptions that `Facts` reports: what the bytes of a block show, and its parsed columns do not. A
+keyword that is unknown here, or unknown for a column of that type, makes the library check the
+property of every record.
+
+A check returns the values that may be invalid. It must not miss a value that the library rejects;
+a false suspicion costs only time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +26,273 @@ import pyarrow.compute as pc
 from shared.releases.spark_types import T
 from shared.types.arrow_types import as_nullable, spark_to_arrow
 from shared.types.schema_nodes import JsonText
-from shared.types.type_hints import HINT, INTEGER_WIDTHS
-from target_spark.validation import checks as C  # noqa: N812
+from shared.types.type_hints import HINT, INTEGER_WIDTHS, MAX_DIGITS
 from target_spark.validation import judge
-from target_spark.validation.block_facts import NULL, NUMBER, TEXT, Facts
-from target_spark.validation.checks import Check, Unscreened
+from target_spark.validation.patterns import certain_pattern
+
+_PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
+_SPELT_OUT = re.compile(rb"\\u00[2-7]")
+_TOGETHER = 100
+"""Names in one pattern: what the search keeps in memory grows with them."""
+
+NULL = "null"
+TEXT = '"'
+NUMBER = "[-0-9]"
+
+Asked = dict[str, set[str]]
+"""Kind → names."""
+
+
+class Facts:
+    """Reports whether a property may have a value of a kind anywhere in a block.
+
+    Args:
+        data: JSON lines; None for rows of a file with typed columns, which cannot hold a value
+            of another kind, and have null for a missing value.
+        unexpected: Objects may have properties that their schema does not name.
+        asked: Names looked up in earlier blocks, extended by this one. Values of a kind are rare:
+            all names are searched in one pass, and one by one only if that finds any.
+    """
+
+    def __init__(
+        self, data: bytes | None, *, unexpected: bool = True, asked: Asked | None = None
+    ) -> None:
+        self.unexpected = unexpected
+        self._data = data
+        self._asked: Asked = {} if asked is None else asked
+        self._absent: dict[str, set[str]] = {}
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def may_hold(self, name: str, kind: str) -> bool:
+        """Return whether `"name": value` may occur, at any depth, with a value of the kind.
+
+        Args:
+            name: Name of the property.
+            kind: `NULL`, `TEXT` or `NUMBER`.
+        """
+        if self._data is None:
+            return False
+        # A name can be written with escapes, and would not be found then.
+        if not _PLAIN.match(name) or self._is_spelt_out:
+            return True
+        found = self._known.get((name, kind))
+        if found is None:
+            found = name not in self._absent_names(kind) and self._search([name], kind)
+            self._known[name, kind] = found
+            self._asked.setdefault(kind, set()).add(name)
+        return found
+
+    @cached_property
+    def _is_spelt_out(self) -> bool:
+        data = self._data or b""
+        return b"\\" in data and _SPELT_OUT.search(data) is not None
+
+    @cached_property
+    def _text(self) -> pa.Array:
+        data = self._data or b""
+        ends = pa.py_buffer(struct.pack("=qq", 0, len(data)))
+        return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
+
+    def _absent_names(self, kind: str) -> set[str]:
+        """Return the names looked up before that do not have such a value in this block."""
+        if kind not in self._absent:
+            groups = list(_groups(sorted(self._asked.get(kind, ()))))
+            self._absent[kind] = {
+                name for group in groups if not self._search(group, kind) for name in group
+            }
+        return self._absent[kind]
+
+    def _search(self, names: Sequence[str], kind: str) -> bool:
+        words = "|".join(name.replace(".", r"\.") for name in names)
+        found = pc.match_substring_regex(self._text, rf'"(?:{words})"\s*:\s*{kind}')
+        return bool(found[0].as_py())
+
+
+def _groups(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _TOGETHER] for start in range(0, len(names), _TOGETHER))
+
+
+Check = Callable[[pa.Array, Facts], "pa.Array | None"]
+"""Converts values to a mask of suspects, null for null values; None without any suspect."""
+
+_EXACT_IN_DOUBLES = 2**53
+_WIDE = Context(prec=100)
+_LARGE = 1e300
+_INTEGERS = tuple(INTEGER_WIDTHS)
+_TEXTS = (T.StringType, T.CharType, T.VarcharType)
+
+
+class Unscreened(Exception):  # noqa: N818 - an answer, not an error
+    """A keyword with this value has no vectorised check for this column."""
+
+
+def suspect_all(array: pa.Array, _: Facts) -> pa.Array:
+    """Mark every value as suspect."""
+    return pc.or_kleene(array.is_valid(), array.is_null())
+
+
+def is_text(data_type: T.DataType) -> bool:
+    """Return whether a column holds the strings of its property unchanged."""
+    return isinstance(data_type, _TEXTS) and not isinstance(data_type, JsonText)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value of a schema is a JSON number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def size_checks(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
+    """Return checks of a length; None means unbounded."""
+    found: list[Check] = []
+    if is_number(least) and least > 0:  # type: ignore[operator]
+        found.append(lambda array, _: pc.less(length(array), least))
+    if is_number(most):
+        found.append(lambda array, _: pc.greater(length(array), most))
+    return found
+
+
+def pattern_checks(pattern: str) -> list[Check]:
+    """Return a check by RE2 if it matches nothing that Python would not match.
+
+    Raises:
+        Unscreened: It may match more than Python.
+    """
+    certain = certain_pattern(pattern)
+    if certain is None:
+        raise Unscreened
+    return [lambda array, _: pc.invert(pc.match_substring_regex(array, certain))]
+
+
+def value_checks(values: Iterable[object], data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+    """Return a check that values are among those of `enum` or `const`.
+
+    Raises:
+        Unscreened: Columns of this type are not compared.
+    """
+    alike = [value for value in values if _is_comparable(value, data_type)]
+    if is_text(data_type) or isinstance(data_type, T.BooleanType | T.DoubleType):
+        known = pa.array(alike, kind)
+    elif isinstance(data_type, _INTEGERS):
+        low, high = INTEGER_WIDTHS[type(data_type)]
+        whole = [int(v) for v in alike if math.isfinite(v) and v == int(v)]  # type: ignore[arg-type,call-overload]
+        known = pa.array([v for v in whole if low <= v <= high], kind)
+    elif isinstance(data_type, T.DecimalType):
+        known = pa.array([d for d in map(_exact, alike) if _fits(d, data_type)], kind)
+    else:
+        raise Unscreened
+    return [lambda array, _: pc.invert(pc.is_in(array, known))]
+
+
+def _is_comparable(value: object, data_type: T.DataType) -> bool:
+    if isinstance(data_type, T.BooleanType):
+        return isinstance(value, bool)
+    if is_text(data_type):
+        return isinstance(value, str) and value.encode("utf-8", "ignore").decode() == value
+    if not is_number(value):
+        return False
+    return abs(value) < _EXACT_IN_DOUBLES or isinstance(data_type, _INTEGERS)  # type: ignore[arg-type]
+
+
+def _exact(value: Any) -> Decimal:
+    return Decimal(repr(value))
+
+
+def _fits(value: Decimal, data_type: T.DecimalType) -> bool:
+    exponent = value.normalize().as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else MAX_DIGITS + 1
+    whole = data_type.precision - data_type.scale
+    return scale <= data_type.scale and (not value or value.adjusted() < whole)
+
+
+def bound_checks(keyword: str, bound: Any, data_type: T.DataType, kind: pa.DataType) -> list[Check]:
+    """Return a check of `minimum`, `maximum` or their exclusive forms.
+
+    Raises:
+        Unscreened: Columns of this type are not compared.
+    """
+    if abs(bound) > _LARGE:
+        raise Unscreened
+    lower, strict = keyword.lower().endswith("minimum"), keyword.startswith("exclusive")
+    if isinstance(data_type, _INTEGERS):
+        return _bound_of_integers(bound, lower, strict, data_type, kind)
+    if isinstance(data_type, T.DoubleType) and abs(bound) < _EXACT_IN_DOUBLES:
+        outside = {
+            (True, False): pc.less,
+            (True, True): pc.less_equal,
+            (False, False): pc.greater,
+            (False, True): pc.greater_equal,
+        }[lower, strict]
+        limit = pa.scalar(float(bound), kind)
+        return [lambda array, _: outside(array, limit)]
+    if isinstance(data_type, T.DecimalType):
+        return _bound_of_decimals(bound, lower, strict, data_type, kind)
+    raise Unscreened
+
+
+def _bound_of_integers(
+    bound: Any, lower: bool, strict: bool, data_type: T.DataType, kind: pa.DataType
+) -> list[Check]:
+    smallest, largest = INTEGER_WIDTHS[type(data_type)]
+    if lower:
+        least = math.floor(bound) + 1 if strict else math.ceil(bound)
+        if least <= smallest:
+            return []
+        limit = pa.scalar(min(least, largest), kind)
+        return [suspect_all] if least > largest else [lambda array, _: pc.less(array, limit)]
+    most = math.ceil(bound) - 1 if strict else math.floor(bound)
+    if most >= largest:
+        return []
+    limit = pa.scalar(max(most, smallest), kind)
+    return [suspect_all] if most < smallest else [lambda array, _: pc.greater(array, limit)]
+
+
+def _bound_of_decimals(
+    bound: Any, lower: bool, strict: bool, data_type: T.DecimalType, kind: pa.DataType
+) -> list[Check]:
+    """Return checks of a bound; the library compares doubles, so the next double is used."""
+    if isinstance(bound, int) and not data_type.scale:
+        edge = Fraction(bound)  # of integers, compared as they are
+    else:
+        edge = Fraction(math.nextafter(float(bound), math.inf if lower else -math.inf))
+        if not strict and Fraction(float(bound)) == Fraction(bound):
+            edge = Fraction(bound)
+        strict = False
+    unit = 10**data_type.scale
+    steps = edge * unit
+    whole = math.ceil(steps) if lower else math.floor(steps)
+    whole += (1 if lower else -1) * (strict and whole == steps)
+    limit_of_type = 10**data_type.precision - 1
+    if (lower and whole <= -limit_of_type) or (not lower and whole >= limit_of_type):
+        return []
+    if abs(whole) > limit_of_type:
+        return [suspect_all]
+    limit = pa.scalar(Decimal(whole).scaleb(-data_type.scale, _WIDE), kind)
+    if lower:
+        return [lambda array, _: pc.less(array, limit)]
+    return [lambda array, _: pc.greater(array, limit)]
+
+
+def multiple_checks(step: Any, data_type: T.DataType) -> list[Check]:
+    """Return a check of `multipleOf`.
+
+    Raises:
+        Unscreened: It takes more than integers, or digits that a column has anyway.
+    """
+    unit = Fraction(_exact(step))
+    if isinstance(data_type, T.DecimalType):
+        own = Fraction(1, 10**data_type.scale)
+        if (own / unit).denominator == 1:
+            return []
+        raise Unscreened
+    if not isinstance(data_type, _INTEGERS):
+        raise Unscreened
+    if (1 / unit).denominator == 1:
+        return []
+    if unit.denominator != 1 or unit > INTEGER_WIDTHS[type(data_type)][1]:
+        raise Unscreened
+    whole = int(unit)
+    return [lambda array, _: pc.not_equal(pc.multiply(pc.divide(array, whole), whole), array)]
+
 
 _ALL_TYPES = frozenset({"object", "array", "string", "number", "boolean"})
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -140,7 +411,7 @@ class Screen:
         value = node[keyword]
         if keyword in ("minItems", "maxItems"):
             least, most = (value, None) if keyword == "minItems" else (None, value)
-            return C.size_checks(pc.list_value_length, least, most)
+            return size_checks(pc.list_value_length, least, most)
         if keyword == "uniqueItems" and value is False:
             return []
         if keyword != "items" or not isinstance(data_type, T.ArrayType):
@@ -185,14 +456,14 @@ class Screen:
         if "patternProperties" in node or set(node.get("properties", ())) != set(data_type.names):
             raise Unscreened
         self.closed = True
-        return [lambda array, facts: C.suspect_all(array, facts) if facts.unexpected else None]
+        return [lambda array, facts: suspect_all(array, facts) if facts.unexpected else None]
 
     def _map(self, keyword: str, node: Mapping[str, Any], data_type: T.MapType) -> list[Check]:
         """Return a check of a map's types; the reader has checked each value of it."""
         if keyword == "propertyNames":
             names = node[keyword]
             if isinstance(names, Mapping) and set(names) <= {"type", HINT}:
-                return [] if names.get("type", "string") == "string" else [C.suspect_all]
+                return [] if names.get("type", "string") == "string" else [suspect_all]
         if keyword != "additionalProperties" or node.get("properties"):
             raise Unscreened
         values = node[keyword]
@@ -234,22 +505,22 @@ def _value_checks(
         if family != "number":
             return []
         if keyword == "multipleOf":
-            return C.multiple_checks(value, data_type)
-        return C.bound_checks(keyword, value, data_type, kind)
+            return multiple_checks(value, data_type)
+        return bound_checks(keyword, value, data_type, kind)
     if keyword in _OF_TEXTS and family != "text":
         return []
-    if family == "text" and not C.is_text(data_type):
+    if family == "text" and not is_text(data_type):
         raise Unscreened
     if keyword in _OF_TEXTS:
         return _text_checks(keyword, value)
-    return C.value_checks(value if keyword == "enum" else [value], data_type, kind)
+    return value_checks(value if keyword == "enum" else [value], data_type, kind)
 
 
 def _text_checks(keyword: str, value: Any) -> list[Check]:
     if keyword == "pattern":
-        return C.pattern_checks(value)
+        return pattern_checks(value)
     least, most = (value, None) if keyword == "minLength" else (None, value)
-    return C.size_checks(pc.utf8_length, least, most)
+    return size_checks(pc.utf8_length, least, most)
 
 
 def _words(node: Mapping[str, Any]) -> frozenset[str]:
@@ -289,12 +560,12 @@ def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Ch
         return _decimal_types(words, name, data_type)
     family = _family(data_type, node)
     if family == "null":
-        return [C.suspect_all]
+        return [suspect_all]
     if family == "number":
         whole = type(data_type) in INTEGER_WIDTHS and "integer" in words
-        return [] if whole or "number" in words else [C.suspect_all]
+        return [] if whole or "number" in words else [suspect_all]
     word = "string" if family == "text" else family
-    return [] if word in words else [C.suspect_all]
+    return [] if word in words else [suspect_all]
 
 
 def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -> list[Check]:
@@ -303,13 +574,13 @@ def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -
     if is_number and "string" in words:
         raise Unscreened
     if not is_number and "string" not in words:
-        return [C.suspect_all]
+        return [suspect_all]
     return [_where_found(name, TEXT if is_number else NUMBER)]
 
 
 def _where_found(name: str, kind: str) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        return C.suspect_all(array, facts) if facts.may_hold(name, kind) else None
+        return suspect_all(array, facts) if facts.may_hold(name, kind) else None
 
     return check
 

@@ -10,6 +10,7 @@ import pytest
 from extension_packages import install, install_examples, run_python
 
 from shared.extensions import DESTINATIONS, SWITCH
+from target_spark.config import method_problems, place_problems
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 from target_spark.destinations.destination_registry import (
     BUILT_IN,
@@ -18,7 +19,6 @@ from target_spark.destinations.destination_registry import (
     capability_table,
     read_registry,
 )
-from target_spark.table_rules import method_problems, place_problems
 
 GOOD = """
 from target_spark.destinations.destination_declaration import Declaration

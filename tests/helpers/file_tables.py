@@ -12,13 +12,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shared.formats.file_formats import FORMATS, Encoding
-from target_spark.core.load_plans import Layout, Part, TableName, TableRequest
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.convert import write_tasks
+from target_spark.convert.write_tasks import RewritePlan, rewrite
+from target_spark.core.load_plans import Layout, Part, SchemaContract, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_destination import FileDestination, FileSettings
 from target_spark.destinations.files.stored_columns import arrow_schema
-from target_spark.load import load_tasks
-from target_spark.load.rewrite_tasks import RewritePlan, rewrite
 from target_spark.tables.version_edit import VersionEdit
 
 
@@ -39,7 +38,7 @@ def rewrite_here(
     pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None = None
 ) -> dict[str, int]:
     columns = arrow_schema(write.struct, write.encoding.format)
-    parts = load_tasks.WritePlan(write.pending, write.encoding, columns)
+    parts = write_tasks.WritePlan(write.pending, write.encoding, columns)
     numbers = pa.record_batch({"id": list(range(len(pairs)))})
     rows = [
         row
@@ -114,8 +113,8 @@ class Table:
             ]
             schema = pa.schema([("value", pa.string()), *beside])
         table = pa.Table.from_pylist(records, schema)
-        plan = load_tasks.write_plan(write, schema)
-        found = load_tasks.written(plan, lambda _: iter([table])).to_pylist()
+        plan = write_tasks.write_plan(write, schema)
+        found = write_tasks.written(plan, lambda _: iter([table])).to_pylist()
         assert {row["kind"] for row in found} <= {"part"}, found
         return [Part(row["url"], row["rows"], row["size"]) for row in found]
 

@@ -20,10 +20,10 @@ from shared.storage.files import StorageOptions
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.rewind.commands import history_lines, rewind
-from target_spark.rewind.lake_tables import LakeTables
+from target_spark.operate.lake_tables import LakeTables
+from target_spark.operate.rewind import history_lines, rewind
+from target_spark.receive.run import run_with
 from target_spark.run_settings import TargetConfig
-from target_spark.runtime.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

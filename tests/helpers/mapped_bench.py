@@ -18,7 +18,7 @@ from tap_spark.send import sync, trials
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
-from target_spark.runtime.run import run_with
+from target_spark.receive.run import run_with
 
 if TYPE_CHECKING:
     import pytest

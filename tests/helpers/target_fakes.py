@@ -15,9 +15,9 @@ from typing import Any
 from shared.engine.engine import Engine
 from shared.errors import AuditError, RecordError, Where
 from target_spark.config import target_config
+from target_spark.convert.task_reports import reject_line
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
-from target_spark.load.rejects import reject_line
 from target_spark.run_settings import TargetConfig
 
 
@@ -186,7 +186,7 @@ def main() -> int:
 
     from shared.cli import report
     from shared.singer.stdout import claim_stdout
-    from target_spark.runtime.run import run_with
+    from target_spark.receive.run import run_with
 
     folder, delay, settings = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
     loader = FakeLoader(folder / "rows", delay)

@@ -11,9 +11,8 @@ from typing import Any
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.commit_cost import CommitCost
 from target_spark.core.pipeline import Limits, Pipeline
-from target_spark.core.policies import FlushRule, SizeAndAge
+from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge
 from target_spark.core.schedule import RetryRule
 
 PARQUET = Encoding("parquet")

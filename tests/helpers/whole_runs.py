@@ -11,9 +11,9 @@ from typing import Any
 from engines import IdleSpark, threads
 
 from shared.engine.engine import Engine
+from target_spark.receive.action_executor import Loads
+from target_spark.receive.run import run_with
 from target_spark.run_settings import TargetConfig
-from target_spark.runtime.action_executor import Loads
-from target_spark.runtime.run import run_with
 
 
 class Output:

@@ -20,9 +20,9 @@ from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.reader import Reader
 from target_spark.load.loader import Loader
+from target_spark.receive.action_executor import ActionExecutor
+from target_spark.receive.staging import Staging
 from target_spark.run_settings import TargetConfig
-from target_spark.runtime.action_executor import ActionExecutor
-from target_spark.runtime.staging import Staging
 from target_spark.stream_settings import load_method
 
 AGE = 60.0

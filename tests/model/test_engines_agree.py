@@ -22,7 +22,7 @@ from shared.errors import SingerSparkError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
-from target_spark.runtime import rejections
+from target_spark.receive import rejected_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.costly]
 
@@ -168,7 +168,7 @@ def loaded(case: Case, engine: Engine, spark: Any, log: pytest.LogCaptureFixture
         run_lines(config, loader, case.folder, case.lines, engine, output)
     except SingerSparkError as failure:
         error = str(failure)
-    rejected = [one.getMessage() for one in log.records if one.name == rejections.__name__]
+    rejected = [one.getMessage() for one in log.records if one.name == rejected_input.__name__]
     table = place / "s"
     rows, types = [], ""
     if table.exists():

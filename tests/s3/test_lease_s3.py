@@ -12,17 +12,16 @@ import pytest
 from shared.storage.files import StorageOptions, remote
 from shared.storage.urls import join
 from target_spark.config import target_config
+from target_spark.destinations import leases
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.note_files import lake_leases
-from target_spark.destinations.leases import s3_lease
-from target_spark.destinations.leases.lease import Holder, NoLeasesError, this_run
-from target_spark.destinations.leases.s3_lease import S3Lease
+from target_spark.destinations.lakes.run_files import lake_leases
+from target_spark.destinations.leases import Holder, NoLeasesError, S3Lease, this_run
 
 TAKE = """
 import json, sys
 from shared.storage.files import StorageOptions
-from target_spark.destinations.leases.lease import this_run
-from target_spark.destinations.leases.s3_lease import S3Lease
+from target_spark.destinations.leases import this_run
+from target_spark.destinations.leases import S3Lease
 url, options = json.loads(sys.argv[1])
 print(S3Lease(url, StorageOptions(options), this_run(), 60).take(), flush=True)
 sys.stdin.read()
@@ -54,7 +53,7 @@ def runs(server: Any) -> Runs:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run seems to be on another machine."""
-    monkeypatch.setattr(s3_lease, "owner_status", lambda owner: "unknown")
+    monkeypatch.setattr(leases, "owner_status", lambda owner: "unknown")
 
 
 def test_one_run_at_a_time(runs: Runs) -> None:

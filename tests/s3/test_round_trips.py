@@ -15,9 +15,9 @@ from shared.storage.urls import join
 from shared.testing import STRUCT, TABLE, awkward
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import spark_to_json_schema
+from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
-from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
-from target_spark.load.reject_files import Rejects
 
 CASES = [(name, codec) for name in BATCH_FORMATS for codec in FORMATS[name].compressions]
 

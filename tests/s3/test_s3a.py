@@ -21,7 +21,7 @@ from shared.spark.spark_settings import SparkSettings
 from shared.storage import s3a
 from shared.storage.files import StorageOptions, remote
 from shared.storage.urls import join
-from target_spark.destinations.lakes.table_sessions import storage_conf
+from target_spark.destinations.lakes.shared_tables import storage_conf
 from target_spark.run_settings import TargetConfig
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]

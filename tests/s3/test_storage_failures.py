@@ -30,13 +30,12 @@ from shared.storage.urls import join
 from shared.transient_failures import may_pass, settled
 from shared.types.arrow_types import struct_to_arrow
 from shared.types.json_schema import json_schema_to_spark
+from target_spark.convert.read_rows import Piece, ReadPlan
+from target_spark.convert.task_reports import raise_failure
+from target_spark.convert.write_tasks import WritePlan, load
 from target_spark.core.load_plans import InputFile
-from target_spark.destinations.folders.folder_failures import write_error
 from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.destinations.folders.table_folder import FolderChange
-from target_spark.load.load_results import raise_failure
-from target_spark.load.load_tasks import WritePlan, load
-from target_spark.load.read_rows import Piece, ReadPlan
+from target_spark.destinations.folders.table_folder import FolderChange, write_error
 
 QUICK = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 """Options for one attempt."""
@@ -231,7 +230,7 @@ def test_options_of_a_table_folder(server: Any) -> None:
 
 def test_own_errors_pass_through() -> None:
     from shared.errors import RecordError
-    from target_spark.destinations.folders.folder_failures import writing
+    from target_spark.destinations.folders.table_folder import writing
 
     with pytest.raises(RecordError), writing("s3://b/t"):
         raise RecordError("mine")

@@ -27,7 +27,7 @@ from tap_spark.send import sync, trials
 from target_spark import cli as target_cli
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.runtime.run import run_with
+from target_spark.receive.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

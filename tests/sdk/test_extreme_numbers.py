@@ -15,7 +15,7 @@ from sdk_programs import Output
 from shared.engine.engine import Engine
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.runtime.run import run_with
+from target_spark.receive.run import run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,13 +17,12 @@ from shared.errors import DestinationError, SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain, start_error
 from shared.storage.storage_errors import storage_error
 from tap_spark.sources.source_failures import all_of, source_error
-from target_spark.destinations.databases.database import Database
-from target_spark.destinations.databases.database_failures import explain_errors
-from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.database import Database, explain_errors
+from target_spark.destinations.databases.database_tables import DatabaseAddress
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
-from target_spark.destinations.folders.folder_failures import write_error, writing
-from target_spark.destinations.lakes.table_lock import one_writer
+from target_spark.destinations.folders.table_folder import write_error, writing
+from target_spark.destinations.lakes.shared_tables import one_writer
 
 PLACE = DatabaseAddress("postgresql", ("h",), (1,), "db", "user", "password", {})
 LASTS, LATER = 2, 6

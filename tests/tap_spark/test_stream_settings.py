@@ -10,8 +10,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from shared.errors import MessageError, SettingsError
 from target_spark.config import target_config
-from target_spark.core.load_plans import Layout, StreamSchema, TableName
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import Layout, SchemaContract, StreamSchema, TableName
 from target_spark.run_settings import TargetConfig
 from target_spark.stream_settings import load_method, stream_settings, table_name, table_request
 

@@ -25,22 +25,28 @@ from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import join, local_path
 from shared.telemetry.dataset_names import DatasetName, table_name
 from target_spark.core.balance import Committed
-from target_spark.core.schema_contract import DISCARD
-from target_spark.destinations.databases.database import Database
-from target_spark.destinations.databases.database_failures import (
+from target_spark.core.load_plans import DISCARD
+from target_spark.destinations.databases.database import (
     CONFLICT,
     LOST,
+    Database,
     errno_of,
     explain_errors,
 )
-from target_spark.destinations.databases.database_kinds import DATABASES
-from target_spark.destinations.databases.database_lease import DatabaseLeases
-from target_spark.destinations.databases.database_tables import Connection, TablePlace
-from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
-from target_spark.destinations.databases.jdbc_settings import JdbcSettings
-from target_spark.destinations.databases.ledger import Ledger
-from target_spark.destinations.databases.run_resources import RunResources, named_schema
-from target_spark.destinations.databases.sink import StagingSink
+from target_spark.destinations.databases.database_tables import (
+    Connection,
+    DatabaseAddress,
+    JdbcSettings,
+    TablePlace,
+    address_of,
+)
+from target_spark.destinations.databases.run_resources import (
+    DatabaseLeases,
+    Ledger,
+    RunResources,
+    named_schema,
+)
+from target_spark.destinations.databases.sink import DATABASES, StagingSink
 from target_spark.destinations.databases.staged_comparison import verify_table
 from target_spark.destinations.databases.table_replacement import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.table_work import (
@@ -58,17 +64,17 @@ from target_spark.destinations.destination import (
     TableWrite,
 )
 from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.destinations.leases.lease import Lease
+from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
-from target_spark.tables.change_text import change_lines
 from target_spark.tables.legal_names import legal_table_name
+from target_spark.tables.table_changes import change_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.core.verification import Verification
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 

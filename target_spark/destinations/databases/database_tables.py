@@ -1,10 +1,15 @@
-"""Tables of a database, rows staged for them, and the session that reaches them."""
+"""Address and login of a database, its tables, and the session that reaches them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote
+
+from shared.errors import SettingsError, Where
+from shared.settings.kinds import ANY_TEXT, SECRET_VALUES, TEXT, setting
 
 
 class Cursor(Protocol):
@@ -120,3 +125,202 @@ class StagedRows:
     order_by: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, int] | None = None
     is_unique: bool = True
+
+
+_URL = re.compile(
+    r"jdbc:(?P<kind>[a-z]+):(?://(?P<hosts>[^/?]*)/?)?(?P<name>[^?]*)(?:\?(?P<query>.*))?"
+)
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]*)(?::(?P<port>\d{1,5}))?")
+
+
+@dataclass(frozen=True)
+class DatabaseAddress:
+    """A database and the login; picklable, and silent about secrets.
+
+    Attributes:
+        kind: `postgresql`, `mysql` or `mariadb`.
+        hosts: Names or addresses.
+        ports: One for each host.
+        name: Name of the database.
+        user: None for the driver's default.
+        password: Password of the user.
+        properties: Allowed parameters of the driver, under the driver's own names.
+    """
+
+    kind: str
+    hosts: tuple[str, ...]
+    ports: tuple[int, ...]
+    name: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        hosts = ",".join(f"{h}:{p}" for h, p in zip(self.hosts, self.ports, strict=True))
+        return f"{self.kind}://{hosts}/{self.name}"
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text without the secrets of the login."""
+        secrets = [v for n, v in self.properties if "password" in n.lower()]
+        for secret in (self.password or "", *secrets):
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The properties that URLs and `jdbc.options` of a database may set.
+
+    Attributes:
+        port: Default port of the server.
+        allowed: Name in lower case → name of the driver's parameter.
+        ignored: Names, in lower case, that concern only Java's driver.
+    """
+
+    port: int
+    allowed: Mapping[str, str]
+    ignored: frozenset[str] = frozenset()
+
+
+_MYSQL = Properties(
+    port=3306,
+    allowed={
+        "sslmode": "sslmode",
+        "usessl": "usessl",
+        "sslca": "ssl_ca",
+        "serversslcert": "ssl_ca",
+        "sslcert": "ssl_cert",
+        "sslkey": "ssl_key",
+        "connecttimeout": "connect_timeout",
+    },
+    ignored=frozenset(
+        {
+            "allowlocalinfile",
+            "allowpublickeyretrieval",
+            "characterencoding",
+            "rewritebatchedstatements",
+            "servertimezone",
+            "sockettimeout",
+            "tcpkeepalive",
+            "useunicode",
+        }
+    ),
+)
+PROPERTIES: Mapping[str, Properties] = {
+    "postgresql": Properties(
+        port=5432,
+        allowed={
+            "sslmode": "sslmode",
+            "sslrootcert": "sslrootcert",
+            "sslcert": "sslcert",
+            "sslkey": "sslkey",
+            "sslpassword": "sslpassword",
+            "channelbinding": "channel_binding",
+            "gssencmode": "gssencmode",
+            "connecttimeout": "connect_timeout",
+            "applicationname": "application_name",
+        },
+        ignored=frozenset(
+            {
+                "binarytransfer",
+                "defaultrowfetchsize",
+                "logintimeout",
+                "preparethreshold",
+                "rewritebatchedinserts",
+                "sockettimeout",
+                "stringtype",
+                "tcpkeepalive",
+            }
+        ),
+    ),
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+}
+"""Properties of URLs, by kind of database."""
+
+
+def address_of(settings: JdbcSettings) -> DatabaseAddress:
+    """Return the address and login of the settings.
+
+    Args:
+        settings: The setting `jdbc`.
+
+    Raises:
+        SettingsError: The URL cannot be parsed or its database is not supported, or a property of
+            the connection is not allowed; never shows a value.
+    """
+    found = _URL.fullmatch(settings.url.strip())
+    if found is None or found["kind"] not in PROPERTIES:
+        kinds = ", ".join(f"jdbc:{kind}://" for kind in PROPERTIES)
+        raise _wrong("url", f"is not a JDBC URL of a supported database ({kinds})")
+    rules = PROPERTIES[found["kind"]]
+    login: dict[str, str] = {}
+    properties: dict[str, str] = {}
+    query = parse_qsl(found["query"] or "", keep_blank_values=True)
+    for place, items in (("url", query), ("options", list(settings.options.items()))):
+        for name, value in items:
+            key = name.lower()
+            if key in {"user", "password"}:
+                login[key] = value
+            elif key in rules.allowed:
+                properties[rules.allowed[key]] = value
+            elif key not in rules.ignored:
+                raise _unknown(place, name, rules.allowed)
+    if "@" in (found["hosts"] or ""):
+        raise _wrong("url", "contains a user or password; set 'jdbc.user' and 'jdbc.password'")
+    hosts, ports = zip(*_hosts(found["hosts"] or "localhost", rules.port), strict=True)
+    name = unquote(found["name"]).strip("/")
+    if not name:
+        raise _wrong("url", "does not name a database: it must end in /<database>")
+    return DatabaseAddress(
+        kind=found["kind"],
+        hosts=hosts,
+        ports=ports,
+        name=name,
+        user=settings.user or login.get("user"),
+        password=settings.password if settings.password is not None else login.get("password"),
+        properties=tuple(properties.items()),
+    )
+
+
+def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
+    for part in text.split(","):
+        found = _HOST.fullmatch(part)
+        if found is None:
+            raise _wrong("url", "its host and port cannot be parsed")
+        yield found["host"].strip("[]") or "localhost", int(found["port"] or port)
+
+
+def _unknown(setting: str, name: str, allowed: Iterable[str]) -> SettingsError:
+    shown = name if re.fullmatch(r"[\w.-]{1,60}", name) else "…"
+    return _wrong(
+        setting,
+        f"the connection property '{shown}' is not allowed",
+        f"allowed: {', '.join(sorted(allowed))}",
+    )
+
+
+def _wrong(setting: str, text: str, hint: str = "") -> SettingsError:
+    return SettingsError(text, where=Where(setting=f"jdbc.{setting}"), hint=hint)
+
+
+@dataclass(frozen=True)
+class JdbcSettings:
+    """A database to load into."""
+
+    url: str = setting(
+        TEXT,
+        "JDBC URL of a PostgreSQL, MySQL or MariaDB database.",
+        required=True,
+        secret=True,
+        examples=["jdbc:postgresql://localhost:5432/warehouse"],
+    )
+    user: str | None = setting(TEXT, "User of the database.")
+    password: str | None = setting(ANY_TEXT, "Password of the user.", secret=True, repr=False)
+    options: Mapping[str, str] = setting(
+        SECRET_VALUES,
+        "Properties of the connection.",
+        unset={},
+        repr=False,
+        examples=[{"sslmode": "verify-full"}],
+    )

@@ -1,9 +1,12 @@
-"""The sink by which executors write rows of a flush into a staging table of their own."""
+"""The sink by which executors write rows of a flush into a staging table of their own.
+
+The kind of database is imported when it is used.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +14,35 @@ import pyarrow as pa
 from pyspark.sql.types import LongType
 
 from shared.errors import DestinationError
-from target_spark.destinations.databases.database import Database
-from target_spark.destinations.databases.database_failures import PASSING, errno_of, explain_errors
-from target_spark.destinations.databases.database_kinds import DATABASES
-from target_spark.destinations.databases.database_tables import Connection, TablePlace
-from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.database import PASSING, Database, errno_of, explain_errors
+from target_spark.destinations.databases.database_tables import (
+    Connection,
+    DatabaseAddress,
+    TablePlace,
+)
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks, staged_source
 from target_spark.destinations.destination import ROW_ORIGIN, RefusedByStoreError
+
+
+def _postgresql() -> Database:
+    from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql  # noqa: PLC0415
+
+    return PostgreSql()
+
+
+def _mysql() -> Database:
+    from target_spark.destinations.databases.mysql.mysql_database import MySql  # noqa: PLC0415
+
+    return MySql()
+
+
+DATABASES: Mapping[str, Callable[[], Database]] = {
+    "postgresql": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+}
+"""Every kind of database by the second word of its JDBC URLs."""
+
 
 PREFIX = "_singer_stage_"
 

@@ -1,16 +1,165 @@
-"""Rows on their way into a database: Arrow columns as text. Runs on executors."""
+"""Arrow columns as text on their way into a database, nested values as JSON. Runs on executors."""
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
-from target_spark.destinations.databases.json_text import json_text
+from shared.releases.spark_types import T
 from target_spark.destinations.destination import RefusedByStoreError
+
+_CONTROL = {chr(code): json.dumps(chr(code))[1:-1] for code in range(1, 32)}
+_TIMES = (pa.types.is_date, pa.types.is_time)
+_BARE = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal)
+
+
+def json_text(
+    array: pa.Array, data_type: T.DataType | None = None, null: str | None = None
+) -> pa.Array:
+    """Return each value as its JSON text in a record.
+
+    Numbers keep all their digits, non-finite ones are strings, as are dates, times and timestamps
+    (ISO 8601, UTC with `+00:00`) and binary (base64). Nulls inside of values are written.
+
+    Args:
+        array: Values of any type.
+        data_type: Its Spark type, as the text of variants is JSON already.
+        null: Text for null; None keeps null.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        text = _struct(array, data_type)
+    elif pa.types.is_map(kind):
+        text = _map(array, data_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        text = _list(array, data_type)
+    elif isinstance(data_type, T.VariantType):
+        text = array
+    else:
+        text = _scalar(array)
+    return text if null is None else pc.fill_null(text, null)
+
+
+def _struct(array: pa.StructArray, data_type: T.DataType | None) -> pa.Array:
+    if not array.type.num_fields:
+        return _masked(pa.repeat("{}", len(array)), array)
+    pieces: list[Any] = []
+    fields = data_type.fields if isinstance(data_type, T.StructType) else []
+    kinds: list[T.DataType | None] = [field.dataType for field in fields]
+    kinds = kinds or [None] * array.type.num_fields
+    for position, child in enumerate(array.flatten()):
+        name = json.dumps(array.type.field(position).name, ensure_ascii=False)
+        pieces += [f"{',' if position else '{'}{name}:", json_text(child, kinds[position], "null")]
+    return _masked(pc.binary_join_element_wise(*pieces, "}", ""), array)
+
+
+def _list(array: pa.Array, data_type: T.DataType | None) -> pa.Array:
+    kind = data_type.elementType if isinstance(data_type, T.ArrayType) else None
+    values = json_text(array.flatten(), kind, "null")
+    return _masked(_joined(array, values, "[", "]"), array)
+
+
+def _map(array: pa.MapArray, data_type: T.DataType | None) -> pa.Array:
+    kind = data_type.valueType if isinstance(data_type, T.MapType) else None
+    if array.offset:
+        array = pa.concat_arrays([array])
+    flat = pa.ListArray.from_arrays(array.offsets, array.keys, mask=_nulls(array))
+    keys = _key(flat.flatten())
+    flat = pa.ListArray.from_arrays(array.offsets, array.items, mask=_nulls(array))
+    items = json_text(flat.flatten(), kind, "null")
+    entries = pc.binary_join_element_wise(keys, items, ":")
+    return _masked(_joined(array, entries, "{", "}"), array)
+
+
+def _key(keys: pa.Array) -> pa.Array:
+    """Return the keys of objects as JSON strings; a key of another type becomes its JSON text."""
+    if pa.types.is_string(keys.type):
+        return json_text(keys)
+    text = json_text(keys)
+    bare = pc.invert(pc.starts_with(text, '"'))
+    return pc.if_else(bare, _string(text), text)
+
+
+def _joined(array: pa.Array, texts: pa.Array, head: str, tail: str) -> pa.Array:
+    """Return the joined texts of each list's elements, for any slice of a list array."""
+    lengths = pc.fill_null(_lengths(array), 0)
+    ends = pc.cumulative_sum(lengths.cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), _plain(ends)])
+    inside = pc.binary_join(pa.ListArray.from_arrays(offsets, _plain(texts)), ",")
+    return pc.binary_join_element_wise(head, inside, tail, "")
+
+
+def _lengths(array: pa.Array) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        return pc.list_value_length(array)
+    offsets = array.offsets
+    found = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
+    return _masked(found, array)
+
+
+def _scalar(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if any(is_kind(kind) for is_kind in _BARE):
+        return array.cast(pa.string())
+    if pa.types.is_floating(kind):
+        return _floating(array)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(array)
+    if any(is_kind(kind) for is_kind in _TIMES):
+        return _quoted(array.cast(pa.string()))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        values = (None if v is None else b64encode(v).decode() for v in array.to_pylist())
+        return _quoted(pa.array(values, pa.string()))
+    return _string(array.cast(pa.string()))
+
+
+def _floating(array: pa.Array) -> pa.Array:
+    text = array.cast(pa.string())
+    if pc.all(pc.is_finite(array), min_count=0).as_py() is not False:
+        return text
+    for arrow, word in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        text = pc.if_else(pc.equal(text, arrow), f'"{word}"', text)
+    return text
+
+
+def _timestamp(array: pa.Array) -> pa.Array:
+    zone = "+00:00" if array.type.tz else ""
+    text = array.cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise('"', pc.replace_substring(text, " ", "T"), f'{zone}"', "")
+
+
+def _string(array: pa.Array) -> pa.Array:
+    text = pc.replace_substring(pc.replace_substring(array, "\\", "\\\\"), '"', '\\"')
+    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]"), min_count=0).as_py():
+        for char, escaped in _CONTROL.items():
+            text = pc.replace_substring(text, char, escaped)
+        text = pc.replace_substring(text, "\0", "\\u0000")
+    return _quoted(text)
+
+
+def _quoted(text: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _masked(found: pa.Array, like: pa.Array) -> pa.Array:
+    if not like.null_count:
+        return found
+    return pc.if_else(like.is_valid(), found, pa.scalar(None, found.type))
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _plain(array: Any) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
 
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 8 * 1024 * 1024

@@ -16,8 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT, METADATA
-from target_spark.core.backfill import without_column
-from target_spark.core.verification import (
+from target_spark.core.differences import (
     CHANGED,
     DOUBLED,
     KINDS,
@@ -26,14 +25,14 @@ from target_spark.core.verification import (
     TableDifference,
     Verification,
 )
+from target_spark.core.load_plans import without_column
 from target_spark.destinations.databases.database_tables import FoundTable, StagedRows, TablePlace
-from target_spark.destinations.databases.ledger import Ledger
+from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.destinations.databases.table_replacement import swap_names
 from target_spark.destinations.databases.table_work import TableWork
 
 if TYPE_CHECKING:
-    from target_spark.core.backfill import Backfill
-    from target_spark.core.load_plans import TableRequest
+    from target_spark.core.load_plans import Backfill, TableRequest
     from target_spark.destinations.databases.database_tables import Cursor
     from target_spark.destinations.databases.statements import LoadSql
     from target_spark.destinations.destination import Flush

@@ -11,9 +11,8 @@ from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.maps.record_metadata import DELETED_AT
 from shared.releases.spark_types import T
 from shared.types.merge_types import TEXTS
-from target_spark.core.backfill import outside_range
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import Layout
+from target_spark.core.load_plans import Layout, outside_range
 from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -22,20 +21,17 @@ from target_spark.destinations.databases.database_tables import (
     StagedRows,
     TablePlace,
 )
-from target_spark.destinations.databases.ledger import Ledger, table_lock
+from target_spark.destinations.databases.run_resources import Ledger, table_lock
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Refusal
-from target_spark.tables.computed_columns import without_computed
-from target_spark.tables.evolution import TableChange, plan_change
+from target_spark.tables.evolution import TableChange, is_text, plan_change, without_computed
 from target_spark.tables.legal_names import NameRules, matched_names
 from target_spark.tables.table_changes import OURS
-from target_spark.tables.type_changes import is_text
 
 if TYPE_CHECKING:
-    from target_spark.core.backfill import Backfill
-    from target_spark.core.load_plans import Part, TableRequest
+    from target_spark.core.load_plans import Backfill, Part, TableRequest
     from target_spark.destinations.destination import Flush
 
 _PLAIN = Layout()

@@ -14,7 +14,7 @@ from shared.errors import DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.storage.urls import join
 from shared.types.record_text import quoted
-from target_spark.core.verification import KINDS, VANISHED, TableDifference, Verification
+from target_spark.core.differences import KINDS, VANISHED, TableDifference, Verification
 from target_spark.destinations.row_comparison import RowComparison
 
 if TYPE_CHECKING:

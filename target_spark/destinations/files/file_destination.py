@@ -24,8 +24,7 @@ from shared.storage.s3a import SCHEMES, s3a_options
 from shared.storage.urls import join, local_path, shown
 from shared.telemetry.dataset_names import DatasetName, place_name
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import TableName, TableRequest
-from target_spark.core.schema_contract import DISCARD
+from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.files.partition_layout import (
     beside,
@@ -41,20 +40,23 @@ from target_spark.destinations.files.stored_columns import (
     must_rewrite,
     read_table_schema,
 )
-from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.folder_names import folder_name
 from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.destinations.folders.table_folder import FolderChange, TableFolder, table_path
-from target_spark.tables.change_text import struct_change
+from target_spark.destinations.folders.table_folder import (
+    FolderChange,
+    TableFolder,
+    folder_name,
+    table_path,
+    writing,
+)
+from target_spark.tables.table_changes import struct_change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.verification import Verification
-    from target_spark.destinations.leases.lease import Lease
-    from target_spark.destinations.leases.table_leases import FolderLeases
+    from target_spark.core.differences import Verification
+    from target_spark.destinations.leases import FolderLeases, Lease
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.storage.urls import join
-from target_spark.tables.partition_fields import partition_fields
+from target_spark.tables.evolution import partition_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -1,4 +1,9 @@
-"""Schema evolution of file tables: columns in a side file, merged with those of each stream."""
+"""Schema evolution of file tables: columns in a side file, merged with those of each stream.
+
+In ORC a timestamp is `timestamp with local time zone` (an instant). One without a zone is ORC's
+`timestamp`, which Spark reads as a timestamp of its session's zone. ORC does not have a time of day
+or void: both are text. ORC files get the attributes that Spark writes and reads too.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +20,47 @@ from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.storage.files import open_random, remote
 from shared.storage.urls import join, local_path, shown
-from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable
+from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable, spark_to_arrow
 from shared.types.json_schema import merge_structs, struct_to_arrow
-from target_spark.core.schema_contract import (
-    DISCARD,
-    EVOLVE,
-    FREEZE,
-    contract_error,
-    rules_error,
-)
-from target_spark.destinations.files.orc_types import orc_field
-from target_spark.destinations.folders.folder_names import case_collisions
-from target_spark.destinations.folders.side_file import is_ours
-from target_spark.destinations.folders.table_folder import TableFolder
-from target_spark.tables.change_text import struct_change
-from target_spark.tables.nested_types import without_new_fields
+from target_spark.core.load_plans import DISCARD, EVOLVE, FREEZE, contract_error, rules_error
+from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
+from target_spark.tables.table_changes import struct_change, without_new_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
     from target_spark.core.load_plans import TableRequest
+
+
+ATTRIBUTE = "spark.sql.catalyst.type"
+
+
+def orc_field(field: StructField) -> pa.Field:
+    """Return the Arrow field for a column; its metadata becomes attributes of the ORC type."""
+    return _field(field.name, field.dataType)
+
+
+def _field(name: str, kind: DataType) -> pa.Field:
+    from shared.releases.spark_types import T  # noqa: PLC0415
+
+    named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
+    attributes = {ATTRIBUTE: kind.simpleString()} if isinstance(kind, named) else None
+    return pa.field(name, _type(kind), metadata=attributes)
+
+
+def _type(kind: DataType) -> pa.DataType:
+    from shared.releases.spark_types import T  # noqa: PLC0415
+
+    if isinstance(kind, T.StructType):
+        return pa.struct([orc_field(field) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(_field("element", kind.elementType))
+    if isinstance(kind, T.MapType):
+        return pa.map_(_type(kind.keyType), _field("value", kind.valueType))
+    if isinstance(kind, T.TimeType | T.NullType):
+        return pa.string()
+    return spark_to_arrow(kind)
+
 
 _SPARK_VERSION = b"org.apache.spark.version"
 _ORIGIN = "target-spark"

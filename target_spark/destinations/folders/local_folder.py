@@ -1,38 +1,120 @@
 """Table folders on a local disk: every change is one step for readers, and durable.
 
 A single new file is renamed into the folder. Any larger change builds a complete new folder of
-hard links beside the old one and exchanges the two, so that a listing shows all or nothing, while
-paths that a reader already holds stay valid.
+hard links beside the old one and exchanges the two, atomically if the system supports it, so that a
+listing shows all or nothing, while paths that a reader already holds stay valid.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
+import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from shared.storage.files import NO_OPTIONS, make_durable
 from shared.storage.name_locks import NameLock, lock_name
-from target_spark.destinations.folders.exchange import exchange, put_right
-from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.side_file import (
+from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
+    FolderChange,
     announced,
     holding,
+    is_partition,
     is_settled,
     side_name,
-)
-from target_spark.destinations.folders.table_folder import (
-    FolderChange,
-    is_partition,
     visible,
+    writing,
 )
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+
+
+def exchange(first: str, second: str, spare: str) -> None:
+    """Exchange two existing folders; afterwards `spare` holds what `second` held.
+
+    On Linux file systems with `RENAME_EXCHANGE` (ext4, xfs, btrfs, tmpfs, overlayfs) this is one
+    step. Elsewhere `second` is moved aside and `first` to `second`: in between, readers do not find
+    the folder; `put_right` mends what a run leaves that is killed there.
+
+    Raises:
+        OSError: One of the folders cannot be renamed.
+    """
+    rename = _renameat2()
+    if rename is not None:
+        code = rename(
+            _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+        )
+        if code == 0:
+            os.rename(first, spare)  # noqa: PTH104
+            return
+        number = ctypes.get_errno()
+        if number not in _UNSUPPORTED:
+            raise OSError(number, os.strerror(number), second)
+    exchange_in_two_steps(first, second, spare)
+
+
+def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
+    """Exchange by two renames: `second` becomes `spare`, then `first` becomes `second`.
+
+    A record beside `second` says so as long as they last.
+    """
+    put_right(second)
+    parent, record = _record(second)
+    record.write_text(json.dumps([os.path.relpath(path, parent) for path in (first, spare)]))
+    make_durable(str(record))
+    make_durable(parent)
+    os.rename(second, spare)  # noqa: PTH104
+    try:
+        os.rename(first, second)  # noqa: PTH104
+    except OSError:
+        os.rename(spare, second)  # noqa: PTH104
+        raise
+    os.unlink(record)  # noqa: PTH108
+
+
+def put_right(folder: str) -> None:
+    """Restore a folder if a killed run has moved it aside, and not put another one in its place.
+
+    Otherwise a folder that is missing was removed by others, and stays removed.
+    """
+    parent, record = _record(folder)
+    if not record.exists():
+        return
+    with suppress(ValueError):  # Cut off, as no rename had begun.
+        new, old = (os.path.join(parent, name) for name in json.loads(record.read_bytes()))  # noqa: PTH118
+        if os.path.lexists(new) and os.path.lexists(old) and not os.path.lexists(folder):
+            os.rename(old, folder)  # noqa: PTH104
+    os.unlink(record)  # noqa: PTH108
+
+
+def _record(folder: str) -> tuple[str, Path]:
+    """Return the parent of a folder, and the file there that says which folders are exchanged."""
+    parent, name = os.path.split(folder)
+    return parent, Path(parent, f".{name}.exchange")
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = [
+        ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint,
+    ]  # fmt: skip
+    function.restype = ctypes.c_int
+    return function
+
 
 GRACE_SECONDS = 0.2
 """How long a replaced folder is kept for readers that have already listed it."""

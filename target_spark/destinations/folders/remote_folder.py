@@ -15,18 +15,16 @@ from typing import Any
 from shared.storage.files import NO_OPTIONS, StorageOptions, remote
 from shared.storage.many_files import delete_all
 from shared.storage.urls import join
-from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.side_file import (
+from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
+    FolderChange,
     announced,
     holding,
+    is_partition,
     is_settled,
     side_name,
-)
-from target_spark.destinations.folders.table_folder import (
-    FolderChange,
-    is_partition,
     visible,
+    writing,
 )
 
 COPIERS = 16

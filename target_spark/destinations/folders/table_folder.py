@@ -1,16 +1,95 @@
-"""The interface of table folders: one contract for disks and object stores."""
+"""The interface of table folders: one for disks and object stores; their names and errors.
+
+Names derived from stream names are safe on every file system and visible to every reader.
+
+The side file of a folder, with exact columns and format, is beside it. Inside it, readers would
+take it for data: polars also reads hidden files of a folder. A change of the side file and one of
+the folder are two steps, so the first one writes both contents and the name of a file that tells
+which one holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from shared.storage.files import StorageOptions
-from shared.storage.urls import join
+from shared.errors import DestinationError, SingerSparkError, Where
+from shared.spark.spark_errors import SHARED_FOLDER
+from shared.storage.files import StorageOptions, failures
+from shared.storage.storage_errors import storage_hint
+from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
-from target_spark.destinations.folders.folder_names import folder_name
+
+MAX_BYTES = 200
+"""Longest folder name in bytes: leaves room for the hidden names that contain it."""
+
+WORK_PREFIX = "target-spark-"
+"""How the private folders of a run begin."""
+
+_ESCAPED = frozenset('/\\:*?"<>|%\x7f') | {chr(code) for code in range(32)}
+_RESERVED = {"CON", "PRN", "AUX", "NUL"} | {
+    f"{port}{n}" for port in ("COM", "LPT") for n in "123456789"
+}
+_HIDING = "._"
+
+
+def folder_name(name: str) -> str:
+    """Return a folder name for a stream, schema or table name.
+
+    Ordinary names stay unchanged. Characters that separate paths, end names or are control
+    characters become `%XX`, as does a leading `.` or `_` (readers such as Spark skip such
+    folders) and a trailing dot or space. `..` therefore cannot occur. Different names give
+    different folders. Names above `MAX_BYTES` are cut and end in a digest of the whole name.
+    """
+    text = "".join(_escape(char) if char in _ESCAPED else char for char in name)
+    if text[:1] and text[0] in _HIDING:
+        text = _escape(text[0]) + text[1:]
+    if text[-1:] in {".", " "}:
+        text = text[:-1] + _escape(text[-1])
+    if text.partition(".")[0].upper() in _RESERVED:
+        text = _escape(text[0]) + text[1:]
+    return _shortened(text or "%")
+
+
+def stream_file(table: str, kind: str, stream: str) -> str:
+    """Return the hidden file beside a table's folder that belongs to one of its streams.
+
+    Args:
+        table: Folder or URL of the table.
+        kind: What the file is for.
+        stream: Name of the stream.
+    """
+    folder, _, name = table.rstrip("/").rpartition("/")
+    digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return join(folder or "/", f".{name}.{kind}-{digest}")
+
+
+def case_collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Return groups of names that differ by case only: one table for readers that ignore case."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(name.casefold(), []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _escape(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def _shortened(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= MAX_BYTES:
+        return text
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    kept = data[: MAX_BYTES - len(digest) - 1].decode("utf-8", "ignore")
+    return f"{kept}~{digest}"
 
 
 @dataclass(frozen=True)
@@ -68,3 +147,132 @@ def table_path(path: str, name: TableName) -> str:
     """Return the folder of a table below the folder or URL of all tables."""
     schema = [folder_name(name.schema)] if name.schema else []
     return join(path, *schema, folder_name(name.table))
+
+
+HINTS = {
+    errno.ENOSPC: "free some disk space and run again",
+    errno.EDQUOT: "free some disk space and run again",
+    errno.ENOENT: SHARED_FOLDER,
+    errno.EACCES: "check the permissions of the path",
+    errno.EPERM: "check the permissions of the path",
+    errno.EROFS: "the file system is read-only; set another `path`",
+    errno.ENOTDIR: "a file exists where a folder is needed; set another `path`",
+    errno.EEXIST: "a file exists where a folder is needed; set another `path`",
+    errno.ENAMETOOLONG: "shorten `path`",
+}
+
+
+def write_error(path: str, error: OSError) -> DestinationError:
+    """Return the one-line error for a failed write below `path`."""
+    return DestinationError(
+        f"cannot write to '{shown(path)}': {reason_of(error)}", hint=hint_of(path, error)
+    )
+
+
+def read_error(path: str, error: OSError, where: Where | None = None) -> DestinationError:
+    """Return the one-line error for a failed read below `path`."""
+    return DestinationError(
+        f"cannot read '{shown(path)}': {reason_of(error)}", where=where, hint=hint_of(path, error)
+    )
+
+
+def reason_of(error: OSError) -> str:
+    """Return the text of an OSError, without its number and file."""
+    found = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return " ".join(found.split())
+
+
+def hint_of(path: str, error: OSError) -> str:
+    """Return the hint for a failure at `path`."""
+    if local_path(path) is None:
+        return storage_hint(error.errno)
+    return HINTS.get(error.errno or 0, "")
+
+
+@contextmanager
+def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
+    """Convert failures of the storage in the block to a DestinationError that names `path`."""
+    try:
+        if local_path(path) is not None:
+            yield
+            return
+        with _storage(path, options):
+            yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+@contextmanager
+def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
+    """Convert errors as `shared.storage.files.failures` does, but pass our own errors on."""
+    ours: SingerSparkError | None = None
+    with failures(path, options):
+        try:
+            yield
+        except SingerSparkError as error:
+            ours = error
+    if ours is not None:
+        raise ours
+
+
+OLD_SIDE_FILE = "_schema.json"
+"""The side file of earlier versions, inside the folder."""
+_OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
+"""Names of files that the target has written or rewritten: with a time in milliseconds."""
+
+
+def side_name(table: str) -> str:
+    """Return the name of the side file of a table's folder, beside it."""
+    return f".{table}.schema"
+
+
+def is_ours(name: str) -> bool:
+    """Return whether the target has written or rewritten a file of this name."""
+    return _OURS.fullmatch(name.rpartition("/")[2]) is not None
+
+
+def announced(new: bytes, old: bytes | None, marker: str | None) -> bytes:
+    """Return the content before a change of the folder.
+
+    Args:
+        new: The content after it.
+        old: The content that holds now; None for a new table.
+        marker: Name of a file that the change adds; None if it adds none.
+    """
+    if marker is None:
+        return new
+    before = None if old is None else old.decode()
+    return json.dumps({"marker": marker, "new": new.decode(), "old": before}).encode()
+
+
+def holding(content: bytes | None, names: Collection[str]) -> bytes | None:
+    """Return the content that holds for a folder.
+
+    Args:
+        content: That of the side file; None without one.
+        names: All visible files of the folder.
+
+    Returns:
+        Columns and format; None if the target has not written the folder, such as one that others
+        have created after ours was removed.
+    """
+    if content is None or (names and not any(map(is_ours, names))):
+        return None
+    change = _change(content)
+    if change is None:
+        return content
+    text = change["new"] if change["marker"] in names else change["old"]
+    return None if text is None else str(text).encode()
+
+
+def is_settled(content: bytes | None) -> bool:
+    """Return whether a content holds for every state of the folder."""
+    return content is None or _change(content) is None
+
+
+def _change(content: bytes) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) and "marker" in parsed else None

@@ -25,10 +25,9 @@ from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
 from shared.storage.urls import join
 from shared.telemetry.dataset_names import DatasetName, catalog_table_name, place_name
 from shared.types.arrow_types import as_nullable
-from target_spark.core.backfill import outside_range, without_column
 from target_spark.core.balance import Committed
-from target_spark.core.schema_contract import rules_error
-from target_spark.core.verification import VANISHED
+from target_spark.core.differences import VANISHED
+from target_spark.core.load_plans import outside_range, rules_error, without_column
 from target_spark.destinations.destination import (
     Destination,
     Flush,
@@ -37,25 +36,19 @@ from target_spark.destinations.destination import (
     TableWrite,
     remove_parts,
 )
-from target_spark.destinations.folders.folder_failures import writing
-from target_spark.destinations.folders.table_folder import TableFolder
-from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, run_of
-from target_spark.destinations.lakes.conflicts import repeated
-from target_spark.destinations.lakes.disk_sync import sync_to_disk
+from target_spark.destinations.folders.table_folder import TableFolder, writing
+from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.held_rows import (
     HeldEdit,
     Step,
     flushes_in,
+    rows_found,
     steps_of,
     summed,
 )
 from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_sql import activate_sql
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
-from target_spark.destinations.lakes.merge import activate_sql
-from target_spark.destinations.lakes.note_files import NoteFile, lake_leases, note_files
-from target_spark.destinations.lakes.pending_parts import pending_folders
-from target_spark.destinations.lakes.refused_rows import refused_rows
-from target_spark.destinations.lakes.row_audit import rows_found
 from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
     appended,
@@ -69,37 +62,48 @@ from target_spark.destinations.lakes.row_changes import (
     upserted,
     versioned,
     view_of,
+    view_sql,
+    with_versions,
 )
 from target_spark.destinations.lakes.row_repair import (
     compared_sides,
     repair_statement,
     repairs,
 )
-from target_spark.destinations.lakes.row_versions import with_versions
-from target_spark.destinations.lakes.table_history import TableHistory
-from target_spark.destinations.lakes.table_maintenance import TableMaintenance
-from target_spark.destinations.lakes.table_sessions import (
+from target_spark.destinations.lakes.run_files import (
+    NoteFile,
+    lake_leases,
+    note_files,
+    pending_folders,
+)
+from target_spark.destinations.lakes.shared_tables import (
     BY_CASE,
     configured,
     differs_by_case,
     own_session,
+    repeated,
+    sync_to_disk,
 )
-from target_spark.destinations.lakes.views import view_sql
-from target_spark.destinations.leases.lease import Lease
+from target_spark.destinations.lakes.table_history import (
+    ACTIVATION,
+    Mark,
+    TableHistory,
+    held,
+    run_of,
+)
+from target_spark.destinations.lakes.table_maintenance import TableMaintenance
+from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
-from target_spark.tables.change_text import change_lines
-from target_spark.tables.computed_columns import without_computed
-from target_spark.tables.evolution import ANYTHING, TableChange, plan_change
+from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed
 from target_spark.tables.legal_names import matched_names
-from target_spark.tables.table_changes import OURS, of_columns
+from target_spark.tables.table_changes import OURS, change_lines, of_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.backfill import Backfill
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.core.verification import Verification
+    from target_spark.core.differences import Verification
+    from target_spark.core.load_plans import Backfill, TableName, TableRequest
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 

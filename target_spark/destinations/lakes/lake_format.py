@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from target_spark.core.schema_contract import EVOLVE
-from target_spark.destinations.lakes.row_rules import RowRule, not_null_rules
+from target_spark.core.load_plans import EVOLVE
+from target_spark.destinations.lakes.lake_sql import RowRule, not_null_rules
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
     from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.destinations.destination import Flush
-    from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
     from target_spark.destinations.lakes.lake_table import LakeTable, Place
-    from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-    from target_spark.destinations.lakes.merge import KeyRange, MergePlan
-    from target_spark.destinations.lakes.table_history import TableCommit
+    from target_spark.destinations.lakes.table_history import (
+        Compaction,
+        KeepPlan,
+        Mark,
+        Removal,
+        TableCommit,
+    )
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.legal_names import NameRules
     from target_spark.tables.table_changes import PartitionStep

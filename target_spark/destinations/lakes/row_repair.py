@@ -8,15 +8,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.types.record_text import quoted
-from target_spark.core.verification import CHANGED, KINDS, MISSING, VANISHED, TableDifference
-from target_spark.destinations.lakes.merge import GONE, repair_sql
+from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
+from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
 from target_spark.destinations.row_comparison import KIND, RowComparison
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableRequest
-    from target_spark.core.verification import Verification
     from target_spark.destinations.lakes.lake_table import LakeTable
 
 

@@ -1,15 +1,20 @@
-"""The commits of a table and the moments to which it can be restored. Pure."""
+"""The commits of a table: our marks, moments to restore, what maintenance keeps. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import base64
+import json
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from target_spark.replays import Note
 
 if TYPE_CHECKING:
-    from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.lake_table import Place
 
 
@@ -121,3 +126,348 @@ class TableHistory:
 def shown_time(at: float) -> str:
     """Return a time for people and programs: ISO 8601 in UTC, to the millisecond."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+
+
+ORIGIN = "target-spark"
+_SHORT_BYTES = 1024
+_MOST_PACKED_BYTES = 4096
+ACTIVATION = "activation"
+"""Stands for the token if older versions of rows were removed or marked."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The mark of one commit.
+
+    Attributes:
+        run: The run that made it.
+        stream: Name of the stream.
+        token: See `Flush.token`; `ACTIVATION`; None for commits that do not change what rows say.
+        source: Name of the stream in the tap, if another.
+        state: The STATE that is true for the stream in the table; see `stored_state`.
+        rows: Rows of the flush.
+        whole: It stands for all earlier flushes of the stream in the run, too.
+    """
+
+    run: str
+    stream: str
+    token: str | None = None
+    source: str | None = None
+    state: str | None = None
+    rows: int | None = None
+    whole: bool = False
+
+    @property
+    def tap_stream(self) -> str:
+        """Return the name of the stream in the tap."""
+        return self.source or self.stream
+
+    @property
+    def number(self) -> int | None:
+        """Return the number of the flush within the run; None if the token lacks one."""
+        return _number(self.token or "")
+
+    def stands_for(self, tokens: Collection[str]) -> set[str]:
+        """Return those flushes of the stream, among the given ones, that the commit has made."""
+        last = self.number
+        if not self.whole or last is None:
+            return {self.token} & set(tokens) if self.token is not None else set()
+        return {
+            token
+            for token in tokens
+            if run_of(token) == self.run and (number := _number(token)) is not None
+            if number <= last
+        }
+
+    def to_text(self) -> str:
+        """Return the text to store."""
+        return self._text(state=self.state)
+
+    def to_short_text(self) -> str:
+        """Return the text for the log of Iceberg, which repeats that of each snapshot in each file.
+
+        A long STATE is packed; one that stays long is left out.
+        """
+        plain = (self.state or "").encode()
+        if len(plain) <= _SHORT_BYTES:
+            return self.to_text()
+        packed = base64.b64encode(zlib.compress(plain, 9)).decode()
+        return self._text(packed=packed if len(packed) <= _MOST_PACKED_BYTES else None)
+
+    def _text(self, **state: str | None) -> str:
+        content = {
+            "origin": ORIGIN,
+            "run": self.run,
+            "stream": self.stream,
+            "token": self.token,
+            "source": self.source,
+            "rows": self.rows,
+            "whole": self.whole,
+            **state,
+        }
+        text = json.dumps({name: value for name, value in content.items() if value})
+        return text.replace("$", "\\u0024")  # Spark would replace ${...} in its configuration.
+
+
+def read_mark(text: str | None) -> Mark | None:
+    """Return the mark of a stored text; None for a text of others."""
+    try:
+        content = json.loads(text or "null")
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.get("origin") != ORIGIN:
+        return None
+    return Mark(
+        run=str(content.get("run", "")),
+        stream=str(content.get("stream", "")),
+        token=content.get("token"),
+        source=content.get("source"),
+        state=_state(content),
+        rows=content.get("rows"),
+        whole=bool(content.get("whole")),
+    )
+
+
+def _state(content: Mapping[str, Any]) -> str | None:
+    packed = content.get("packed")
+    if not packed:
+        return content.get("state")
+    return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
+    """Return the part of a note that a table still holds; nothing after a newer commit of others.
+
+    Args:
+        note: Note of the stream.
+        marks: Marks of the table's commits, newest first; None for those of others.
+        stream: Name of the stream.
+    """
+    found: set[str] = set()
+    runs = {run_of(token) for token in note.tokens}
+    for mark in marks:
+        if mark is None or mark.stream != stream or mark.run not in runs:
+            break
+        if mark.token not in (None, ACTIVATION):  # A replay activates the version again.
+            made = mark.stands_for(note.tokens)
+            if not made:
+                break
+            found |= made
+    return note.held(found)
+
+
+def _number(token: str) -> int | None:
+    tail = token.rpartition("-")[2]
+    return int(tail) if tail.isascii() and tail.isdecimal() else None
+
+
+def run_of(token: str) -> str:
+    """Return the run of a flush's token."""
+    return token.rpartition("-")[0] or token
+
+
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A commit that must stay readable.
+
+    Attributes:
+        commit: The commit, as it was made first.
+        why: Who needs it.
+    """
+
+    commit: TableCommit
+    why: str
+
+
+@dataclass(frozen=True)
+class KeepPlan:
+    """What maintenance keeps of a table.
+
+    Attributes:
+        kept: At least one, the oldest first; all commits after that stay, too.
+        lost: Our commits before it: no rewind can return to them afterwards.
+        has_earlier: Any commit is before it.
+        needed_since: When another commit followed the oldest that stays: files that were removed
+            from the table since then are needed; None if it is the newest.
+    """
+
+    kept: Sequence[Kept]
+    lost: Sequence[TableCommit] = ()
+    has_earlier: bool = False
+    needed_since: float | None = None
+
+
+def plan_keep(
+    history: TableHistory,
+    now: float,
+    seconds: float,
+    *,
+    tokens: Collection[str] = (),
+    readers: Mapping[str, str] | None = None,
+    keeps_log: bool = False,
+) -> KeepPlan:
+    """Plan what maintenance keeps: all that a rewind, a reader or a note needs.
+
+    Args:
+        history: The table.
+        now: Seconds since the epoch.
+        seconds: To each moment of this time before now a rewind must be able to return.
+        tokens: Flushes in the notes of killed runs, whose marks must be found.
+        readers: Versions at which readers of the log go on → who they are.
+        keeps_log: Marks stay, whatever becomes of the data of their commits.
+    """
+    found = list(_of_rewinds(history, now - seconds, keeps_log=keeps_log))
+    made = {commit.version: commit for commit in history.made}
+    found += [
+        Kept(made[version], f"reader {who}")
+        for version, who in (readers or {}).items()
+        if version in made
+    ]
+    if not keeps_log:
+        found += [
+            Kept(commit, f"the note of a killed run of stream '{commit.mark.stream}'")
+            for commit in made.values()
+            if commit.mark is not None and commit.mark.token in tokens
+        ]
+    order = {version: number for number, version in enumerate(made)}
+    found.sort(key=lambda kept: order[kept.commit.version])
+    before = history.made[: order[found[0].commit.version]]
+    lost = tuple(one for one in before if one.mark is not None)
+    after = history.made[len(before) + 1 :]
+    return KeepPlan(tuple(found), lost, bool(before), after[0].at if after else None)
+
+
+def _of_rewinds(history: TableHistory, since: float, *, keeps_log: bool) -> Iterator[Kept]:
+    """Yield what a rewind to any moment from a time on returns to, and what tells its STATE."""
+    made = {commit.version: commit for commit in history.made}
+    for start in _starts(history.commits, since):
+        moment = next((one for one in history.lineage(start) if history.is_moment(one)), start)
+        yield Kept(made[moment.version], "rewind")
+        if not keeps_log:
+            for stream, (commit, _) in history.marks(moment).items():
+                yield Kept(made[commit.version], f"the STATE of stream '{stream}'")
+
+
+def _starts(commits: Sequence[TableCommit], since: float) -> Iterator[TableCommit]:
+    """Yield what the table was at a time, and each commit after it that rests on an older one.
+
+    Whatever the other ones need is at or after what the commit before them needs.
+    """
+    first = max(sum(commit.at <= since for commit in commits) - 1, 0)
+    yield commits[first]
+    for before, commit in pairwise(commits[first:]):
+        if commit.base != before.version:
+            yield commit
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction did.
+
+    Attributes:
+        removed: Files that were replaced.
+        added: Files that replaced them.
+    """
+
+    removed: int = 0
+    added: int = 0
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What an expiry has removed.
+
+    Attributes:
+        versions: Number of versions that were forgotten.
+        files: Number of deleted files; None if the format does not tell.
+        left: Why nothing was removed.
+    """
+
+    versions: int = 0
+    files: int | None = 0
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What maintenance did to a table, or would do.
+
+    Attributes:
+        table: Short name of the table.
+        restorable_version: Oldest version to which a rewind can return; None if none has a STATE.
+        restorable_since: Its time.
+        kept_for: Who needs the oldest commit that stays.
+        lost_commits: Our earlier commits, to which none can return.
+        lost_runs: Their runs that have no later commit in the table.
+        compacted: What compaction did.
+        expired: What expiry has removed.
+        orphans: Number of deleted files that no version had (Iceberg).
+        dry_run: Nothing was changed.
+    """
+
+    table: str
+    restorable_version: str | None
+    restorable_since: str | None
+    kept_for: str
+    lost_commits: int
+    lost_runs: tuple[str, ...]
+    compacted: Compaction = field(default_factory=Compaction)
+    expired: Removal = field(default_factory=Removal)
+    orphans: int = 0
+    dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report of the table."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report for people."""
+        files = "?" if self.expired.files is None else self.expired.files
+        if self.dry_run:
+            yield f"'{self.table}': dry run, nothing was changed"
+        else:
+            yield (
+                f"'{self.table}': {self.compacted.removed} files compacted into "
+                f"{self.compacted.added}; {self.expired.versions} versions and {files} files "
+                f"removed; {self.orphans} orphans removed"
+            )
+        if self.expired.left:
+            yield f"'{self.table}': nothing was removed: {self.expired.left}"
+        can = "no rewind can return to it: no commit has a STATE"
+        if self.restorable_version is not None:
+            can = (
+                f"a rewind can return to version {self.restorable_version} of "
+                f"{self.restorable_since} and later"
+            )
+        yield (
+            f"'{self.table}': {can}; {self.lost_commits} earlier commits cannot be restored; "
+            f"the oldest that stays is kept for {self.kept_for}"
+        )
+
+
+def maintained(history: TableHistory, plan: KeepPlan, *, dry_run: bool = False) -> Maintained:
+    """Return the report of a plan, before anything is done."""
+    oldest, lost = plan.kept[0], {commit.version for commit in plan.lost}
+    runs = dict.fromkeys(one.mark.run for one in plan.lost if one.mark is not None)
+    left = (one.mark for one in history.made if one.version not in lost)
+    kept = {mark.run for mark in left if mark is not None}
+    first = _first_moment(history, oldest.commit)
+    return Maintained(
+        table=history.name,
+        restorable_version=None if first is None else first.version,
+        restorable_since=None if first is None else shown_time(first.at),
+        kept_for=oldest.why,
+        lost_commits=len(plan.lost),
+        lost_runs=tuple(run for run in runs if run and run not in kept),
+        dry_run=dry_run,
+    )
+
+
+def _first_moment(history: TableHistory, oldest: TableCommit) -> TableCommit | None:
+    """Return the first commit from one on to which a rewind can return; None if there is none."""
+    left = history.made[history.made.index(oldest) :]
+    with_state = (one for one in left[1:] if one.mark is not None and one.mark.state is not None)
+    return next((one for one in (oldest, *with_state) if history.is_moment(one)), None)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SettingsError, Where
 from shared.storage.files import StorageOptions, open_random
 from shared.storage.urls import shown
-from target_spark.destinations.lakes.maintenance_plan import DAY, Maintained, maintained, plan_keep
-from target_spark.destinations.lakes.note_files import note_files
+from target_spark.destinations.lakes.run_files import note_files
+from target_spark.destinations.lakes.table_history import DAY, Maintained, maintained, plan_keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

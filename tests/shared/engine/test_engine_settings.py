@@ -14,7 +14,7 @@ from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
 from tap_spark.send import sync
 from target_spark.config import target_config
-from target_spark.runtime.run import run
+from target_spark.receive.run import run
 
 
 @pytest.mark.parametrize("read", [tap_config, lambda given: target_config({"path": "x", **given})])

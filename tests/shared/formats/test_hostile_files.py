@@ -25,9 +25,9 @@ from shared.formats.parquet_pages import CheckedPages
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
+from target_spark.convert.read_rows import Piece, UnreadableInputError, blocks_of
 from target_spark.core.load_plans import InputFile
 from target_spark.core.reader import Reader
-from target_spark.load.read_rows import Piece, UnreadableInputError, blocks_of
 
 pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,8 +49,8 @@ def read_alone(url: str, form: str) -> tuple[str, int]:
         "import sys\n"
         "import pyarrow as pa\n"
         "from target_spark.core.load_plans import InputFile\n"
-        "from target_spark.load.read_rows import *\n"
-        "from target_spark.load.reject_files import Rejects\n"
+        "from target_spark.convert.read_rows import *\n"
+        "from target_spark.convert.task_reports import Rejects\n"
         "from shared.formats.file_formats import Encoding\n"
         "schema = {'type': 'object', 'properties': {'a': {'type': ['string', 'null']}}}\n"
         "plan = ReadPlan((), schema, pa.schema([('a', pa.string())]))\n"
@@ -240,8 +240,8 @@ def test_avro_blocks_that_lie_about_their_size(tmp_path: Path, codec: str, size:
 
 
 def test_the_error_names_the_file(tmp_path: Path) -> None:
-    from target_spark.load.read_rows import ReadPlan, read_task
-    from target_spark.load.reject_files import Rejects
+    from target_spark.convert.read_rows import ReadPlan, read_task
+    from target_spark.convert.task_reports import Rejects
 
     url = avro(tmp_path / "x", "null", b"", 1 << 40)
     plan = ReadPlan((), {"type": "object"}, pa.schema([]), options=StorageOptions())

@@ -17,9 +17,9 @@ import pytest
 
 from shared.formats.encoding_base import content_of
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS, ContentError, Encoding
+from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
-from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
-from target_spark.load.reject_files import Rejects
 
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", "", None]})
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -14,7 +14,7 @@ from shared.maps.record_metadata import (
     stored_columns,
 )
 from shared.types.arrow_conform import conform
-from target_spark.destinations.folders.folder_names import MAX_BYTES, case_collisions, folder_name
+from target_spark.destinations.folders.table_folder import MAX_BYTES, case_collisions, folder_name
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from shared.json.json_lines import LineReader, LinesRead
-from target_spark.validation.line_checks import LineChecker
+from target_spark.validation.row_checks import LineChecker
 
 INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}

@@ -15,10 +15,10 @@ import pytest
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch.batch_settings import BatchConfig
+from target_spark.convert.batch_files import batch_options, resolve
+from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
-from target_spark.load.manifests import batch_options, resolve
-from target_spark.load.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
-from target_spark.load.reject_files import Rejects
 from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.once

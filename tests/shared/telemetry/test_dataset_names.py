@@ -15,7 +15,7 @@ from tap_spark.sources.tables import source_datasets
 from tap_spark.state.stream_plans import StreamPlan
 from tap_spark.stream_config import StreamConfig
 from target_spark.config import REGISTRY, target_config
-from target_spark.core.dry_run_report import DryRun
+from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import TableName
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.dry_destination import DryDestination

@@ -19,9 +19,8 @@ from shared.settings.batch.batch_settings import (
 )
 from target_spark.config import target_config
 from target_spark.core import events as ev
-from target_spark.core.commit_cost import LEAST_SAMPLES, CommitCost
-from target_spark.core.policies import BatchSize, flush_rule
-from target_spark.runtime.run import _advice
+from target_spark.core.policies import LEAST_SAMPLES, BatchSize, CommitCost, flush_rule
+from target_spark.receive.run import _advice
 
 MIB = 1024 * 1024
 SMALL = BatchSize(rows=100, size=10_000)

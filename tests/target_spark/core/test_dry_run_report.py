@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from target_spark.core.dry_run_report import DryRun, PlannedTable
+from target_spark.core.differences import DryRun, PlannedTable
 
 
 def line(planned: PlannedTable, versions: dict[str, int] | None = None, **counts: int) -> str:

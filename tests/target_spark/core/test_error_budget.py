@@ -7,9 +7,8 @@ from target_world import World, pipeline
 
 from shared.errors import PartialRunError, RecordError
 from target_spark.core import events as ev
-from target_spark.core.error_budget import ErrorBudget
 from target_spark.core.pipeline import Limits, Pipeline
-from target_spark.core.policies import SizeAndAge
+from target_spark.core.policies import ErrorBudget, SizeAndAge
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from shared.errors import ExpectationError
-from target_spark.core.expectations import (
-    Expectations,
-    Profile,
-    check_expectations,
-    violations,
-)
+from target_spark.core.balance import Expectations, Profile, check_expectations, violations
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc).timestamp()
 ROWS = Profile(10, {"email": [2, "a", "z"], "at": [0, None, "2026-07-01T11:00:00+00:00"]})

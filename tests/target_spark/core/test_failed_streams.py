@@ -22,7 +22,7 @@ from shared.errors import (
 )
 from target_spark.core import events as ev
 from target_spark.core.policies import SizeAndAge
-from target_spark.core.state_tracker import StateTracker
+from target_spark.core.states import StateTracker
 
 
 class PartialWorld(World):

@@ -16,7 +16,7 @@ import pytest
 from target_fakes import FakeLoader, config, fake_engine
 
 from shared.errors import DestinationError, MessageError, RecordError, Where
-from target_spark.core.backoff import Backoff
+from target_spark.convert.read_rows import line_of
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import (
     Batch,
@@ -25,9 +25,9 @@ from target_spark.core.load_plans import (
     Part,
     RefusedRecordError,
 )
+from target_spark.core.policies import Backoff
 from target_spark.core.reader import Reader
-from target_spark.load.read_rows import line_of
-from target_spark.runtime.run import run_with
+from target_spark.receive.run import run_with
 
 SCHEMA = {
     "type": "SCHEMA",
@@ -318,8 +318,8 @@ class TestSendToDLQ:
 
 def rejecting(loader: FakeLoader, mark: bytes, reason: str = "not wanted"):
     """Return a convert function that also rejects valid lines with a text in them."""
+    from target_spark.convert.task_reports import reject_line
     from target_spark.core.load_plans import LoadResult, Part, Reject
-    from target_spark.load.rejects import reject_line
 
     def convert(batch):
         (file,) = batch.files
@@ -385,7 +385,7 @@ class TestRetryWithBackoff:
 
     def test_input_is_read_while_a_retry_waits(self, tmp_path, monkeypatch):
         always = partial(Backoff, chance=lambda: 1.0)
-        monkeypatch.setattr("target_spark.runtime.run.Backoff", always)
+        monkeypatch.setattr("target_spark.receive.run.Backoff", always)
         failure = {**self.failure, "retry_backoff": "1s"}
         result = Result(tmp_path, failure=failure, batch_size_rows=1)
         lines = [json.dumps(SCHEMA), json.dumps({**SCHEMA, "stream": "t"}), record(1)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target_spark.core.line_cuts import Lines
+from target_spark.core.reader import Lines
 
 LINES = [b"x" * (n % 7) + b"\n" for n in range(1000)]
 

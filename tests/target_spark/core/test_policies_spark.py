@@ -12,7 +12,7 @@ from target_fakes import config
 
 from shared.engine.engine import Engine
 from target_spark.load.loader import Loader
-from target_spark.runtime.run import run_with
+from target_spark.receive.run import run_with
 
 pytestmark = pytest.mark.spark
 

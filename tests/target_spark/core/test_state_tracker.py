@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target_spark.core.state_tracker import MOST_BYTES, StateTracker
+from target_spark.core.states import MOST_WAITING_BYTES, StateTracker
 
 
 def test_nothing_open_holds_nothing_back():
@@ -79,7 +79,7 @@ def test_where_the_input_ends_early_the_state_before_that_line_goes_out(line):
 
 @given(
     st.lists(st.one_of(st.just("begin"), st.just("state"), st.integers(0, 9)), max_size=80),
-    st.sampled_from([0, 500, MOST_BYTES]),
+    st.sampled_from([0, 500, MOST_WAITING_BYTES]),
 )
 def test_agrees_with_the_plain_rule(script, most_bytes):
     tracker, history, open_acts, out = StateTracker(most_bytes), [], [], -1

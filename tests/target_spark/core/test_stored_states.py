@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from target_spark.core.load_plans import Reached
-from target_spark.core.stored_states import (
-    MOST_BYTES,
+from target_spark.core.states import (
+    MOST_STORED_BYTES,
     StateConflict,
     TableState,
     bookmark_text,
@@ -54,7 +54,7 @@ def test_rows_that_would_come_twice_have_no_state() -> None:
 
 
 def test_a_state_that_is_too_long_is_not_stored() -> None:
-    others = {"bookmarks": {"a": 1, "b": "x" * MOST_BYTES}}
+    others = {"bookmarks": {"a": 1, "b": "x" * MOST_STORED_BYTES}}
     assert stored_state(seen(others), "a", by_key=True) == '{"bookmarks":{"a":1}}'
     assert stored_state(seen(others), "b", by_key=True) is None
     assert stored_state(seen(others), "c", by_key=True) is None

@@ -8,8 +8,8 @@ import pytest
 from target_world import World, pipeline
 
 from shared.errors import PartialRunError
+from target_spark.core.flushes import StreamEnd
 from target_spark.core.policies import SizeAndAge
-from target_spark.core.stream_ends import StreamEnd
 
 Story = Callable[[World], object]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.errors import DifferenceError
-from target_spark.core.verification import RangeDifference, TableDifference, Verification
+from target_spark.core.differences import RangeDifference, TableDifference, Verification
 
 ONE = RangeDifference(3, 5, 6, {"vanished": 2, "changed": 1}, {"vanished": '{"id":1}'})
 TWO = RangeDifference(9, 1, 2, {"doubled": 1}, {})

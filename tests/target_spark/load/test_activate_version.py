@@ -20,12 +20,12 @@ from whole_runs import run_target
 from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
+from target_spark.convert.converter import Rewriter
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination import TableWrite
 from target_spark.destinations.destination_declaration import Supports
-from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
+from target_spark.destinations.destination_registry import FILE_FORMATS as DECLARED
 from target_spark.destinations.folders import local_folder
-from target_spark.load.conversion import Rewriter
 from target_spark.load.loader import Loader
 from target_spark.tables.version_edit import VersionEdit
 

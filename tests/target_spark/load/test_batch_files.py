@@ -19,10 +19,10 @@ from test_loader import Bench
 from shared.errors import MessageError, RecordError
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy
+from target_spark.convert.converter import _spark_task
+from target_spark.convert.task_reports import read_rejects
+from target_spark.convert.write_tasks import RESULTS_DDL
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
-from target_spark.load.conversion import _spark_task
-from target_spark.load.load_tasks import RESULTS_DDL
-from target_spark.load.rejects import read_rejects
 
 pytestmark = pytest.mark.spark
 

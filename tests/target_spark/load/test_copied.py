@@ -12,16 +12,16 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
-from target_spark.destinations.destination import ROW_ORIGIN
-from target_spark.load import copied_columns
-from target_spark.load.copied_columns import (
+from target_spark.convert import mapped_rows
+from target_spark.convert.mapped_rows import (
     CopiedColumnJoiner,
     Copy,
     packed,
     select_copies,
+    source_columns,
     without_copies,
 )
-from target_spark.load.mapped_frames import source_columns
+from target_spark.destinations.destination import ROW_ORIGIN
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},
@@ -115,7 +115,7 @@ def test_copies_come_beside_the_rows_that_are_left(
     rows: list[tuple[bytes | None, int | None]] = []
     expected, first = [], 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copied_columns, "_STREAM_BYTES", stream_bytes)
+        patch.setattr(mapped_rows, "_STREAM_BYTES", stream_bytes)
         for given_rows in tables:
             for stream, part in packed(COPIES, table_of(given_rows, first)):
                 rows.append((stream, None))

@@ -14,7 +14,7 @@ from engines import threads
 from whole_runs import run_target
 
 from target_spark.config import REGISTRY, target_config
-from target_spark.core.dry_run_report import DryRun
+from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import StreamSchema
 from target_spark.load.loader import Loader
 from target_spark.stream_settings import table_name

@@ -14,14 +14,13 @@ import pytest
 
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
+from target_spark.convert.read_rows import Piece, ReadPlan, read_task, split_origin
+from target_spark.convert.stream_tables import StreamTables
+from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, StreamSchema
 from target_spark.destinations.destination import ROW_ORIGIN, Tools
-from target_spark.load.read_rows import Piece, ReadPlan, read_task
-from target_spark.load.reject_files import Rejects
-from target_spark.load.row_origin import split_origin
-from target_spark.load.stream_tables import StreamTables
-from target_spark.tables.documents import DOCUMENT
-from target_spark.validation.missing_keys import Key
+from target_spark.tables.row_layout import DOCUMENT
+from target_spark.validation.row_checks import Key
 
 NULLABLE = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}}
 COLUMNS = pa.schema({"a": pa.int64(), "b": pa.string()})

@@ -14,10 +14,10 @@ import pytest
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.spark.spark_settings import SparkSettings
+from target_spark.convert import batch_files
+from target_spark.convert.batch_files import LineUploads
+from target_spark.convert.read_rows import Piece, ReadPlan
 from target_spark.core.load_plans import InputFile
-from target_spark.load import line_uploads
-from target_spark.load.line_uploads import LineUploads
-from target_spark.load.read_rows import Piece, ReadPlan
 from target_spark.run_settings import StagingSettings, TargetConfig
 
 CLUSTER = SparkSettings(master="spark://somewhere:7077")
@@ -77,7 +77,7 @@ def test_copies_of_killed_runs_go_a_day_later(
     MEMORY.pipe(f"{root}/lines/old.jsonl", b"x")
     with uploads(root).reachable(plan(tmp_path)):
         assert MEMORY.exists(f"{root}/lines/old.jsonl")
-    monkeypatch.setattr(line_uploads, "KEPT", timedelta(seconds=-9))
+    monkeypatch.setattr(batch_files, "KEPT", timedelta(seconds=-9))
     with uploads(root).reachable(plan(tmp_path)) as there:
         assert MEMORY.find(root) == [MEMORY._strip_protocol(there.tasks[0][0].url)]
 

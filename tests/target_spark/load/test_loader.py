@@ -16,8 +16,7 @@ import pytest
 from shared.engine.engine import Engine
 from shared.errors import DestinationError, MessageError, RecordError, SettingsError
 from shared.formats.file_formats import Encoding
-from target_spark.core.load_plans import Batch, InputFile, StreamSchema
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import Batch, InputFile, SchemaContract, StreamSchema
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
 

@@ -11,8 +11,8 @@ from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots
+from target_spark.convert.batch_files import reject_duplicates, resolve
 from target_spark.core.load_plans import InputFile
-from target_spark.load.manifests import reject_duplicates, resolve
 
 JSONL = Encoding("jsonl")
 

@@ -16,7 +16,7 @@ from mapped_bench import Bench, record, schema, state
 from whole_runs import run_target
 
 from shared.errors import ExpectationError, SettingsError
-from target_spark.core.dry_run_report import DryRun
+from target_spark.core.differences import DryRun
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
 

@@ -16,14 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
+from target_spark.convert.converter import plan_tasks
+from target_spark.convert.read_rows import Piece, ReadPlan, origin_of, read_task, split_origin
+from target_spark.convert.rejected_originals import Originals
+from target_spark.convert.task_reports import Rejects, read_rejects
 from target_spark.core.load_plans import InputFile
 from target_spark.destinations.destination import ROW_ORIGIN
-from target_spark.load.read_rows import Piece, ReadPlan, read_task
-from target_spark.load.reject_files import Rejects
-from target_spark.load.rejected_originals import Originals
-from target_spark.load.rejects import read_rejects
-from target_spark.load.row_origin import origin_of, split_origin
-from target_spark.load.task_plan import plan_tasks
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 COLUMNS = pa.schema([("n", pa.int64()), (ROW_ORIGIN, pa.int64())])

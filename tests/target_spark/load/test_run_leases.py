@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.errors import AlreadyRunningError, DestinationError
-from target_spark.destinations.leases.lease import Holder, NoLeasesError
+from target_spark.destinations.leases import Holder, NoLeasesError
 from target_spark.load import run_leases
 from target_spark.load.run_leases import RunLeases
 from target_spark.run_settings import OverlapSettings

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from target_spark.config import target_config
+from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import Batch, Making, Reached, StreamSchema, TableRequest
 from target_spark.destinations.destination import Destination, Flush, TableWrite
 from target_spark.destinations.lakes.lake_destination import PARTS
-from target_spark.load.stream_tables import StreamTables
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 STATE = b'{"bookmarks":{"src":1,"s":2}}'

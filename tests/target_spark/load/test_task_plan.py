@@ -12,12 +12,11 @@ import pytest
 from shared.formats.file_formats import Encoding
 from shared.formats.row_groups import ROW_GROUPS
 from shared.storage.files import open_output
+from target_spark.convert import converter
+from target_spark.convert.converter import plan_tasks
+from target_spark.convert.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
+from target_spark.convert.task_reports import MAX_REJECTS, Rejects, read_rejects
 from target_spark.core.load_plans import InputFile, Reject
-from target_spark.load import task_plan
-from target_spark.load.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
-from target_spark.load.reject_files import MAX_REJECTS, Rejects
-from target_spark.load.rejects import read_rejects
-from target_spark.load.task_plan import plan_tasks
 
 LINES = Encoding("singer")
 
@@ -114,7 +113,7 @@ def test_row_groups_of_one_file_keep_all_cores_busy(
     path = str(tmp_path / "x")
     write_parquet(path, pa.table({"a": list(range(1000))}), 100)
     file, size = InputFile(path, Encoding("parquet")), Path(path).stat().st_size
-    monkeypatch.setattr(task_plan, "LEAST_BYTES", size // 4)
+    monkeypatch.setattr(converter, "LEAST_BYTES", size // 4)
     found = [len(plan_tasks([file], lambda _: size, cores=cores)) for cores in (1, 2, 8)]
     assert found == [1, 2, 3]  # a task is not smaller than necessary
 

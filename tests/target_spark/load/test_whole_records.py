@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target_spark.load import whole_records
-from target_spark.load.whole_records import WholeRecords
+from target_spark.convert import spark_rows
+from target_spark.convert.spark_rows import WholeRecords
 
 SCHEMA = pa.schema([("value", pa.int64()), ("origin", pa.int64()), ("error", pa.string())])
 RECORDS = st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), min_size=1, max_size=9)))
@@ -43,7 +43,7 @@ def test_all_rows_or_the_first_that_failed(
         expected += failed[:1] or own
         exploded += 0 if failed else len(own) - 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_records, "_IN_MEMORY", in_memory)
+        patch.setattr(spark_rows, "_IN_MEMORY", in_memory)
         whole = WholeRecords(1)
         found = [row for part in whole.of(batches(rows, cuts)) for row in part.to_pylist()]
     assert [tuple(row.values()) for row in found] == expected

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from terminals import on_terminal
 
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.table_history import TableCommit, TableHistory
-from target_spark.rewind.commands import history_lines
+from target_spark.destinations.lakes.table_history import Mark, TableCommit, TableHistory
+from target_spark.operate.rewind import history_lines
 
 RUN, SNAPSHOT = "0123456789abcdef", "8744736658442914487"
 

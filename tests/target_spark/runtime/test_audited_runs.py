@@ -14,7 +14,7 @@ from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, SingerSparkError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.rewind.lake_tables import LakeTables
+from target_spark.operate.lake_tables import LakeTables
 from target_spark.run_settings import TargetConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.json.json_lines import LineReader
+from target_spark.convert.task_reports import read_rejects, reject_line
 from target_spark.core.events import LineRejected, RecordsSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
 from target_spark.core.reader import Reader
-from target_spark.load.rejects import read_rejects, reject_line
-from target_spark.runtime.dead_letters import DeadLetters
+from target_spark.receive.rejected_input import DeadLetters
 
 SCHEMA = {"properties": {"id": {"type": "integer"}, "big": {"maximum": 10**30}}}
 STREAM = StreamSchema("s", SCHEMA, ("id",))

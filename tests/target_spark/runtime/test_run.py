@@ -32,7 +32,7 @@ from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, LoadResult, StreamSchema
-from target_spark.runtime.run import run, run_with
+from target_spark.receive.run import run, run_with
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {}}, "key_properties": []}
 
@@ -194,7 +194,7 @@ def test_a_silent_input_is_flushed_and_state_goes_out_before_its_end(tmp_path):
 
 
 def test_spark_starts_in_a_silence_after_a_schema_but_not_before(tmp_path, monkeypatch):
-    monkeypatch.setattr("target_spark.runtime.run.SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr("target_spark.receive.run.SILENCE_SECONDS", 0.0)
     result = Result(tmp_path)
     with pipe() as (reader, writer):
         runner = threading.Thread(target=result.load_fd, args=(reader,))
@@ -399,7 +399,7 @@ def test_a_full_staging_disk_ends_the_run(tmp_path, monkeypatch):
     def full(self, number, data, lines, first_line):
         raise DestinationError("no space left")
 
-    monkeypatch.setattr("target_spark.runtime.staging.Staging.append", full)
+    monkeypatch.setattr("target_spark.receive.staging.Staging.append", full)
     result = Result(tmp_path, batch_size_rows=1)
     with pytest.raises(DestinationError, match="no space left"):
         result.load(lines(SCHEMA, record(1), record(2), state(1)))

@@ -12,8 +12,8 @@ import pytest
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import Encoding
-from target_spark.destinations.folders.folder_names import WORK_PREFIX
-from target_spark.runtime.staging import Staging
+from target_spark.destinations.folders.table_folder import WORK_PREFIX
+from target_spark.receive.staging import Staging
 
 
 def folders(root: Path) -> list[Path]:
@@ -154,7 +154,7 @@ def test_a_folder_that_vanished_is_told(tmp_path):
 
 def dead_run(root: Path) -> Path:
     code = (
-        "import os,sys; from target_spark.runtime.staging import Staging;"
+        "import os,sys; from target_spark.receive.staging import Staging;"
         "s = Staging(sys.argv[1]).__enter__(); s.append(1, b'x\\n', 1, 1); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(root)], check=False)

@@ -17,11 +17,11 @@ from target_fakes import fake_engine
 from test_run import SCHEMA, Result, lines, record, state
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
-from target_spark.runtime import state_file
-from target_spark.runtime.run import run_with
-from target_spark.runtime.state_file import StateFile
+from target_spark.receive import state_file
+from target_spark.receive.run import run_with
+from target_spark.receive.state_file import StateFile
 
-HOLD = "import sys, time; from target_spark.runtime.state_file import StateFile as F; "
+HOLD = "import sys, time; from target_spark.receive.state_file import StateFile as F; "
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from shared.errors import DifferenceError, MessageError, SettingsError
 from shared.singer.stdout import MessageOutput
 from target_spark.cli import main
 from target_spark.config import target_config
-from target_spark.core.backfill import Backfill
-from target_spark.core.load_plans import StreamSchema
-from target_spark.core.verification import RangeDifference, TableDifference
+from target_spark.core.differences import RangeDifference, TableDifference
+from target_spark.core.load_plans import Backfill, StreamSchema
+from target_spark.operate import trial_runs as command
 from target_spark.run_settings import TargetConfig
-from target_spark.runtime import verify as command
 from target_spark.stream_settings import load_method, table_request
 
 EQUAL = TableDifference("a", "'/t/a'", 3, 3)
@@ -110,7 +109,7 @@ class TestRequests:
     ) -> Any:
         from pyspark.sql import types as T  # noqa: N812
 
-        from target_spark.core.verification import Verification
+        from target_spark.core.differences import Verification
 
         part = Backfill("a", "id", "1", "5")
         wanted = Verification(print, deletes=deletes)

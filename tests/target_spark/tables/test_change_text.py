@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import types as T  # noqa: N812
 
-from target_spark.tables.change_text import change_lines, struct_change
-from target_spark.tables.table_changes import VARIANT, Column, TableChange
+from target_spark.tables.table_changes import (
+    VARIANT,
+    Column,
+    TableChange,
+    change_lines,
+    struct_change,
+)
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 

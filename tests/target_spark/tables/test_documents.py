@@ -15,10 +15,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Var
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata, record_schema
+from target_spark.convert.read_rows import Piece, ReadPlan, read_task
+from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, TableName, TableRequest
-from target_spark.load.read_rows import Piece, ReadPlan, read_task
-from target_spark.load.reject_files import Rejects
-from target_spark.tables.documents import DOCUMENT, as_document
+from target_spark.tables.row_layout import DOCUMENT, as_document
 
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}
 STRUCT = StructType().add("id", LongType()).add("name", StringType()).add(DELETED_AT, StringType())

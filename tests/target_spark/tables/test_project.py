@@ -14,7 +14,7 @@ from shared.types.arrow_types import as_nullable
 from shared.types.record_text import record_json
 from target_spark.tables.evolution import Projected
 from target_spark.tables.legal_names import NameRules
-from target_spark.tables.spark_columns import project, value_text
+from target_spark.tables.row_layout import project, value_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,7 @@ from pyspark.sql import types as T  # noqa: N812
 from table_plans import NONE, applied, plan, request, sources, struct
 
 from shared.errors import SettingsError, Where
-from target_spark.core.load_plans import TableRequest
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import SchemaContract, TableRequest
 from target_spark.tables.evolution import Capabilities, Projected, TableChange
 from target_spark.tables.legal_names import NameRules
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.types.arrow_types import spark_to_arrow
-from target_spark.validation import checks as C  # noqa: N812
-from target_spark.validation.block_facts import Facts
+from target_spark.validation import screen as C  # noqa: N812
 from target_spark.validation.judge import ExactNumber, draft
+from target_spark.validation.screen import Facts
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 COLUMNS: dict[str, T.DataType] = {

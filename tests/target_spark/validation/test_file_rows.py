@@ -20,8 +20,8 @@ from shared.formats.file_formats import FORMATS, Encoding
 from shared.json.json_lines import LineReader
 from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.types.schema_nodes import JsonText, schema_columns
+from target_spark.convert.read_rows import Piece, ReadPlan, read_task
 from target_spark.core.load_plans import InputFile
-from target_spark.load.read_rows import Piece, ReadPlan, read_task
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,8 @@ from test_keyword_cases import NOT_STORED
 
 from shared.json.json_lines import LineReader
 from target_spark.validation.judge import draft
-from target_spark.validation.line_checks import LineChecker
-from target_spark.validation.re2_patterns import certain_pattern
+from target_spark.validation.patterns import certain_pattern
+from target_spark.validation.row_checks import LineChecker
 
 SLOW = settings(
     max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

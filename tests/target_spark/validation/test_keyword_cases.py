@@ -13,8 +13,8 @@ from validation_cases import CASES, COMMON, DEFINITIONS, RECORDS, ROOTS
 
 from shared.formats.file_formats import Encoding
 from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
+from target_spark.convert.read_rows import Piece, ReadPlan, read_task
 from target_spark.core.load_plans import InputFile, Reject
-from target_spark.load.read_rows import Piece, ReadPlan, read_task
 
 pytestmark = pytest.mark.once
 

@@ -11,9 +11,9 @@ from pyspark.sql.types import LongType
 from shared.errors import MessageError
 from shared.json.json_values import shown
 from shared.types.schema_nodes import JsonText, schema_columns
+from target_spark.convert.adoption import _only_types
 from target_spark.core.load_plans import StreamSchema
-from target_spark.load.adoption import _only_types
-from target_spark.validation.schema_check import SlowKeywords, checked
+from target_spark.validation.validator import SlowKeywords, checked
 
 
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:

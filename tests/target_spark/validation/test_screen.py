@@ -11,8 +11,8 @@ from validation_cases import OBJECT
 
 from shared.json.json_lines import LineReader
 from target_spark.validation import judge
-from target_spark.validation.block_facts import NULL, NUMBER, TEXT, Facts
-from target_spark.validation.line_checks import LineChecker
+from target_spark.validation.row_checks import LineChecker
+from target_spark.validation.screen import NULL, NUMBER, TEXT, Facts
 from target_spark.validation.validator import RecordValidator
 
 TEXT_OR_NULL = {"type": ["string", "null"]}

@@ -13,25 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.json.json_lines import LineReader
-from target_spark.validation import pattern_time
+from target_spark.validation import patterns
 from target_spark.validation.judge import is_valid, reason, validator_of
-from target_spark.validation.line_checks import LineChecker
-from target_spark.validation.pattern_time import SlowPatternError, check_time, is_short
+from target_spark.validation.patterns import SlowPatternError, check_time, is_short
+from target_spark.validation.row_checks import LineChecker
 
 pytestmark = pytest.mark.once
 
 EVIL = r"^(a+)+$"
 TEXT = "a" * 60 + "!"
 LIMIT = 1
-HELPERS = pattern_time._Helpers()
+HELPERS = patterns._Helpers()
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A helper of the test's own, with a shorter time limit."""
-    helpers = pattern_time._Helpers()
-    monkeypatch.setattr(pattern_time, "SECONDS", LIMIT)
-    monkeypatch.setattr(pattern_time, "_HELPERS", helpers)
+    helpers = patterns._Helpers()
+    monkeypatch.setattr(patterns, "SECONDS", LIMIT)
+    monkeypatch.setattr(patterns, "_HELPERS", helpers)
     yield helpers
     helpers.close()
 
@@ -94,7 +94,7 @@ def test_in_any_thread() -> None:
 
 def _searched(answers: Any) -> None:
     check_time(EVIL, ["aaaa"])
-    answers.put(pattern_time._HELPERS._process is not None)
+    answers.put(patterns._HELPERS._process is not None)
 
 
 def test_a_forked_process_has_a_helper_of_its_own(soon: Any) -> None:

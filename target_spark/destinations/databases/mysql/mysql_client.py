@@ -16,7 +16,7 @@ from pymysql.connections import (
 from pymysql.constants import CLIENT, CR
 
 from shared.errors import SettingsError, Where
-from target_spark.destinations.databases.database_url import DatabaseAddress
+from target_spark.destinations.databases.database_tables import DatabaseAddress
 
 _MODES = {
     "disabled": "disabled", "disable": "disabled", "false": "disabled", "preferred": "preferred",

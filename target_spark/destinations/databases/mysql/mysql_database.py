@@ -16,16 +16,15 @@ from shared.errors import DestinationError, SettingsError, Where
 from shared.releases.spark_types import T
 from shared.storage.storage_errors import NO_SUCH_HOST, is_unknown_host
 from shared.types.merge_types import holds_all
-from target_spark.destinations.databases.database import Failure
-from target_spark.destinations.databases.database_failures import CONFLICT, LOST
+from target_spark.destinations.databases.database import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
+    DatabaseAddress,
     FoundColumn,
     FoundTable,
     TablePlace,
 )
-from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.mysql.mysql_sql import MySqlSql, literal
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,

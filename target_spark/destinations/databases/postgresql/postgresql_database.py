@@ -14,16 +14,15 @@ import pyarrow as pa
 from shared.errors import SettingsError, Where
 from shared.storage.storage_errors import NO_SUCH_HOST
 from shared.types.merge_types import holds_all
-from target_spark.destinations.databases.database import Failure
-from target_spark.destinations.databases.database_failures import CONFLICT, LOST
+from target_spark.destinations.databases.database import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
+    DatabaseAddress,
     FoundColumn,
     FoundTable,
     TablePlace,
 )
-from target_spark.destinations.databases.database_url import DatabaseAddress
 from target_spark.destinations.databases.postgresql.postgresql_rows import HEAD, TAIL, binary_rows
 from target_spark.destinations.databases.postgresql.postgresql_sql import PostgreSqlSql
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks

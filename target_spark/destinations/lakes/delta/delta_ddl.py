@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.types.arrow_types import mapped
-from target_spark.destinations.lakes.column_ddl import (
+from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
+    quoted,
     sql_type,
     table_comment,
+    text_literal,
 )
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.merge import quoted, text_literal
-from target_spark.tables.evolution import TableChange
-from target_spark.tables.partition_fields import cluster_columns, partition_fields
+from target_spark.tables.evolution import TableChange, cluster_columns, partition_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

@@ -1,7 +1,8 @@
 """Parts that become files of a Delta table unchanged, by the package `deltalake`.
 
 Spark would read and write them once more. Only for tables on a local disk whose protocol does not
-require features that these files lack.
+require features that these files lack. Commits carry our marks, are made once, and are left to
+Spark if the package cannot make them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +24,6 @@ from urllib.parse import unquote
 from shared.storage.files import make_durable
 from shared.storage.urls import local_path
 from shared.types.arrow_types import as_nullable, spark_to_arrow
-from target_spark.destinations.lakes.delta.delta_commits import (
-    Transaction,
-    commit_arguments,
-    has_transaction,
-    left_to_spark,
-)
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
@@ -40,8 +35,64 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
     from target_spark.core.load_plans import Part
-    from target_spark.destinations.lakes.merge import KeyRange
+    from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.tables.table_changes import Column, TableChange
+
+
+Transaction = tuple[str, int]
+"""Application and version of a commit."""
+
+
+def commit_arguments(
+    metadata: str, transaction: Transaction | None = None, *, retries: int | None = 0
+) -> dict[str, Any]:
+    """Return the arguments that every committing method of the package takes.
+
+    Args:
+        metadata: Metadata of the commit.
+        transaction: See `Transaction`, if the commit has one.
+        retries: Retries after commits of others that do not conflict; None for the package's.
+    """
+    import deltalake  # noqa: PLC0415
+
+    at = int(time.time() * 1000)
+    made = [deltalake.Transaction(*transaction, at)] if transaction else None
+    hooks = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
+    return {
+        "commit_properties": deltalake.CommitProperties(
+            custom_metadata={"userMetadata": metadata},
+            app_transactions=made,
+            max_commit_retries=retries,
+        ),
+        "post_commithook_properties": hooks,
+    }
+
+
+def has_transaction(table: DeltaTable, transaction: Transaction | None) -> bool:
+    """Return whether a table has a transaction, or a later one of its application."""
+    if transaction is None:
+        return False
+    application, version = transaction
+    return (table.transaction_version(application) or -1) >= version
+
+
+@contextmanager
+def left_to_spark(*also: type[Exception]) -> Iterator[None]:
+    """Raise NeedsSparkError for what the package cannot do, but not for a lost commit.
+
+    Args:
+        *also: Other errors that mean the same.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
+
+    missing: tuple[type[Exception], ...] = (DeltaError, *also)
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except missing as error:
+        raise NeedsSparkError from error
+
 
 _FEATURE = "delta.feature."
 _KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}

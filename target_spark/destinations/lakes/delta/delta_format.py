@@ -20,12 +20,8 @@ from shared.storage.files import StorageOptions, failures, remote
 from shared.storage.s3a import SCHEMES
 from shared.storage.urls import join, local_path, shown
 from shared.types.record_text import quoted as column_name
-from target_spark.destinations.folders.folder_names import folder_name
-from target_spark.destinations.lakes.column_ddl import column_sql, properties_sql, table_comment
-from target_spark.destinations.lakes.commit_marks import Mark, read_mark
-from target_spark.destinations.lakes.conflicts import LostCommit
+from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
-from target_spark.destinations.lakes.delta.delta_commits import Transaction
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -42,34 +38,56 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     table_properties,
 )
 from target_spark.destinations.lakes.delta.delta_files import (
+    Transaction,
     can_register,
     has_nulls,
     is_append_only,
     register,
     table_size,
 )
-from target_spark.destinations.lakes.delta.delta_metrics import (
+from target_spark.destinations.lakes.delta.delta_log import (
     changed_rows,
     commit_metrics,
-    vacuumed_files,
-)
-from target_spark.destinations.lakes.delta.delta_rules import (
     computed_columns,
     delta_rules,
     logged_struct,
     may_compute,
+    vacuumed_files,
     with_defaults,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
-from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
-from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-from target_spark.destinations.lakes.merge import KeyRange, MergePlan, quoted
-from target_spark.destinations.lakes.row_rules import RowRule, not_null_rules
-from target_spark.destinations.lakes.table_history import TableCommit
-from target_spark.destinations.lakes.table_lock import one_writer
-from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
-from target_spark.destinations.lakes.table_sessions import configured, storage_conf
+from target_spark.destinations.lakes.lake_sql import (
+    KeyRange,
+    MergePlan,
+    RowRule,
+    column_sql,
+    not_null_rules,
+    properties_sql,
+    quoted,
+    table_comment,
+)
+from target_spark.destinations.lakes.lake_table import (
+    LakeTable,
+    Place,
+    absolute,
+    folders_of_tables,
+    tables_in,
+)
+from target_spark.destinations.lakes.shared_tables import (
+    LostCommit,
+    configured,
+    one_writer,
+    storage_conf,
+)
+from target_spark.destinations.lakes.table_history import (
+    Compaction,
+    KeepPlan,
+    Mark,
+    Removal,
+    TableCommit,
+    read_mark,
+)
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.legal_names import NameRules, legal_table_name
 from target_spark.tables.table_changes import OURS

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.types.record_text import quoted as column_name
-from target_spark.destinations.lakes.column_ddl import (
-    column_sql,
-    properties_sql,
-    sql_type,
-    table_comment,
-)
 from target_spark.destinations.lakes.iceberg.iceberg_layout import order_sql, partitions_sql
 from target_spark.destinations.lakes.iceberg.iceberg_types import can_identify, needs_version_3
-from target_spark.destinations.lakes.merge import quoted, text_literal
+from target_spark.destinations.lakes.lake_sql import (
+    column_sql,
+    properties_sql,
+    quoted,
+    sql_type,
+    table_comment,
+    text_literal,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

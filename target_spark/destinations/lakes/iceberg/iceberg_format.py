@@ -19,9 +19,6 @@ from shared.errors import SettingsError, Where
 from shared.retries import Pauses, repeated
 from shared.storage.files import StorageOptions
 from shared.storage.urls import local_path
-from target_spark.destinations.lakes.column_ddl import properties_sql
-from target_spark.destinations.lakes.commit_marks import Mark, read_mark
-from target_spark.destinations.lakes.conflicts import LostCommit
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     NAMES_PROPERTY,
     VERSION,
@@ -56,13 +53,23 @@ from target_spark.destinations.lakes.iceberg.iceberg_types import (
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute
-from target_spark.destinations.lakes.maintenance_plan import Compaction, KeepPlan, Removal
-from target_spark.destinations.lakes.merge import text_literal
-from target_spark.destinations.lakes.table_history import TableCommit
-from target_spark.destinations.lakes.table_lock import one_writer
-from target_spark.destinations.lakes.table_search import folders_of_tables, tables_in
-from target_spark.destinations.lakes.table_sessions import configured
+from target_spark.destinations.lakes.lake_sql import properties_sql, text_literal
+from target_spark.destinations.lakes.lake_table import (
+    LakeTable,
+    Place,
+    absolute,
+    folders_of_tables,
+    tables_in,
+)
+from target_spark.destinations.lakes.shared_tables import LostCommit, configured, one_writer
+from target_spark.destinations.lakes.table_history import (
+    Compaction,
+    KeepPlan,
+    Mark,
+    Removal,
+    TableCommit,
+    read_mark,
+)
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.lakes.merge import quoted
-from target_spark.tables.partition_fields import PartitionField, cluster_columns, partition_fields
+from target_spark.destinations.lakes.lake_sql import quoted
+from target_spark.tables.evolution import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import PartitionStep
 
 _TRANSFORM = re.compile(r"(\w+)\((?:(\d+),\s*)?(.+)\)")

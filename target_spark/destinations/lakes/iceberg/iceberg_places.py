@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from shared.errors import SettingsError
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
-from target_spark.destinations.folders.folder_names import folder_name
+from target_spark.destinations.folders.table_folder import folder_name
+from target_spark.destinations.lakes.lake_sql import quoted
 from target_spark.destinations.lakes.lake_table import Place, absolute
-from target_spark.destinations.lakes.merge import quoted
-from target_spark.destinations.lakes.table_sessions import storage_conf
+from target_spark.destinations.lakes.shared_tables import storage_conf
 from target_spark.tables.legal_names import NameRules, legal_table_name
 
 if TYPE_CHECKING:

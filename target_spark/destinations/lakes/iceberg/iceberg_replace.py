@@ -23,7 +23,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
     NewColumn,
     PartitionTransform,
 )
-from target_spark.tables.partition_fields import partition_fields
+from target_spark.tables.evolution import partition_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

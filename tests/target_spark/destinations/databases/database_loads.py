@@ -18,8 +18,11 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.types.arrow_types import struct_to_arrow
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
-from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
-from target_spark.destinations.databases.jdbc_settings import JdbcSettings
+from target_spark.destinations.databases.database_tables import (
+    DatabaseAddress,
+    JdbcSettings,
+    address_of,
+)
 from target_spark.destinations.destination import Flush
 from target_spark.replays import Entry, Note
 from target_spark.tables.version_edit import VersionEdit

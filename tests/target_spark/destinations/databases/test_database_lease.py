@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from database_loads import PG, Loads, MariaDb, request
 
-from target_spark.destinations.databases.database_lease import DatabaseLease
+from target_spark.destinations.databases.run_resources import DatabaseLease
 
 pytestmark = pytest.mark.server
 
@@ -21,8 +21,8 @@ import sys
 sys.path[:0] = sys.argv[4:]
 from database_loads import request
 from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
-from target_spark.destinations.databases.database_url import address_of
-from target_spark.destinations.databases.jdbc_settings import JdbcSettings
+from target_spark.destinations.databases.database_tables import address_of
+from target_spark.destinations.databases.database_tables import JdbcSettings
 place = address_of(JdbcSettings(*sys.argv[1:4]))
 lease = JdbcDestination(JdbcTarget(place)).lease(request("n long"))
 print(lease.take(), flush=True)

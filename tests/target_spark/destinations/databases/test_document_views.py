@@ -10,7 +10,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, struct_of
 
 from shared.errors import SettingsError
-from target_spark.tables.documents import as_document
+from target_spark.tables.row_layout import as_document
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from target_spark.destinations.databases.database_url import PROPERTIES
+from target_spark.destinations.databases.database_tables import PROPERTIES
 from target_spark.destinations.databases.mysql import mysql_sql
 from target_spark.destinations.databases.postgresql import postgresql_sql
 

@@ -15,11 +15,13 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
 from shared.types.merge_types import holds_all
-from target_spark.destinations.databases.database_kinds import DATABASES
-from target_spark.destinations.databases.database_url import DatabaseAddress, address_of
-from target_spark.destinations.databases.jdbc_settings import JdbcSettings
-from target_spark.destinations.databases.json_text import json_text
-from target_spark.destinations.databases.staged_columns import hex_text, numbers
+from target_spark.destinations.databases.database_tables import (
+    DatabaseAddress,
+    JdbcSettings,
+    address_of,
+)
+from target_spark.destinations.databases.sink import DATABASES
+from target_spark.destinations.databases.staged_columns import hex_text, json_text, numbers
 
 
 def place(url: str, **more: Any) -> DatabaseAddress:

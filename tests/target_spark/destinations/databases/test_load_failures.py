@@ -15,7 +15,7 @@ from postgres_server import free_port
 from shared.errors import DestinationError, SettingsError, SingerSparkError
 from shared.transient_failures import may_pass
 from shared.types.arrow_types import struct_to_arrow
-from target_spark.destinations.databases.database_failures import errno_of
+from target_spark.destinations.databases.database import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect
 
 pytestmark = pytest.mark.server

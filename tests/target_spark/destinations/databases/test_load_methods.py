@@ -12,7 +12,7 @@ from database_loads import PG, Loads, MariaDb, request, tables_of
 
 from shared.errors import DestinationError, SettingsError
 from target_spark.core.balance import merged_rows
-from target_spark.destinations.databases.ledger import Ledger
+from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.replays import Note
 
 pytestmark = pytest.mark.server

@@ -9,8 +9,7 @@ from certificates import certificates
 from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer
 
 from shared.errors import SettingsError
-from target_spark.destinations.databases.database_url import address_of
-from target_spark.destinations.databases.jdbc_settings import JdbcSettings
+from target_spark.destinations.databases.database_tables import JdbcSettings, address_of
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 
 pytestmark = pytest.mark.server

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from shared.errors import RecordError
 from shared.types.arrow_types import spark_to_arrow, struct_to_arrow
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
-from target_spark.destinations.databases.postgresql.postgresql_numeric import numeric_digits
-from target_spark.destinations.databases.postgresql.postgresql_rows import binary_rows
+from target_spark.destinations.databases.postgresql.postgresql_rows import (
+    binary_rows,
+    numeric_digits,
+)
 from target_spark.destinations.databases.table_work import staged_columns
 
 NewLoads = Callable[..., Loads]

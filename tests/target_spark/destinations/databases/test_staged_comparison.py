@@ -13,9 +13,8 @@ import pytest
 from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, tables_of
 
 from shared.errors import DestinationError, DifferenceError, RecordError
-from target_spark.core.backfill import Backfill
-from target_spark.core.load_plans import TableRequest
-from target_spark.core.verification import TableDifference, Verification
+from target_spark.core.differences import TableDifference, Verification
+from target_spark.core.load_plans import Backfill, TableRequest
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]

@@ -12,7 +12,7 @@ from file_tables import Table, rewrite_here, struct
 from pyspark.sql import SparkSession
 
 from shared.errors import DestinationError, SettingsError
-from target_spark.core.verification import TableDifference, Verification
+from target_spark.core.differences import TableDifference, Verification
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.files.file_destination import FileDestination
 

@@ -8,8 +8,7 @@ import pytest
 from table_plans import struct
 
 from shared.errors import SettingsError
-from target_spark.core.load_plans import TableName, TableRequest
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import SchemaContract, TableName, TableRequest
 from target_spark.destinations.files.stored_columns import contracted
 
 OLD = struct("id BIGINT, name STRING, s STRUCT<a:INT>")

@@ -20,9 +20,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
-from target_spark.core.load_plans import TableName
-from target_spark.core.schema_contract import SchemaContract
-from target_spark.destinations.files.file_declarations import FILE_FORMATS as DECLARED
+from target_spark.core.load_plans import SchemaContract, TableName
+from target_spark.destinations.destination_registry import FILE_FORMATS as DECLARED
 from target_spark.destinations.files.file_destination import (
     file_settings,
 )

@@ -16,11 +16,11 @@ from file_tables import Table, struct
 from shared.errors import DestinationError, SettingsError
 from shared.types.arrow_types import SPARK_ROW_METADATA
 from shared.types.json_schema import struct_to_arrow
+from target_spark.convert.write_tasks import MOST_FOLDERS, in_folders
 from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
 from target_spark.destinations.files.stored_columns import TableSchema
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.load.partition_folders import MOST_FOLDERS, in_folders
 from target_spark.tables.version_edit import VersionEdit
 
 ABC = struct("a bigint, b string, c date")

@@ -18,10 +18,14 @@ import pytest
 import shared
 from shared.errors import DestinationError
 from shared.storage.name_locks import LOCKS_NAME
-from target_spark.destinations.folders import exchange as exchange_module
 from target_spark.destinations.folders import local_folder
-from target_spark.destinations.folders.exchange import exchange, exchange_in_two_steps
-from target_spark.destinations.folders.local_folder import LocalFolder, link_tree, make_folders
+from target_spark.destinations.folders.local_folder import (
+    LocalFolder,
+    exchange,
+    exchange_in_two_steps,
+    link_tree,
+    make_folders,
+)
 from target_spark.destinations.folders.table_folder import FolderChange
 
 pytestmark = pytest.mark.once
@@ -190,7 +194,7 @@ def test_folders_of_living_runs_stay_and_of_dead_ones_go(tmp_path: Path) -> None
 
 
 def test_hidden_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
+    monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
     theirs = [tmp_path / f".t.{name}" for name in ("old", "next", "run-backup")]
     for path in theirs:
         path.mkdir()
@@ -296,7 +300,7 @@ class TestExchange:
         assert not Path(pair[0]).exists()
 
     def test_without_support(self, pair: tuple[str, str, str], monkeypatch: object) -> None:
-        monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
+        monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -310,7 +314,7 @@ class TestExchange:
             ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(exchange_module, "_renameat2", lambda: refuse)
+        monkeypatch.setattr(local_folder, "_renameat2", lambda: refuse)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -331,7 +335,7 @@ def killed_at_rename(
 ) -> None:
     """Load twice into a table; die at one of the steps of the second load."""
     if steps == "two":
-        monkeypatch.setattr(exchange_module, "_renameat2", lambda: None)
+        monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
     killed = LocalFolder(str(tmp_path / name), "killed").open()
     put(killed, 1)
 
@@ -343,9 +347,7 @@ def killed_at_rename(
         (os.rename if len(paths) > 1 else os.unlink)(*paths)
 
     steps_of = {"rename": dying, "unlink": dying}
-    monkeypatch.setattr(
-        exchange_module, "os", SimpleNamespace(**steps_of, fsencode=os.fsencode, path=os.path)
-    )
+    monkeypatch.setattr(local_folder, "os", SimpleNamespace(**{**vars(os), **steps_of}))
     with pytest.raises(KeyboardInterrupt):
         put(killed, 2)
     monkeypatch.undo()
@@ -411,8 +413,7 @@ from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders import local_folder
 local_folder.GRACE_SECONDS = 0.0
 if sys.argv[2] == "two steps":
-    from target_spark.destinations.folders import exchange
-    exchange._renameat2 = lambda: None
+    local_folder._renameat2 = lambda: None
 folder = LocalFolder(sys.argv[1], sys.argv[3]).open()
 flush = len(folder.files()) // 3
 print("ready", flush, flush=True)

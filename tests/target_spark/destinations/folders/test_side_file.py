@@ -10,14 +10,15 @@ from shared.errors import DestinationError
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.local_folder import LocalFolder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.destinations.folders.side_file import (
+from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
+    FolderChange,
+    TableFolder,
     announced,
     holding,
     is_ours,
     is_settled,
 )
-from target_spark.destinations.folders.table_folder import FolderChange, TableFolder
 
 OURS = "part-0000000000001-r-1-00000.json"
 NEXT = "part-0000000000002-r-2-00000.json"

@@ -17,17 +17,23 @@ from pyarrow import parquet
 
 from shared.spark.spark_settings import SparkSettings
 from shared.types.arrow_types import struct_to_arrow
-from target_spark.core.backfill import Backfill
-from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
-from target_spark.core.schema_contract import SchemaContract
-from target_spark.core.verification import Verification
+from target_spark.core.differences import Verification
+from target_spark.core.load_plans import (
+    Backfill,
+    Layout,
+    Part,
+    SchemaContract,
+    Segment,
+    TableName,
+    TableRequest,
+)
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
-from target_spark.destinations.lakes.table_sessions import own_session
+from target_spark.destinations.lakes.shared_tables import own_session
+from target_spark.destinations.lakes.table_history import Mark
 from target_spark.replays import Entry, Note
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.version_edit import VersionEdit

@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_loads import note_of
 
-from target_spark.destinations.lakes.commit_marks import (
-    ACTIVATION,
-    Mark,
-    held,
-    read_mark,
-    run_of,
-)
-from target_spark.destinations.lakes.merge import (
+from target_spark.destinations.lakes.lake_sql import (
     KeyRange,
     MergePlan,
     activate_sql,
@@ -30,6 +23,7 @@ from target_spark.destinations.lakes.merge import (
     text_literal,
     versions_sql,
 )
+from target_spark.destinations.lakes.table_history import ACTIVATION, Mark, held, read_mark, run_of
 from target_spark.replays import Note
 
 words = st.text(max_size=30)

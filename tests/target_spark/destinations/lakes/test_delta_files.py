@@ -20,9 +20,9 @@ from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import register
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_sql import KeyRange
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.merge import KeyRange
-from target_spark.destinations.lakes.part_keys import part_keys
+from target_spark.destinations.lakes.small_flush import part_keys
 from target_spark.tables.table_changes import Projected
 
 if TYPE_CHECKING:

@@ -21,13 +21,12 @@ from lake_loads import Load, struct
 from pyarrow import parquet
 
 from shared.errors import DestinationError
-from target_spark.core.load_plans import Layout, Part
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import Layout, Part, SchemaContract
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_rows import is_balanced
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
-from target_spark.destinations.lakes.merge import KeyRange, MergePlan
+from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
 from target_spark.destinations.lakes.small_flush import newest
 
 Make = Callable[..., Load]

@@ -11,7 +11,7 @@ import pytest
 from lake_loads import Load
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes import disk_sync, lake_destination
+from target_spark.destinations.lakes import lake_destination, shared_tables
 
 
 class Syncs:
@@ -30,12 +30,12 @@ def test_only_folders_on_local_disks_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = Syncs()
-    monkeypatch.setattr(disk_sync, "_syncfs", lambda: syncs)
+    monkeypatch.setattr(shared_tables, "_syncfs", lambda: syncs)
     for folder in (None, "s3://bucket/table", str(tmp_path / "missing")):
-        disk_sync.sync_to_disk(folder)
+        shared_tables.sync_to_disk(folder)
     assert syncs.calls == 0
-    disk_sync.sync_to_disk(str(tmp_path))
-    disk_sync.sync_to_disk(f"file://{tmp_path}")
+    shared_tables.sync_to_disk(str(tmp_path))
+    shared_tables.sync_to_disk(f"file://{tmp_path}")
     assert syncs.calls == 2
 
 
@@ -43,17 +43,17 @@ def test_without_the_call_everything_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    monkeypatch.setattr(disk_sync, "_syncfs", lambda: None)
+    monkeypatch.setattr(shared_tables, "_syncfs", lambda: None)
     monkeypatch.setattr("os.sync", lambda: calls.append(None))
-    disk_sync.sync_to_disk(str(tmp_path))
+    shared_tables.sync_to_disk(str(tmp_path))
     assert len(calls) == 1
 
 
 def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_sync, "_syncfs", lambda: Syncs(-1))
+    monkeypatch.setattr(shared_tables, "_syncfs", lambda: Syncs(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):
-        disk_sync.sync_to_disk(str(tmp_path))
+        shared_tables.sync_to_disk(str(tmp_path))
 
 
 @pytest.mark.spark

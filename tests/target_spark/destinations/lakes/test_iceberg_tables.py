@@ -11,8 +11,7 @@ import pytest
 from lake_loads import IcebergLoad, run_together, struct
 
 from shared.errors import SettingsError
-from target_spark.core.load_plans import Layout
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import Layout, SchemaContract
 from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

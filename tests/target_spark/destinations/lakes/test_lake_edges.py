@@ -18,9 +18,9 @@ from shared import retries as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
-from target_spark.destinations.lakes.conflicts import ATTEMPTS, LostCommit, repeated
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.pending_parts import pending_folders
+from target_spark.destinations.lakes.run_files import pending_folders
+from target_spark.destinations.lakes.shared_tables import ATTEMPTS, LostCommit, repeated
 from target_spark.run_settings import StagingSettings, TargetConfig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -147,8 +147,8 @@ def test_private_parts_go_with_their_process(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from target_spark.run_settings import TargetConfig\n"
         "from target_spark.destinations.lakes.lake_table import Place\n"
-        "from target_spark.destinations.lakes.pending_parts import pending_folders\n"
-        "from target_spark.runtime.staging import Staging\n"
+        "from target_spark.destinations.lakes.run_files import pending_folders\n"
+        "from target_spark.receive.staging import Staging\n"
         "with Staging(None):\n"
         "    config = TargetConfig(catalog='c', format='delta')\n"
         "    folder = pending_folders(config)(Place('`c`.`s`.`t`', 'c.s.t'), 'r')\n"

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from lake_loads import Load, run_together, struct
 
-from target_spark.core.load_plans import Layout
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import Layout, SchemaContract
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.replays import Note
 

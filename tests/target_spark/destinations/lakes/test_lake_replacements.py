@@ -114,9 +114,9 @@ def test_a_commit_while_a_table_is_overwritten_comes_before(
 def test_a_table_that_is_changed_all_the_time_is_given_up(
     iceberg_load: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from target_spark.destinations.lakes import conflicts
+    from target_spark.destinations.lakes import shared_tables
 
-    monkeypatch.setattr(conflicts, "ATTEMPTS", 2)
+    monkeypatch.setattr(shared_tables, "ATTEMPTS", 2)
     load = iceberg_load("id long, v long", type_conflicts="cast", in_catalog=True)
     load.load([{"id": 1, "v": 5}])
     commit = IcebergTransaction.commit

@@ -12,7 +12,7 @@ import pytest
 from lake_loads import Load, struct
 
 from shared.errors import SingerSparkError
-from target_spark.core.schema_contract import SchemaContract
+from target_spark.core.load_plans import SchemaContract
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]

@@ -10,11 +10,16 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.storage.files import NO_OPTIONS
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_ddl import interval_seconds
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.maintenance_plan import KeepPlan, maintained, plan_keep
-from target_spark.destinations.lakes.table_history import TableCommit, TableHistory
+from target_spark.destinations.lakes.table_history import (
+    KeepPlan,
+    Mark,
+    TableCommit,
+    TableHistory,
+    maintained,
+    plan_keep,
+)
 from target_spark.destinations.lakes.table_maintenance import bookmarks_in
 
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StructType
 
 from shared.storage.files import NO_OPTIONS
 from shared.storage.process_owner import process_owner
-from target_spark.destinations.lakes import note_files
-from target_spark.destinations.lakes.note_files import LocalNoteFile, RemoteNoteFile
+from target_spark.destinations.lakes import run_files
+from target_spark.destinations.lakes.run_files import LocalNoteFile, RemoteNoteFile
 from target_spark.replays import Note
 
 NOTE = note_of("a-1", "a-2")
@@ -29,8 +29,8 @@ def write_note_and(path: Path, end: str) -> None:
     code = (
         "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path; from lake_loads import note_of\n"
-        "from target_spark.destinations.lakes import note_files\n"
-        "file = note_files.LocalNoteFile(Path(sys.argv[1])); file.take()\n"
+        "from target_spark.destinations.lakes import run_files\n"
+        "file = run_files.LocalNoteFile(Path(sys.argv[1])); file.take()\n"
         "file.write(note_of('a-1', 'a-2'))\n"
         "die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -101,7 +101,7 @@ class TestLocal:
         assert LocalNoteFile(tmp_path / "note").take() == NOTE
 
     @pytest.mark.parametrize(
-        "step", ["os.pwrite", "os.fsync", "Path.replace", "note_files.make_durable"]
+        "step", ["os.pwrite", "os.fsync", "Path.replace", "run_files.make_durable"]
     )
     def test_a_run_killed_while_it_writes_leaves_the_old_note(
         self, tmp_path: Path, step: str
@@ -116,8 +116,8 @@ class TestLocal:
     def test_after_a_restart_of_the_machine_the_new_note_is_valid(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_note_and(tmp_path / "note", f"note_files.make_durable = die; {WRITE_MORE}")
-        monkeypatch.setattr(note_files, "boot_id", lambda: "another")
+        write_note_and(tmp_path / "note", f"run_files.make_durable = die; {WRITE_MORE}")
+        monkeypatch.setattr(run_files, "boot_id", lambda: "another")
         assert LocalNoteFile(tmp_path / "note").take() == note_of("a-1", "a-2", "a-3")
 
     def test_a_run_that_came_before_the_new_file_does_not_own_it(self, tmp_path: Path) -> None:

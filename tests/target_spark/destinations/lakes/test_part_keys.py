@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from target_spark.core.load_plans import Part
-from target_spark.destinations.lakes import part_keys as module
+from target_spark.destinations.lakes import small_flush as module
 from target_spark.destinations.lakes.flush_frames import key_ranges
-from target_spark.destinations.lakes.merge import MOST_VALUES, KeyRange
-from target_spark.destinations.lakes.part_keys import part_keys
+from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
+from target_spark.destinations.lakes.small_flush import part_keys
 from target_spark.tables.table_changes import Projected
 
 if TYPE_CHECKING:
@@ -101,5 +101,5 @@ def test_spark_has_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert part_keys(parts, [as_is("k"), as_is("f")], ()) is None, "-0.0 is 0.0 to Spark"
     assert part_keys(parts, [as_is("a.b")], ()) is None
     assert part_keys([Part("s3://bucket/x.parquet", 1, 1)], [as_is("k")], ()) is None
-    monkeypatch.setattr(module, "MOST_BYTES", parts[0].size - 1)
+    monkeypatch.setattr(module, "MOST_KEY_BYTES", parts[0].size - 1)
     assert part_keys(parts, [as_is("k")], ()) is None

@@ -11,11 +11,11 @@ import pytest
 from lake_loads import Load, struct
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
-from target_spark.destinations.lakes.note_files import note_files
+from target_spark.destinations.lakes.run_files import note_files
 from target_spark.destinations.lakes.table_history import shown_time
+from target_spark.operate.lake_tables import LakeTables
+from target_spark.operate.rewind import history_lines, rewind
 from target_spark.replays import Note
-from target_spark.rewind.commands import history_lines, rewind
-from target_spark.rewind.lake_tables import LakeTables
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]

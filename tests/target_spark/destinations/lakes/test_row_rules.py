@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from target_spark.destinations.lakes.delta.delta_rules import (
+from target_spark.destinations.lakes.delta.delta_log import (
     computed_columns,
     delta_rules,
     may_compute,
     with_defaults,
 )
+from target_spark.destinations.lakes.lake_sql import not_null_rules
 from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
-from target_spark.destinations.lakes.row_rules import not_null_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

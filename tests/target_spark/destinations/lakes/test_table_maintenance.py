@@ -15,9 +15,9 @@ from lake_loads import DeltaLoad, IcebergLoad, Load
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
 from target_spark.core.load_plans import Layout
-from target_spark.rewind.commands import maintain, rewind
-from target_spark.rewind.lake_tables import LakeTables
-from target_spark.table_settings import MaintenanceSettings
+from target_spark.operate.lake_tables import LakeTables
+from target_spark.operate.rewind import maintain, rewind
+from target_spark.run_settings import MaintenanceSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]

@@ -11,8 +11,8 @@ from lake_loads import Load
 from pyspark.sql.types import StructType
 
 from shared.errors import DestinationError, DifferenceError
-from target_spark.core.backfill import Backfill
-from target_spark.core.verification import TableDifference, Verification
+from target_spark.core.differences import TableDifference, Verification
+from target_spark.core.load_plans import Backfill
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]

@@ -14,22 +14,22 @@ import pytest
 
 from shared.errors import AlreadyRunningError, Where
 from shared.storage import name_locks
-from target_spark.destinations.leases.lease import (
+from target_spark.destinations.leases import (
     PAUSE,
     Holder,
+    LocalLease,
     NoLeasesError,
     holder_of,
     take_lease,
     this_run,
 )
-from target_spark.destinations.leases.local_lease import LocalLease
 
 OTHER = Holder("r", "far", 42, "2026-01-01T00:00:00+00:00")
 HOLD = """
 import sys
 from pathlib import Path
-from target_spark.destinations.leases.lease import this_run
-from target_spark.destinations.leases.local_lease import LocalLease
+from target_spark.destinations.leases import this_run
+from target_spark.destinations.leases import LocalLease
 lease = LocalLease(Path(sys.argv[1]), this_run())
 print(lease.take(), flush=True)
 sys.stdin.read()

@@ -1,0 +1,288 @@
+"""Files of BATCH messages and of staged lines: may they be read, with which options, until when.
+
+A path is used unchanged, relative ones from the working folder; `..` and symbolic links are
+resolved before anything is compared (`shared.storage.roots`). A file may be listed once in a
+message and once among the messages that are committed together; if it is listed again later, it is
+loaded again.
+
+Executors that do not see this machine's disk read copies of staged lines, which exist while a job
+runs. A killed run leaves its copies; they go with the first copy of a run that is made a day later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import MessageError, SettingsError, SingerSparkError, Where
+from shared.formats.file_formats import BATCH_FORMATS, FORMATS
+from shared.settings.batch.batch_settings import BatchConfig
+from shared.spark.shared_disk import executors_share_disk
+from shared.storage.files import StorageOptions, delete, remote, size_of
+from shared.storage.many_files import delete_all, facts_of
+from shared.storage.roots import Roots, place
+from shared.storage.storage_errors import is_trouble
+from shared.storage.urls import join, local_path, shown
+from target_spark.core.load_plans import STAGED, Batch, InputFile
+from target_spark.destinations.folders.table_folder import read_error, writing
+
+if TYPE_CHECKING:
+    from target_spark.convert.read_rows import Piece, ReadPlan
+    from target_spark.run_settings import TargetConfig
+
+
+def resolve(
+    files: Sequence[InputFile], stream: str, allowed_roots: Sequence[str] | None = None
+) -> tuple[InputFile, ...]:
+    """Return the files with absolute paths; staged ones stay unchanged.
+
+    Args:
+        files: Files of one message, or of several that are loaded together.
+        stream: Name of the stream, for errors.
+        allowed_roots: Folders or URLs that must contain the files; None allows any.
+
+    Raises:
+        MessageError: A file is rejected; names the stream and the first such file.
+    """
+    roots = None if allowed_roots is None else Roots(allowed_roots)
+    found = tuple(
+        file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
+    )
+    reject_duplicates(found, stream)
+    return found
+
+
+def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
+    """Reject files that contain a duplicate.
+
+    Raises:
+        MessageError: A file is listed twice; names it.
+    """
+    seen: set[str] = set()
+    for file in files:
+        found = place(file.url)
+        if file.encoding.format != STAGED and found in seen:
+            raise MessageError(
+                "the file is listed twice; its rows would be loaded twice",
+                where=Where(stream=stream, file=shown(file.url)),
+            )
+        seen.add(found)
+
+
+def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
+    where = Where(stream=stream, file=shown(file.url))
+    if file.encoding.format not in BATCH_FORMATS:
+        raise MessageError(
+            f"unknown batch file format '{file.encoding.format}'",
+            where=where,
+            hint=f"known are {', '.join(BATCH_FORMATS)}",
+        )
+    if missing := FORMATS[file.encoding.format].missing():
+        raise SettingsError(missing, where=where)
+    found = place(file.url)
+    if roots is not None and not roots.hold(file.url):
+        raise MessageError(
+            "the file is outside of batch_config.allowed_roots",
+            where=where,
+            hint=f"its path with `..` and links resolved is {shown(found)}",
+        )
+    return replace(file, url=found if local_path(file.url) is not None else file.url)
+
+
+def roots_of(config: BatchConfig) -> Roots:
+    """Return the folders whose batch files the target deletes if it cleans up."""
+    return Roots([*([config.root] if config.root else []), *(config.allowed_roots or ())])
+
+
+def batch_options(config: TargetConfig) -> StorageOptions:
+    """Return options for batch files, only for hosts and buckets that the settings name."""
+    batch = config.batch_config or BatchConfig()
+    named = [batch.root, *(batch.allowed_roots or ()), config.path]
+    reach = Roots([url for url in named if url])
+    bound = None if batch.allowed_roots is None else Roots(batch.allowed_roots)
+    return StorageOptions(batch.options, reach, bound)
+
+
+_log = logging.getLogger(__name__)
+
+
+class BatchFiles:
+    """Staged files and files of BATCH messages; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+
+    Attributes:
+        options: Of the storage of the files.
+    """
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._config = config.batch_config or BatchConfig()
+        self._roots = roots_of(self._config)
+        self._warned: set[str] = set()
+        self.options = batch_options(config)
+
+    def resolved(self, batch: Batch) -> Batch:
+        """Return the batch with the absolute paths of its files, and facts of remote ones.
+
+        Raises:
+            MessageError: A file is missing, listed twice or outside of the allowed roots; names it.
+            DestinationError: The storage of a file fails or does not answer.
+        """
+        files = resolve(batch.files, batch.source, self._config.allowed_roots)
+        for file in files:
+            if self.options.are_kept_from(file.url):
+                self._warn_once(
+                    "batch_config.storage.options are ignored for files such as '%s': name their "
+                    "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
+                    file.url,
+                )
+        return replace(batch, files=self._with_facts(batch, files))
+
+    def _with_facts(self, batch: Batch, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+        far = [file.url for file in files if local_path(file.url) is None]
+        facts, looked_up = iter(facts_of(far, self.options)), dict[str, InputFile]()
+        for file in files:
+            if local_path(file.url) is None:
+                seen = next(facts)
+                if isinstance(seen, OSError):
+                    raise self._unreadable(batch, seen, file.url) from seen
+                looked_up[file.url] = replace(file, size=seen.size, checksum=seen.checksum)
+        return tuple(looked_up.get(file.url, file) for file in files)
+
+    @contextmanager
+    def readable(self, batch: Batch) -> Iterator[Callable[[str], int]]:
+        """Explain why a file of a batch cannot be read.
+
+        Yields:
+            A function that returns the size of a file; a later error names the last file asked for.
+
+        Raises:
+            MessageError: A file is missing or cannot be read.
+            DestinationError: The storage of a file fails or does not answer.
+        """
+        named = ""
+
+        def size(url: str) -> int:
+            nonlocal named
+            named = url
+            return size_of(url, self.options)
+
+        try:
+            yield size
+        except OSError as error:
+            raise self._unreadable(batch, error, named) from error
+
+    def delete_consumed(self, files: Iterable[InputFile]) -> None:
+        """See `Loader.delete_consumed`."""
+        if not self._config.cleanup:
+            return
+        urls = [file.url for file in files if file.encoding.format != STAGED]
+        for url in urls:
+            if not self._roots.hold(url):
+                self._warn_once(
+                    "loaded files outside of batch_config.allowed_roots and "
+                    "batch_config.storage.root are not deleted, such as '%s'",
+                    url,
+                )
+        for url, error in delete_all([*filter(self._roots.hold, urls)], self.options):
+            reason = self.options.without_secrets(error.strerror or str(error))
+            _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(url), reason)
+
+    def _warn_once(self, text: str, url: str) -> None:
+        """Warn once in a run."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning(text, shown(url))
+
+    def _unreadable(self, batch: Batch, error: OSError, named: str) -> SingerSparkError:
+        where = Where(stream=batch.source)
+        if named and local_path(named) is None and is_trouble(error):
+            return read_error(named, error, where)
+        reason = error.strerror or self.options.without_secrets(str(error))
+        file = shown(named) if named else None
+        return MessageError(
+            f"a file to load cannot be read: {reason}", where=replace(where, file=file)
+        )
+
+
+KEPT = timedelta(days=1)
+"""Age at which a copy counts as left by a killed run; no job runs for so long on one batch."""
+
+
+class LineUploads:
+    """Copies staged files below `staging.root`, if it is a URL and executors see other disks.
+
+    Methods may be called from any thread.
+
+    Args:
+        config: The settings.
+    """
+
+    def __init__(self, config: TargetConfig) -> None:
+        root = None if executors_share_disk(config.spark) else config.staging.root
+        self._root = join(root, "lines") if root and local_path(root) is None else None
+        self._options = StorageOptions(config.storage_options)
+        self._lock = threading.Lock()
+        self._is_clean = False
+
+    @contextmanager
+    def reachable(self, read: ReadPlan) -> Iterator[ReadPlan]:
+        """Copy the files of a plan to where all executors can read them.
+
+        Args:
+            read: How rows of one batch are read.
+
+        Yields:
+            The plan with the copies.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+        pieces = [piece for task in read.tasks for piece in task]
+        staged = {piece.file.url for piece in pieces if piece.file.encoding.format == STAGED}
+        if self._root is None or not staged:
+            yield read
+            return
+        self._clean(self._root)
+        copies = {url: join(self._root, f"{uuid.uuid4().hex}.jsonl") for url in sorted(staged)}
+        try:
+            with writing(self._root, self._options):
+                for url, copy in copies.items():
+                    filesystem, path = remote(copy, self._options)
+                    filesystem.put_file(local_path(url), path)
+            tasks = tuple(tuple(_moved(piece, copies) for piece in task) for task in read.tasks)
+            yield replace(read, tasks=tasks, options=self._options)
+        finally:
+            for copy in copies.values():
+                with suppress(OSError):
+                    delete(copy, self._options)
+
+    def _clean(self, root: str) -> None:
+        """Remove the copies of killed runs, once in a run."""
+        with self._lock:
+            if self._is_clean:
+                return
+            self._is_clean = True
+            before = datetime.now(timezone.utc) - KEPT
+            with writing(root, self._options):
+                filesystem, path = remote(root, self._options)
+                found = filesystem.ls(path, detail=True) if filesystem.exists(path) else []
+                for entry in found:
+                    if _changed(filesystem, entry) < before:
+                        filesystem.rm_file(entry["name"])
+
+
+def _changed(filesystem: Any, entry: dict[str, Any]) -> datetime:
+    found: datetime = entry.get("LastModified") or filesystem.modified(entry["name"])
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _moved(piece: Piece, copies: dict[str, str]) -> Piece:
+    return replace(piece, copy=copies.get(piece.file.url))

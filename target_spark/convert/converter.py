@@ -1,0 +1,404 @@
+"""Files of a batch in, hidden parts of a table out.
+
+Small files are read together by one task, large ones in parts by several. Each task of the engine
+completes the rows and writes one hidden part, all in Arrow. Formats whose text Spark makes take the
+same readers and writers with a DataFrame between them. Only file names and counts come back to the
+driver.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from shared.engine.engine import Engine, FrameTask, Report, Runs, Task, Threads, Work
+from shared.engine.weights import COMPRESSED, weight
+from shared.errors import DestinationError, Where
+from shared.formats.file_formats import FORMATS
+from shared.formats.row_groups import ROW_GROUPS
+from shared.maps.record_metadata import RecordMetadata, record_schema
+from shared.spark.spark_errors import explain
+from shared.storage.files import StorageOptions, codec_of, size_of
+from target_spark.convert import mapped_rows, spark_rows, write_tasks
+from target_spark.convert.adoption import adoption
+from target_spark.convert.batch_files import BatchFiles, LineUploads
+from target_spark.convert.read_rows import Piece, ReadPlan
+from target_spark.convert.rejected_originals import Originals
+from target_spark.convert.stream_tables import StreamTables
+from target_spark.convert.task_reports import raise_failure, result_of
+from target_spark.convert.write_tasks import RewritePlan, rewrite
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, Reject
+from target_spark.destinations.destination import RefusedByStoreError, TableWrite
+from target_spark.destinations.files.stored_columns import arrow_schema
+from target_spark.destinations.folders.table_folder import write_error, writing
+from target_spark.tables.row_layout import DOCUMENT
+from target_spark.validation.row_checks import Key
+from target_spark.validation.validator import SlowKeywords
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from target_spark.run_settings import TargetConfig
+    from target_spark.tables.version_edit import VersionEdit
+
+
+TASK_BYTES = 64 * 1024 * 1024
+"""Input bytes that one task reads and writes into one file."""
+
+LEAST_BYTES = 16 * 1024 * 1024
+"""Input bytes below which a task is not split further to keep all cores busy."""
+
+MOST_SHARES = 4
+"""Tasks that share a compressed file; each must decompress it up to its own share."""
+
+_SPLIT_SHARE = 1.5
+
+
+def plan_tasks(
+    files: Sequence[InputFile],
+    size_of: Callable[[str], int],
+    task_bytes: int = TASK_BYTES,
+    options: StorageOptions | None = None,
+    cores: int = 1,
+) -> tuple[tuple[Piece, ...], ...]:
+    """Group files into tasks of about `task_bytes` at most, in order.
+
+    Files of lines above 1.5 times that size are split by bytes, columnar files by row groups.
+    Several files, and row groups of one, are distributed evenly over enough tasks to keep all cores
+    busy.
+
+    Args:
+        files: The files to read.
+        size_of: Returns the bytes of a file whose size is unknown.
+        task_bytes: Input bytes of a task.
+        options: Options of the storage.
+        cores: Number of tasks that can run at a time, as far as known.
+
+    Raises:
+        OSError: A file that may be split cannot be opened.
+    """
+    sizes = [size_of(file.url) if file.size is None else file.size for file in files]
+    group_bytes = math.ceil(_share(sum(sizes), task_bytes, cores))
+    pieces = [
+        piece
+        for file, size in zip(files, sizes, strict=True)
+        for piece in _pieces(file, size, task_bytes, group_bytes, options)
+    ]
+    share = _share(sum(size for _, size in pieces), task_bytes, cores)
+    tasks: dict[int, list[Piece]] = {}
+    before = 0
+    for piece, piece_bytes in pieces:
+        middle = before + piece_bytes / 2
+        tasks.setdefault(int(middle / share), []).append(piece)
+        before += piece_bytes
+    return tuple(map(tuple, tasks.values()))
+
+
+def _share(total: int, task_bytes: int, cores: int) -> float:
+    """Return bytes of each task: equally many tasks per core, unless these become too small."""
+    rounds = -(-total // (task_bytes * cores))
+    least = -(-total // task_bytes)
+    count = min(rounds * cores, max(least, total // LEAST_BYTES))
+    return max(1, total) / max(1, count)
+
+
+def _pieces(
+    file: InputFile, size: int, task_bytes: int, group_bytes: int, options: StorageOptions | None
+) -> Iterator[tuple[Piece, int]]:
+    form = file.encoding.format
+    if form in ROW_GROUPS:
+        task_bytes = group_bytes
+    elif form == "jsonl" and file.encoding.compression != "none":
+        task_bytes //= COMPRESSED
+    if size <= task_bytes * _SPLIT_SHARE:
+        yield Piece(file), size
+    elif form in ROW_GROUPS:
+        yield from _groups(file, size, task_bytes, options)
+    elif FORMATS[form].text:
+        packed = form == "jsonl" and codec_of(file.url, options) is not None
+        count = min(-(-size // task_bytes), MOST_SHARES if packed else size)
+        step = -(-size // count)
+        for start in range(0, size, step):
+            length = min(step, size - start)
+            yield Piece(file, start, length), length * (COMPRESSED if packed else 1)
+    else:
+        yield Piece(file), size
+
+
+def _groups(
+    file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
+) -> Iterator[tuple[Piece, int]]:
+    """Yield groups of consecutive row groups of about the size of a task."""
+    groups = ROW_GROUPS[file.encoding.format].group_sizes(file.url, options)
+    if len(groups) < 2:  # noqa: PLR2004
+        yield Piece(file), size
+        return
+    share = size / -(-size // task_bytes)
+    first = first_row = held = rows = 0
+    for number, (group_bytes, group_rows) in enumerate(groups):
+        held, rows = held + group_bytes, rows + group_rows
+        if held >= share or number == len(groups) - 1:
+            yield Piece(file, first, number + 1 - first, first_row), held
+            first, first_row, held = number + 1, rows, 0
+
+
+_Seen = TypeVar("_Seen")
+
+MOST_LOOKED_AT = 10_000
+"""Files that the driver looks at, at most, to find that it needs no Spark to rewrite them."""
+LOOKERS = 16
+"""Threads that look at files: most of it is waiting."""
+
+
+class Converter:
+    """Converts batches by tasks of the engine; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+        engine: Runs the tasks.
+        files: Opens the files.
+        tables: Tables of the run.
+    """
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        engine: Engine,
+        files: BatchFiles,
+        tables: StreamTables,
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._files = files
+        self._tables = tables
+        self._uploads = LineUploads(config)
+        self._started_at = time.time()
+        self._slow = SlowKeywords()
+
+    def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
+        """Convert the batch's files into hidden parts.
+
+        Raises:
+            MessageError: A file is missing, damaged or has another format than its label; names it.
+            DestinationError: The parts cannot be written, or the storage of the files fails or
+                does not answer.
+            RefusedByStoreError: The store refuses rows, but takes each of them alone.
+        """
+        adopted = self._adopted(batch, write)
+        if adopted is not None:
+            return adopted
+        try:
+            rows = self._reports(batch, write)
+        except RefusedByStoreError:
+            write = self._without_refused(batch, write)
+            rows = self._reports(batch, write)
+        files = batch.files if write.row_origin is not None else ()
+        return replace(result_of(rows, batch), files=files)
+
+    def refused(self, batch: Batch, write: TableWrite, rows: Mapping[int, str]) -> list[Reject]:
+        """Return the records of refused rows.
+
+        Args:
+            batch: Files that one job has converted.
+            write: How it has written the rows.
+            rows: Origin within that conversion → reason.
+        """
+        originals = Originals(self._read_plan(batch, write))
+        return [originals.place(origin, reason) for origin, reason in sorted(rows.items())]
+
+    def _without_refused(self, batch: Batch, write: TableWrite) -> TableWrite:
+        """Find the records whose rows cannot be written; return how others are written."""
+        refusals = self._tables.refusals
+        refusals.trace(batch.stream.stream)
+        write = self._tables.prepare(batch)
+        if write.sink is not None:
+            trial = self._reports(batch, replace(write, sink=write.sink.trial()))
+            refused = {row["rows"]: row["text"] for row in trial if row["kind"] == "refused row"}
+            refusals.add(batch, refused)
+        return write
+
+    def _reports(self, batch: Batch, write: TableWrite) -> list[Report]:
+        """Convert the batch's files, and return what the tasks report."""
+        read = self._read_plan(batch, write)
+        if not read.tasks:
+            return []
+        task, in_python = _task(batch, write, read)
+        work = self._work(batch, in_python=in_python, frame=task is None)
+        if self._engine.takes(work) and task is not None:
+            return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
+        with self._uploads.reachable(read) as reachable:
+            by_spark = _spark_task(batch, write, reachable)
+            return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
+
+    def _work(self, batch: Batch, *, in_python: bool, frame: bool) -> Work:
+        with self._files.readable(batch) as size:
+            sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
+            pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
+            work = sum(size * weight(form, in_python=in_python) for form, size in pairs)
+        needs = spark_rows.NEEDS_COLUMNS if batch.making is None else spark_rows.NEEDS_MAP
+        return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
+
+    def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
+        with self._files.readable(batch) as size:
+            cores = os.cpu_count() or 1
+            return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
+
+    def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
+        add, making = self._config.add_record_metadata, batch.making
+        metadata = RecordMetadata(
+            received_at=batch.received_at,
+            batched_at=time.time(),
+            sync_started_at=self._started_at,
+            version=batch.version,
+        )
+        read = ReadPlan(
+            tasks=self._tasks(batch),
+            schema=record_schema((making or batch.stream).schema, add),
+            columns=arrow_schema(write.struct, write.encoding.format),
+            metadata=metadata if add else None,
+            strict=self._config.validate_records,
+            options=self._files.options,
+            rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
+            reject_options=write.options,
+            document=None if self._config.denormalized else DOCUMENT,
+            keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
+            refused=self._tables.refusals.of(batch),
+        )
+        if write.row_origin is not None:
+            read = mapped_rows.with_origins(read)
+        if read.strict:
+            form = batch.files[0].encoding.format if batch.files else "singer"
+            self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
+        return read
+
+    def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
+        """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
+        if batch.making is not None:
+            return None
+        keys = self._tables.keys(batch.stream)
+        request = self._tables.request(batch.stream)
+        plan = adoption(self._config, request, write, batch.files, keys)
+        if plan is None:
+            return None
+        with writing(write.pending, write.options):
+            return plan.parts(batch, write)
+
+
+class Rewriter:
+    """Rewrites files of a table by tasks of the engine; see `Rewrite`.
+
+    Args:
+        engine: Runs the tasks.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        write: TableWrite,
+        edit: VersionEdit | None = None,
+    ) -> dict[str, int]:
+        """See `Rewrite`; one task for each file."""
+        columns = arrow_schema(write.struct, write.encoding.format)
+        parts = write_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
+        size = self._engine.limit + 1.0  # Of so many files, none is looked at.
+        if len(pairs) <= MOST_LOOKED_AT:
+            pairs = _without_kept(pairs, write, edit)
+            sizes = _each(pairs, write, lambda url: size_of(url, write.options))
+            size = sum(sizes) * weight(write.encoding)
+        if not pairs:
+            return {}
+        task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
+        work = Work(None, size, reports=write_tasks.RESULTS_DDL)
+        runs = self._engine.choose(work)
+        rows = reports(runs, task, len(pairs), work, write.pending)
+        return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
+
+
+def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None, bool]:
+    """Return what loads the tasks of a plan, by number.
+
+    Returns:
+        The work, None if rows must pass through Spark's columns; and whether Python evaluates an
+        expression for each record.
+    """
+    copying = _arrow_task(batch, write, read)
+    if copying is not None or batch.making is None:
+        return copying, False
+    from target_spark.convert.mapped_rows import map_task  # noqa: PLC0415
+
+    return map_task(read, write, batch.making)
+
+
+def _arrow_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
+    if spark_rows.needs_frame(write):
+        return None
+    if batch.making is not None:
+        return mapped_rows.copying(read, write, batch.making)
+    return partial(write_tasks.load, read, write_tasks.write_plan(write, read.columns))
+
+
+def _spark_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | FrameTask:
+    """Return the same for Spark, whose columns map faster than Python."""
+    task = _arrow_task(batch, write, read)
+    if task is not None:
+        return task
+    if batch.making is not None:
+        return FrameTask(partial(_mapped, read, write, batch.making))
+    return FrameTask(lambda numbers: spark_rows.job(numbers, read, write))
+
+
+def _mapped(read: ReadPlan, write: TableWrite, making: Making, numbers: DataFrame) -> DataFrame:
+    return mapped_rows.job(numbers, read, write, making)
+
+
+def _without_kept(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None
+) -> Sequence[tuple[str, str]]:
+    """Return the files that an edit may change, as their footers tell."""
+    if edit is None:
+        return pairs
+    form, options = write.encoding.format, write.options
+    kept = _each(pairs, write, lambda url: edit.keeps_file(url, form, options))
+    return [pair for pair, is_kept in zip(pairs, kept, strict=True) if not is_kept]
+
+
+def _each(
+    pairs: Sequence[tuple[str, str]], write: TableWrite, look: Callable[[str], _Seen]
+) -> list[_Seen]:
+    """Return what is seen at the first file of each pair."""
+    with writing(write.pending, write.options), ThreadPoolExecutor(LOOKERS, "look") as threads:
+        return list(threads.map(look, [source for source, _ in pairs]))
+
+
+def reports(runs: Runs, task: Task | FrameTask, count: int, work: Work, place: str) -> list[Report]:
+    """Run tasks and return what they report.
+
+    Args:
+        runs: Runs them.
+        task: The work.
+        count: Number of tasks.
+        work: See `Work`.
+        place: Where they write, for messages.
+
+    Raises:
+        DestinationError: Spark failed, or a part could not be written.
+        MessageError: A file could not be read.
+    """
+    where = Where(stream=work.stream)
+    try:
+        rows = runs.run(task, count, work)
+    except Exception as error:
+        if isinstance(error, OSError) and isinstance(runs, Threads):
+            raise write_error(place, error) from error
+        raise explain(error, where, DestinationError) from error
+    raise_failure(rows, where)
+    return rows

@@ -1,0 +1,151 @@
+"""The input lines of rows, looked up again if a row fails."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.formats.file_formats import FORMATS
+from shared.storage.files import StorageOptions
+from target_spark.convert.read_rows import (
+    Piece,
+    ReadPlan,
+    blocks_of,
+    line_of,
+    lines_before,
+    read_task,
+    row_at,
+    split_origin,
+    tables_of,
+)
+from target_spark.convert.task_reports import Rejects
+from target_spark.core.load_plans import Reject
+from target_spark.destinations.destination import ROW_ORIGIN
+
+
+class Originals:
+    """Turns the origins of failed rows into rejected records.
+
+    Files are read again only if the text of a record is needed, and only once if the origins come
+    in order.
+
+    Args:
+        read: How the rows were read.
+    """
+
+    def __init__(self, read: ReadPlan) -> None:
+        self._read = read
+        self._pieces = {piece.number: piece for task in read.tasks for piece in task}
+        self._before: dict[int, int] = {}
+        self._texts: _Texts | None = None
+
+    def reject(self, origin: int, reason: str, rejects: Rejects) -> None:
+        """Add a record to the rejects, with its text if texts are kept.
+
+        Args:
+            origin: Its origin, as made by `target_spark.convert.read_rows`.
+            reason: What is wrong with it.
+            rejects: Receives the record.
+        """
+        number, line = split_origin(origin)
+        text = b"" if rejects.folder is None else self._text(self._pieces[number], line)
+        rejects.add(self.place(origin, reason), text)
+
+    def place(self, origin: int, reason: str) -> Reject:
+        """Return a rejected record without its text, see `reject`."""
+        number, line = split_origin(origin)
+        piece = self._pieces[number]
+        return Reject(piece.file.url, self._line(piece, line), reason)
+
+    def reject_all(self, origins: pa.Array, errors: pa.Array, rejects: Rejects) -> None:
+        """Add the records that have an error to the rejects, see `reject`.
+
+        Args:
+            origins: The origins of records.
+            errors: What is wrong with each; null for nothing.
+            rejects: Receives the records.
+        """
+        failed = origins.filter(errors.is_valid()).to_pylist()
+        for origin, reason in zip(failed, errors.drop_null().to_pylist(), strict=True):
+            self.reject(origin, reason, rejects)
+
+    def _line(self, piece: Piece, line: int) -> int:
+        if not FORMATS[piece.file.encoding.format].text:
+            return line + 1
+        if piece.number not in self._before:
+            self._before[piece.number] = lines_before(piece, self._read.options)
+        return line_of(piece.file, self._before[piece.number] + line + 1)
+
+    def _text(self, piece: Piece, line: int) -> bytes:
+        known = self._texts
+        if known is None or known.piece != piece or line < known.first:
+            lines = FORMATS[piece.file.encoding.format].text
+            parts = _lines(piece, self._read.options) if lines else _rows(piece, self._read)
+            known = self._texts = _Texts(piece, parts)
+        return known.text(line)
+
+
+_Part = tuple[int, int, Callable[[int], bytes]]
+"""First line, number of lines, and a function that returns the text of one of them."""
+
+
+class _Texts:
+    """Texts of a piece, read forwards."""
+
+    def __init__(self, piece: Piece, parts: Iterator[_Part]) -> None:
+        self.piece = piece
+        self.first = 0
+        self._parts = parts
+        self._end = 0
+        self._at: Callable[[int], bytes] = lambda _: b""
+
+    def text(self, line: int) -> bytes:
+        while line >= self._end:
+            part = next(self._parts, None)
+            if part is None:
+                return b""
+            self.first, count, self._at = part
+            self._end = self.first + count
+        return self._at(line)
+
+
+def _lines(piece: Piece, options: StorageOptions | None) -> Iterator[_Part]:
+    for block, before in blocks_of(piece, options):
+        texts = block.split(b"\n")
+
+        def text(line: int, first: int = before, texts: list[bytes] = texts) -> bytes:
+            return texts[line - first]
+
+        yield before, block.count(b"\n") + (not block.endswith(b"\n")), text
+
+
+def _rows(piece: Piece, read: ReadPlan) -> Iterator[_Part]:
+    before = piece.rows_before
+    for table, refused in tables_of(piece, read.options):
+        numbers = [row.number - 1 for row in refused]
+
+        def text(
+            line: int, table: pa.Table = table, first: int = before, numbers: list[int] = numbers
+        ) -> bytes:
+            return row_at(table, line - first - bisect_left(numbers, line))
+
+        yield before, table.num_rows + len(refused), text
+        before += table.num_rows + len(refused)
+
+
+def accepted_rows(read: ReadPlan, pieces: Sequence[Piece], rejects: Rejects) -> Iterator[pa.Table]:
+    """Yield the rows of a task without those of records that the store refuses; see `read_task`."""
+    tables = read_task(read, pieces, rejects)
+    if not read.refused:
+        yield from tables
+        return
+    originals, refused = Originals(read), pa.array(sorted(read.refused), pa.int64())
+    for table in tables:
+        origins = table.column(ROW_ORIGIN)
+        is_refused = pc.is_in(origins, refused)
+        for origin in origins.filter(is_refused).to_pylist():
+            originals.reject(origin, read.refused[origin], rejects)
+        yield table.filter(pc.invert(is_refused))

@@ -1,0 +1,353 @@
+"""The tables of a run: who owns them, what each stream asks of its table, how parts are written.
+
+Streams that share a table must not destroy each other's rows. Records whose rows the store has
+refused are left out of a further conversion of their files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shared.errors import SettingsError, Where
+from shared.maps.record_metadata import COLUMNS, stored_columns
+from target_spark.core.load_plans import (
+    EVOLVE,
+    FREEZE,
+    Batch,
+    LoadResult,
+    StreamSchema,
+    TableRequest,
+)
+from target_spark.core.states import stored_state
+from target_spark.destinations.destination import (
+    ROW_ORIGIN,
+    Destination,
+    Flush,
+    TableId,
+    TableWrite,
+)
+from target_spark.stream_settings import (
+    key_properties,
+    load_method,
+    stream_settings,
+    table_name,
+    table_request,
+)
+from target_spark.tables.row_layout import as_document
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+
+_OVERWRITE = "overwrite"
+
+
+@dataclass(frozen=True)
+class _Claim:
+    stream: str
+    table: TableId
+    method: str
+    partition_by: tuple[str, ...]
+
+
+class TableOwners:
+    """The tables that streams of this run have claimed; methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, _Claim] = {}
+        self._places: dict[str, dict[str, _Claim]] = {}
+        self._below: dict[str, dict[str, _Claim]] = {}
+        self._alone: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def claim(
+        self, stream: str, table: TableId, method: str, partition_by: tuple[str, ...] = ()
+    ) -> None:
+        """Claim the table of a stream before anything is written.
+
+        Raises:
+            SettingsError: Another stream has the table, and one of them would lose rows, or they
+                ask for different partitions.
+        """
+        new = _Claim(stream, table, method, partition_by)
+        with self._lock:
+            for other in self._beside(new):
+                if not table.shared or _OVERWRITE in (method, other.method):
+                    raise _refusal(other, new)
+                if other.stream in self._alone:
+                    raise _not_alone(other, new, self._alone[other.stream])
+                if _disagree(other, new):
+                    raise _partitions(other, new)
+            self._add(new)
+
+    def claim_alone(self, stream: str, message: str) -> None:
+        """Check that a message of a stream may remove or mark the rows that it does not name.
+
+        Raises:
+            SettingsError: Rows of another stream in the table would be among them.
+        """
+        with self._lock:
+            self._alone[stream] = message
+            claim = self._claims.get(stream)
+            others = [] if claim is None else self._beside(claim)
+            if claim is not None and others:
+                raise _not_alone(claim, others[0], message)
+
+    def _add(self, claim: _Claim) -> None:
+        old = self._claims.get(claim.stream)
+        if old is not None:
+            self._places[old.table.key].pop(old.stream)
+            for folder in _folders(old.table.key):
+                self._below[folder].pop(old.stream, None)
+        self._claims[claim.stream] = claim
+        self._places.setdefault(claim.table.key, {})[claim.stream] = claim
+        for folder in _folders(claim.table.key):
+            self._below.setdefault(folder, {})[claim.stream] = claim
+
+    def _beside(self, claim: _Claim) -> list[_Claim]:
+        """Return claims of other streams on the same table, or on one in the folder of the other.
+
+        With thousands of streams, a search through all of them would take minutes.
+        """
+        key = claim.table.key
+        near = (
+            self._places.get(key, {}),
+            self._below.get(key, {}),
+            *(self._places.get(folder, {}) for folder in _folders(key)),
+        )
+        every = (other for claims in near for other in claims.values())
+        return [other for other in every if other.stream != claim.stream]
+
+
+def _folders(key: str) -> Iterator[str]:
+    """Yield all folders that a table is in."""
+    return (key[:end] for end, char in enumerate(key) if char == "/")
+
+
+def _disagree(one: _Claim, other: _Claim) -> bool:
+    """Return whether streams of one table ask for different partitions."""
+    asked = {claim.partition_by for claim in (one, other)} - {()}
+    return one.table.key == other.table.key and len(asked) > 1
+
+
+def _refusal(first: _Claim, second: _Claim) -> SettingsError:
+    one, two = first.table, second.table
+    shared = f"the table {one.shown}"
+    if one.shown != two.shown:
+        how = "may be one table" if one.key == two.key else "are nested in each other"
+        shared = f"{one.shown} and {two.shown}, which {how}"
+    is_lost = _OVERWRITE in (first.method, second.method)
+    why = ": with `load_method` 'overwrite', rows of one of them would be lost" if is_lost else ""
+    return SettingsError(
+        f"streams '{first.stream}' and '{second.stream}' would share {shared}{why}",
+        where=Where(stream=second.stream, setting="streams"),
+        hint="give one of them another `table` or `schema` in `streams`",
+    )
+
+
+def _partitions(first: _Claim, second: _Claim) -> SettingsError:
+    return SettingsError(
+        f"streams '{first.stream}' and '{second.stream}' share the table {second.table.shown}, and "
+        "ask for different partitions",
+        where=Where(stream=second.stream, setting="partition_by"),
+        hint="give them the same `partition_by`, or another `table` to one of them",
+    )
+
+
+def _not_alone(claim: _Claim, other: _Claim, message: str) -> SettingsError:
+    setting = "`deletes` in the tap" if message == "KEYS" else "`activate_version: true`"
+    return SettingsError(
+        f"{message} would also remove or mark rows of the stream '{other.stream}', which "
+        f"shares the table {claim.table.shown}",
+        where=Where(stream=claim.stream, setting="streams"),
+        hint=f"give one of them another `table`, or do without {setting}",
+    )
+
+
+_Files = tuple[str, str, tuple[str, ...]]
+
+
+class Refusals:
+    """What stores have refused in a run; methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: set[str] = set()
+        self._refused: dict[_Files, dict[int, str]] = {}
+
+    def trace(self, stream: str) -> None:
+        """Let the parts of a stream tell the origins of their rows from now on."""
+        with self._lock:
+            self._streams.add(stream)
+
+    def are_traced(self, stream: str) -> bool:
+        """Return whether the parts of a stream tell the origins of their rows."""
+        with self._lock:
+            return stream in self._streams
+
+    def add(self, batch: Batch, refused: Mapping[int, str]) -> None:
+        """Leave out records of a batch.
+
+        Args:
+            batch: Files that one job converts.
+            refused: Origin within this conversion → reason.
+        """
+        with self._lock:
+            self._refused[_files_key(batch)] = {
+                **self._refused.get(_files_key(batch), {}),
+                **refused,
+            }
+
+    def of(self, batch: Batch) -> Mapping[int, str]:
+        """Return the records of a batch to leave out, as in `add`."""
+        with self._lock:
+            return self._refused.get(_files_key(batch), {})
+
+    def forget(self, batch: Batch) -> None:
+        """Forget the records of a flush: it has been committed or aborted."""
+        flush = _files_key(batch)[:2]
+        with self._lock:
+            self._refused = {key: one for key, one in self._refused.items() if key[:2] != flush}
+
+
+def _files_key(batch: Batch) -> _Files:
+    return batch.stream.stream, batch.token, tuple(file.url for file in batch.files)
+
+
+_log = logging.getLogger(__name__)
+
+
+class StreamTables:
+    """The tables of the streams of a run; methods may be called from any thread.
+
+    Args:
+        config: The settings.
+        destination: Holds the tables.
+
+    Attributes:
+        refusals: Records that the destination has refused.
+    """
+
+    def __init__(self, config: TargetConfig, destination: Destination) -> None:
+        self._config = config
+        self._destination = destination
+        self._owners = TableOwners()
+        self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
+        self._latest: dict[str, TableRequest] = {}
+        self._existing: dict[str, bool] = {}
+        self._writes: dict[tuple[str, str], TableWrite] = {}
+        self._lock = threading.Lock()
+        self.refusals = Refusals()
+
+    def claim(self, stream: str) -> None:
+        """Reserve the table of a stream.
+
+        Raises:
+            SettingsError: See `TableOwners.claim`.
+        """
+        table = self._destination.table(table_name(self._config, stream))
+        partition_by = stream_settings(self._config, stream).partition_by
+        self._owners.claim(stream, table, load_method(self._config, stream), partition_by)
+
+    def is_loaded(self, stream: StreamSchema) -> bool:
+        """Return whether a stream is loaded: its table exists, or may be created.
+
+        Raises:
+            SettingsError: The table must not be created.
+        """
+        name = stream.stream
+        rule = stream_settings(self._config, name).schema_contract.tables
+        if rule == EVOLVE:
+            return True
+        with self._lock:
+            if name not in self._existing:
+                self._existing[name] = self._destination.exists(self.request(stream))
+            if self._existing[name]:
+                return True
+        shown = self._destination.table(table_name(self._config, name)).shown
+        if rule == FREEZE:
+            raise SettingsError(
+                f"the table {shown} does not exist, and must not be created",
+                where=Where(stream=name, setting="schema_contract.tables"),
+                hint="create it, or set the contract to `evolve`",
+            )
+        _log.warning("stream '%s' is ignored: the table %s does not exist", name, shown)
+        return False
+
+    def claim_alone(self, stream: str, message: str) -> None:
+        """Reserve the right to remove or mark rows that a message of a stream does not name.
+
+        Raises:
+            SettingsError: Rows of another stream are in the table.
+        """
+        self._owners.claim_alone(stream, message)
+
+    def request(self, stream: StreamSchema) -> TableRequest:
+        """Return the request of a stream for its table under a schema."""
+        known = self._requests.get(stream.stream)
+        if known is None or known[0] != stream:
+            columns = stored_columns(stream.schema, self._config.add_record_metadata)
+            request = table_request(self._config, stream, columns)
+            if not self._config.denormalized:
+                request = as_document(request, view=self._config.generate_view)
+            known = self._requests[stream.stream] = stream, request
+        return known[1]
+
+    def current(self, stream: str) -> TableRequest:
+        """Return the last answer of `request` for a stream."""
+        return self._requests[stream][1]
+
+    def latest_written(self, stream: str) -> TableRequest | None:
+        """Return the request that rows were last written for; None if there were none."""
+        with self._lock:
+            return self._latest.get(stream)
+
+    def keys(self, stream: StreamSchema) -> tuple[str, ...]:
+        """Return the key properties that each record must have."""
+        own = COLUMNS if self._config.add_record_metadata else ()
+        return tuple(key for key in key_properties(self._config, stream) if key not in own)
+
+    def prepare(self, batch: Batch) -> TableWrite:
+        """Return how the parts of a flush are written, until `release`.
+
+        It is the same for all, except that further ones may tell the origins of their rows.
+        """
+        with self._lock:
+            if _key(batch) not in self._writes:
+                request = self._latest[batch.stream.stream] = self.request(batch.stream)
+                self._writes[_key(batch)] = self._destination.prepare(request)
+            write = self._writes[_key(batch)]
+        traced = self.refusals.are_traced(batch.stream.stream)
+        return replace(write, row_origin=ROW_ORIGIN) if traced else write
+
+    def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
+        """Return the flush for the destination to commit or abort."""
+        parts = tuple(part for result in results for part in result.parts)
+        write, request = self.prepare(batch), self.request(batch.stream)
+        name, source = batch.stream.stream, batch.source
+        by_key = request.method != "append-only"
+        if not all(result.files for result in results if result.parts):
+            write = replace(write, row_origin=None)
+        return Flush(
+            name,
+            batch.token,
+            write,
+            request,
+            parts,
+            source=source if source != name else None,
+            state=stored_state(batch.reached, source, by_key=by_key),
+        )
+
+    def release(self, batch: Batch) -> None:
+        """Forget how the parts of a flush were written: it has been committed or aborted."""
+        self._writes.pop(_key(batch), None)
+        self.refusals.forget(batch)
+
+
+def _key(batch: Batch) -> tuple[str, str]:
+    """Return the identity of a flush: outputs of one stream share their token."""
+    return batch.stream.stream, batch.token

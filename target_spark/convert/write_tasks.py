@@ -1,0 +1,453 @@
+"""Tasks that read files and write parts, all in Arrow; also into folders of partitions.
+
+Plans are plain data; functions are pickled by reference, so `shared` and `target_spark` must be
+installed where executors run.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.arrow_start import arrow_in_task
+from shared.formats.encoding_base import grouped
+from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.parquet_profile import LONGEST_TEXT, Facts
+from shared.formats.row_groups import told_by_footer
+from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
+from shared.storage.urls import join
+from shared.types.arrow_conform import conform
+from target_spark.convert.read_rows import ReadPlan, StorageTroubleError, UnreadableInputError
+from target_spark.convert.rejected_originals import accepted_rows
+from target_spark.convert.task_reports import Rejects
+from target_spark.destinations.destination import RefusedByStoreError
+from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
+from target_spark.tables.version_edit import VersionEdit
+
+if TYPE_CHECKING:
+    from target_spark.destinations.destination import Sink, TableWrite
+
+
+MOST_FOLDERS = 1000
+"""Folders that a task may write to: a table of more is better one of a lake."""
+
+COLLECTED_BYTES = 64 * 1024 * 1024
+"""Arrow bytes of rows that are divided at once, into one file for each folder."""
+
+_ROW = "row"
+
+
+def in_folders(
+    tables: Iterable[pa.Table], columns: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, pa.Table, dict[str, Facts]]]:
+    """Divide rows by the values of columns; a bounded number of bytes is held at once.
+
+    Args:
+        tables: The rows.
+        columns: Names of the partition columns, in the rows and in the folders.
+
+    Yields:
+        A folder, rows for it without these columns, and facts of the columns (see
+        `shared.formats.parquet_profile`). A folder comes again if there are more rows.
+
+    Raises:
+        PartitionError: There are too many folders, or the name of one is too long.
+    """
+    seen: set[str] = set()
+    names = [name for name, _ in columns]
+    for table in grouped(tables, COLLECTED_BYTES):
+        keys, rest = table.select(names), table.drop_columns(names).combine_chunks()
+        del table  # its bytes are in `rest` now
+        for values, places in _groups(keys.combine_chunks()):
+            shown = [name for _, name in columns]
+            folder = "/".join(map(partition_folder, shown, values))
+            seen.add(folder)
+            if len(seen) > MOST_FOLDERS:
+                raise _too_many()
+            facts = zip(shown, values, strict=True)
+            yield folder, rest.take(places), {n: _facts(v, len(places)) for n, v in facts}
+        del rest  # before the next rows are collected
+
+
+def _groups(keys: pa.Table) -> Iterator[tuple[list[str | None], pa.Array]]:
+    """Yield each combination of values, as texts, and its rows in order."""
+    if not keys.num_rows:
+        return
+    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), keys.num_rows))
+    names = [str(number) for number in range(keys.num_columns)]
+    numbered = keys.rename_columns(names).append_column(_ROW, pc.subtract(numbers, 1))
+    found = numbered.group_by(names, use_threads=False).aggregate([(_ROW, "list")])
+    if found.num_rows > MOST_FOLDERS:
+        raise _too_many()
+    texts = [found.column(name).cast(pa.string()).to_pylist() for name in names]
+    places = found.column(f"{_ROW}_list").combine_chunks()
+    for number, values in enumerate(zip(*texts, strict=True)):
+        yield list(values), places[number].values
+
+
+def _facts(value: str | None, rows: int) -> list[Any]:
+    if not value:
+        return [rows, None, None]
+    bound = value if len(value) <= LONGEST_TEXT else None
+    return [0, bound, bound]
+
+
+def _too_many() -> PartitionError:
+    return PartitionError(
+        f"the rows of one task have more than {MOST_FOLDERS:,} different values in the columns of "
+        "partition_by"
+    )
+
+
+REJECT_COLUMN = "__reject"
+"""Binary column that carries rejected records through transforms."""
+
+RESULTS = pa.schema(
+    [("kind", pa.string()), ("url", pa.string()), ("rows", pa.int64()), ("size", pa.int64()),
+     ("text", pa.string())]
+)  # fmt: skip
+"""What tasks report to the driver: `part` (facts of its columns in text), `read` (how many
+records), `undeclared` (values in rows, property in text), `cut` (property in text), `reject` (line
+in rows, reason in text), `rejected` (how many in all), `reject file`, `refused row` (origin in
+rows, reason in text), and failures: `error`, `refused`, `refused by store`, `unreadable`,
+`unreachable` (number in rows)."""
+
+RESULTS_DDL = "kind string, url string, rows bigint, size bigint, text string"
+
+_LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+     errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """How tasks write rows: by a sink, or one file per task in a hidden folder.
+
+    Attributes:
+        partition_by: Columns that divide the rows into folders: name in the rows, and in folders.
+        stored: Columns of the files if there are such columns.
+    """
+
+    pending: str
+    encoding: Encoding
+    columns: pa.Schema
+    options: StorageOptions = NO_OPTIONS
+    sink: Sink | None = None
+    row_number: str | None = None
+    partition_by: tuple[tuple[str, str], ...] = ()
+    stored: pa.Schema | None = None
+
+
+def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
+    """Return how rows with these columns are written for a destination."""
+    folders = tuple((partition_column(write, name), name) for name in write.partition_by)
+    return WritePlan(
+        write.pending,
+        write.encoding,
+        columns,
+        write.options,
+        write.sink,
+        write.row_number,
+        folders,
+        _stored(write, columns, [name for name, _ in folders]) if folders else None,
+    )
+
+
+def partition_column(write: TableWrite, name: str) -> str:
+    """Return the name of a partition column beside whole lines, or beside other columns."""
+    return f"partition {name}" if FORMATS[write.encoding.format].text else name
+
+
+def _stored(write: TableWrite, columns: pa.Schema, without: Sequence[str]) -> pa.Schema:
+    """Return the columns of files, with what they tell readers."""
+    from target_spark.destinations.files.stored_columns import arrow_schema  # noqa: PLC0415
+
+    fields = [field for field in columns if field.name not in without]
+    if columns.metadata is None:
+        return pa.schema(fields)
+    return pa.schema(fields, arrow_schema(write.stored, write.encoding.format).metadata)
+
+
+def load(
+    read: ReadPlan,
+    write: WritePlan,
+    batches: Iterable[pa.RecordBatch],
+    made: Callable[[pa.Table, Rejects], pa.Table] | None = None,
+) -> Iterator[Any]:
+    """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
+
+    Args:
+        read: How rows are read.
+        write: How they are written.
+        batches: The numbers.
+        made: Makes rows of the table from the rows read, if they differ, and may reject some.
+    """
+    arrow_in_task()
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects, read.reject_options)
+        try:
+            tables = accepted_rows(read, read.tasks[number], rejects)
+            if made is not None:
+                tables = (made(table, rejects) for table in tables)
+            rows = _write(write, tables)
+        except UnreadableInputError as error:
+            rows = [_unreadable(error)]
+        except (PartitionError, RefusedByStoreError) as error:
+            rows = [_refused(error)]
+        except OSError as error:
+            rows = [failure(error, write.pending)]
+        yield results([*rows, *rejects.rows()])
+
+
+def read_frame(
+    read: ReadPlan,
+    batches: Iterable[pa.RecordBatch],
+    columns: pa.Schema | None = None,
+    parts: Callable[[pa.Table], Iterable[pa.Table]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, then the rejects in a column of their own; for `mapInArrow`.
+
+    Args:
+        read: How rows are read.
+        batches: The numbers of the tasks.
+        columns: The columns for Spark; None for all columns read.
+        parts: Makes the rows for Spark from the rows read; None if they are the same.
+    """
+    arrow_in_task()
+    columns = (columns or read.columns).append(pa.field(REJECT_COLUMN, pa.binary()))
+    for number in numbers_of(batches):
+        rejects = Rejects(read.rejects, read.reject_options)
+        failed: list[dict[str, Any]] = []
+        try:
+            for table in accepted_rows(read, read.tasks[number], rejects):
+                for part in (table,) if parts is None else parts(table):
+                    yield from conform(part, columns).to_batches()
+        except UnreadableInputError as error:
+            failed = [_unreadable(error)]
+        texts = [json.dumps(row).encode() for row in (*failed, *rejects.rows())]
+        if texts:
+            yield from conform(pa.table({REJECT_COLUMN: texts}), columns).to_batches()
+
+
+def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows of a frame that `read_frame` has begun; for `mapInArrow`."""
+    yield written(write, lambda rejects: _without_rejects(batches, write.columns, rejects))
+
+
+def written(
+    write: WritePlan, tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]]
+) -> pa.RecordBatch:
+    """Write the rows of a task into one part.
+
+    Args:
+        write: How rows are written.
+        tables: Returns the rows, and adds further results to the list.
+
+    Returns:
+        The results of the task.
+    """
+    arrow_in_task()
+    rejects: list[dict[str, Any]] = []
+    try:
+        rows = _write(write, tables(rejects))
+    except (PartitionError, RefusedByStoreError) as error:
+        rows = [_refused(error)]
+    except OSError as error:
+        rows = [failure(error, write.pending)]
+    return results([*rows, *rejects])
+
+
+def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
+    """Write all rows into new, durable files: one, or one for each folder and block of rows."""
+    columns = write.columns
+    if write.row_number is not None:
+        tables = _numbered(tables, write.row_number)
+        columns = columns.append(pa.field(write.row_number, pa.int64()))
+    if write.sink is not None:
+        return write.sink.write(columns, tables)
+    if write.stored is None:
+        return _write_file(write, write.pending, columns, tables)
+    return [
+        part
+        for folder, rows, facts in in_folders(tables, write.partition_by)
+        for part in _write_file(
+            write, join(write.pending, folder), write.stored, iter([rows]), facts
+        )
+    ]
+
+
+def _write_file(
+    write: WritePlan,
+    folder: str,
+    columns: pa.Schema,
+    tables: Iterator[pa.Table],
+    known: Mapping[str, Facts] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """Write all rows into one new, durable file; write nothing if there are no rows."""
+    first = next((table for table in tables if table.num_rows), None)
+    if first is None:
+        return []
+    form = FORMATS[write.encoding.format]
+    ending = form.extension(write.encoding.compression)
+    url = join(folder, f"{uuid.uuid4().hex}{ending}")
+    rows = 0
+
+    def counted() -> Iterator[pa.Table]:
+        nonlocal rows
+        for table in chained(first, tables):
+            rows += table.num_rows
+            yield table
+
+    form.write(url, columns, counted(), write.encoding.compression, write.options)
+    make_durable(url)
+    # What a reader will find, not what the writer was given.
+    stored, facts = told_by_footer(write.encoding.format, url, write.options)
+    rows = rows if stored is None else stored
+    part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
+    return [{**part, "text": json.dumps({**facts, **known})}]
+
+
+def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
+    """Yield the tables with the position of each row in an added column."""
+    before = 0
+    for table in tables:
+        numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
+        before += table.num_rows
+        yield table.append_column(name, numbers)
+
+
+def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield a table, then others."""
+    yield first
+    yield from rest
+
+
+def _without_rejects(
+    batches: Iterable[pa.RecordBatch], columns: pa.Schema, rejects: list[dict[str, Any]]
+) -> Iterator[pa.Table]:
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        notes = table.column(REJECT_COLUMN)
+        if notes.null_count < table.num_rows:
+            rejects += [json.loads(text) for text in notes.drop_null().to_pylist()]
+            table = table.filter(notes.is_null())
+        rows = table.drop_columns([REJECT_COLUMN]).rename_columns(columns.names)
+        yield conform(rows, columns)
+
+
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Yield the numbers of the tasks of this worker."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Return the results of a task as a batch for Spark."""
+    return pa.RecordBatch.from_pylist(rows, RESULTS)
+
+
+def _refused(error: PartitionError | RefusedByStoreError) -> dict[str, Any]:
+    kind = "refused" if isinstance(error, PartitionError) else "refused by store"
+    return {"kind": kind, "text": str(error)}
+
+
+def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
+    url, reason = error.args
+    if isinstance(error, StorageTroubleError):
+        return {"kind": "unreachable", "url": url, "rows": error.number, "text": reason}
+    return {"kind": "unreadable", "url": url, "text": reason}
+
+
+def failure(error: OSError, pending: str) -> dict[str, Any]:
+    """Return a permanent failure as a result; raise any other again."""
+    if error.errno not in _LASTING:
+        raise error
+    place = str(error.filename) if error.filename else pending
+    reason = error.strerror or os.strerror(error.errno or 0)
+    return {"kind": "error", "url": place, "rows": error.errno, "text": reason}
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """Files to rewrite.
+
+    Attributes:
+        pairs: Old and new URL of each.
+        write: The new columns.
+        edit: The change of their rows; files that it does not change are not written.
+    """
+
+    pairs: Sequence[tuple[str, str]]
+    write: WritePlan
+    edit: VersionEdit | None = None
+
+
+def rewrite(plan: RewritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a part for every file that was written or has become empty; for `mapInArrow`."""
+    arrow_in_task()
+    for number in numbers_of(batches):
+        source, target = plan.pairs[number]
+        try:
+            rows = _rewritten(plan, source, target)
+        except pa.ArrowInvalid as error:
+            rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
+        except OSError as error:
+            rows = [failure(error, plan.write.pending)]
+        yield results(rows)
+
+
+def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, Any]]:
+    name = plan.write.encoding.format
+    options = plan.write.options
+    if plan.edit is not None and (
+        plan.edit.keeps_file(source, name, options)
+        or not _changes(plan.edit, source, name, options)
+    ):
+        return []
+    columns = _columns(plan.write)
+    rows = 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal rows
+        for table in FORMATS[name].read(source, options):
+            edited = plan.edit.apply(table, name)[0] if plan.edit else table
+            rows += edited.num_rows
+            yield conform(edited, columns)
+
+    kept = _first_rows(tables())
+    if kept is None and plan.edit is not None:
+        return [{"kind": "part", "url": target, "rows": 0, "size": 0}]
+    FORMATS[name].write(target, columns, kept or (), plan.write.encoding.compression, options)
+    make_durable(target)
+    return [{"kind": "part", "url": target, "rows": rows, "size": 0}]
+
+
+def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions) -> bool:
+    return any(edit.apply(table, name)[1] for table in FORMATS[name].read(source, options))
+
+
+def _columns(write: WritePlan) -> pa.Schema:
+    """Return the columns between reader and writer."""
+    if FORMATS[write.encoding.format].flat:
+        return pa.schema([(name, pa.string()) for name in write.columns.names])
+    if FORMATS[write.encoding.format].text:
+        return pa.schema([("value", pa.string())])
+    return write.columns
+
+
+def _first_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table] | None:
+    """Return the tables from the first one with rows on; None if all are empty."""
+    for table in tables:
+        if table.num_rows:
+            return chained(table, tables)
+    return None

@@ -1,0 +1,315 @@
+"""Files that a run keeps beside lake tables: notes of streams, and folders for parts.
+
+A note is a hidden file that a living run owns. A local one is owned by a lock that the system
+releases when the run ends, however it ends. It holds the old note and the new one, both durable;
+one byte, written last, makes the new one valid, as a STATE waits for that. After a restart of the
+machine, which may have lost the byte, the new one is valid. On other storages the file names its
+owner; only on the same machine can others see whether it lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SettingsError, Where
+from shared.spark.shared_disk import executors_share_disk
+from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, remote
+from shared.storage.name_locks import NameLock, lock_name
+from shared.storage.owned_folders import OwnedFolder
+from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, process_owner
+from shared.storage.urls import join, local_path
+from target_spark.destinations.folders.local_folder import LocalFolder, make_folders
+from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import (
+    WORK_PREFIX,
+    TableFolder,
+    folder_name,
+    stream_file,
+    writing,
+)
+from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.leases import Lease, folder_leases
+from target_spark.replays import Note, read_note
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+
+_OLD, _NEW = b"0", b"1"
+"""The first byte of a local file: which of its notes is valid."""
+
+
+class NoteFile(Protocol):
+    """The note of one stream and table."""
+
+    def take(self) -> Note:
+        """Adopt the note for this run; may be repeated.
+
+        Returns:
+            The note of an ended run. Empty if there is none, if its run is not known to have ended,
+            or if another living run owns it: then notes are not kept.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+
+    def tokens(self) -> frozenset[str]:
+        """Return the flushes of the stored note, whoever owns it; raise like `take`."""
+
+    def write(self, note: Note) -> None:
+        """Replace the note durably if this run owns the file; raise DestinationError on failure."""
+
+    def close(self, *, remove: bool) -> None:
+        """Release the file; with `remove`, delete it as well."""
+
+
+def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
+    """Return a function that returns the note of a table and a stream.
+
+    Args:
+        config: The settings.
+    """
+    options = StorageOptions(config.storage_options)
+
+    def of(place: Place, stream: str) -> NoteFile:
+        table = place.folder or _hidden_folder(config, place)
+        url = stream_file(table, "uncovered", stream)
+        path = local_path(url)
+        return RemoteNoteFile(url, options) if path is None else LocalNoteFile(Path(path))
+
+    return of
+
+
+def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
+    """Return a function that returns the lease of a table for a stream; None for no leases.
+
+    Of a table whose folder only a catalog knows, the lease is on this machine alone.
+
+    Args:
+        config: The settings.
+    """
+    leases = folder_leases(config)
+
+    def of(place: Place, stream: str) -> Lease | None:
+        return leases(place.folder or _hidden_folder(config, place), stream)
+
+    return of
+
+
+def _hidden_folder(config: TargetConfig, place: Place) -> str:
+    """Return where the notes and leases of a table are whose own folder only the catalog knows."""
+    if config.staging.root is not None:
+        root = join(config.staging.root, "notes")
+    else:
+        state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+        root = join(state, "singer-spark", "notes")
+    # Catalogs may list a table in lower case that was named with capitals.
+    return join(root, folder_name(place.shown.casefold()))
+
+
+class LocalNoteFile:
+    """See `NoteFile`: a file on a disk with locks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._spare = path.with_name(f"{path.name}.new")
+        self._lock: NameLock | None = None
+        self._stored = Note()
+
+    def take(self) -> Note:
+        """See `NoteFile`."""
+        if self._lock is not None:
+            return self._stored
+        with writing(str(self._path)):
+            make_folders(self._path.parent)
+            self._lock = _locked(self._path)
+            if self._lock is None:
+                return Note()
+            self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
+            self._stored = _valid_note(self._content())
+            return self._stored
+
+    def tokens(self) -> frozenset[str]:
+        """See `NoteFile`: of the old note and the new one."""
+        with writing(str(self._path)):
+            return frozenset().union(*(note.tokens for note in _notes(self._content())))
+
+    def write(self, note: Note) -> None:
+        """See `NoteFile`. A run that is killed meanwhile leaves the old note or the new one."""
+        if self._lock is None or note == self._stored:
+            return
+        with writing(str(self._path)):
+            content = _both_notes(self._stored, note)
+            self._spare.touch(0o600)
+            with self._spare.open("r+b") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                self._spare.replace(self._path)
+                make_durable(str(self._path.parent))
+                os.pwrite(file.fileno(), _NEW, 0)
+        self._stored = note
+
+    def close(self, *, remove: bool) -> None:
+        """See `NoteFile`."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        try:
+            with writing(str(self._path)):
+                if remove or not self._stored.entries:
+                    self._path.unlink(missing_ok=True)
+        finally:
+            lock.release()
+
+    def _content(self) -> bytes:
+        with suppress(FileNotFoundError):
+            return self._path.read_bytes()
+        return b""
+
+
+class RemoteNoteFile:
+    """See `NoteFile`: an object with its owner and the note."""
+
+    def __init__(self, url: str, options: StorageOptions) -> None:
+        self._url = url
+        self._options = options
+        self._is_owned = False
+        self._exists = False
+        self._is_ours = False
+        self._stored = Note()
+
+    def take(self) -> Note:
+        """See `NoteFile`."""
+        if self._is_owned:
+            return self._stored
+        with writing(self._url, self._options):
+            owner, text = self._read()
+        self._exists = owner is not None
+        owner = owner or {}
+        state = ENDED if owner.get("ended") else owner_status(owner)
+        self._is_owned = state != LIVING
+        if state != ENDED:
+            return Note()
+        self._stored = read_note(text)
+        return self._stored
+
+    def tokens(self) -> frozenset[str]:
+        """See `NoteFile`."""
+        with writing(self._url, self._options):
+            return read_note(self._read()[1]).tokens
+
+    def write(self, note: Note) -> None:
+        """See `NoteFile`."""
+        if self._is_owned and (note != self._stored or (note.entries and not self._is_ours)):
+            self._put(note, process_owner())
+
+    def close(self, *, remove: bool) -> None:
+        """See `NoteFile`."""
+        if self._is_owned and self._exists:
+            if remove or not self._stored.entries:
+                with writing(self._url, self._options), suppress(FileNotFoundError):
+                    filesystem, path = remote(self._url, self._options)
+                    filesystem.rm_file(path)
+            else:
+                self._put(self._stored, {"ended": True})
+        self._is_owned = self._exists = self._is_ours = False
+
+    def _read(self) -> tuple[dict[str, Any] | None, str | None]:
+        """Return owner and note of the object; no owner if it does not exist."""
+        filesystem, path = remote(self._url, self._options)
+        filesystem.invalidate_cache()
+        try:
+            owner, text = json.loads(filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None, None
+        except (ValueError, TypeError):
+            return {}, None
+        return owner, text
+
+    def _put(self, note: Note, owner: dict[str, Any]) -> None:
+        with writing(self._url, self._options):
+            filesystem, path = remote(self._url, self._options)
+            filesystem.pipe_file(path, json.dumps([owner, note.to_text()]).encode())
+        self._stored, self._exists, self._is_ours = note, True, True
+
+
+def _locked(path: Path) -> NameLock | None:
+    """Return the lock of a note; None if another run owns it, or locks do not work."""
+    try:
+        return lock_name(path.parent, path.name)
+    except OSError:
+        return None
+
+
+def _both_notes(old: Note, new: Note) -> bytes:
+    """Return the content of a file in which the old note is still valid."""
+    texts = (note.to_text() if note.entries else "" for note in (old, new))
+    notes = json.dumps([boot_id(), *texts]).encode()
+    return _OLD + hashlib.sha256(notes).hexdigest().encode() + b"\n" + notes
+
+
+def _valid_note(content: bytes) -> Note:
+    """Return the valid note of a file; an empty one if the file is damaged."""
+    return next(_notes(content), Note())
+
+
+def _notes(content: bytes) -> Iterator[Note]:
+    """Yield the notes of a file, the valid one first; nothing if the file is damaged."""
+    digest, _, notes = content[1:].partition(b"\n")
+    if hashlib.sha256(notes).hexdigest().encode() == digest:
+        boot, old, new = json.loads(notes)
+        is_old = content[:1] == _OLD and boot and boot == boot_id()
+        yield from map(read_note, (old, new) if is_old else (new, old))
+
+
+def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:
+    """Return a function that opens the folder of a table: beside it, or below `staging.root`.
+
+    It removes the folders of dead runs.
+
+    Args:
+        config: The settings.
+    """
+    options = StorageOptions(config.storage_options)
+    root, search = cache(lambda: _root(config)), uuid.uuid4().hex
+
+    def open_folder(place: Place, run: str) -> TableFolder:
+        table = place.folder or join(root(), folder_name(place.shown))
+        path = local_path(table)
+        if path is None:
+            return RemoteFolder(table, run, options or NO_OPTIONS).open()
+        return LocalFolder(path, run, search).open()
+
+    return open_folder
+
+
+def _root(config: TargetConfig) -> str:
+    """Return the folder for parts of tables whose own folder only the catalog knows.
+
+    Raises:
+        SettingsError: The executors would not find the folder.
+        DestinationError: The system's temporary folder cannot be written.
+    """
+    if config.staging.root is not None:
+        return join(config.staging.root, "parts")
+    if not executors_share_disk(config.spark):
+        raise SettingsError(
+            "is required with a catalog: a folder that all executors share",
+            where=Where(setting="staging.root"),
+        )
+    # Private, as others use the temporary folder too. Staging removes those of killed runs.
+    with writing(tempfile.gettempdir()):
+        owned = OwnedFolder(tempfile.gettempdir(), WORK_PREFIX)
+    atexit.register(owned.close)
+    return str(owned.path)

@@ -1,0 +1,388 @@
+"""Leases: one run at a time loads a stream into a table; others wait for it.
+
+The lease of a table in a folder is a hidden file or object beside it. On a local disk it is a lock
+that the system frees when its process ends. On S3 it is an object that is only ever written
+conditionally, with a sign of life: the holder writes it again and again. Whoever has seen it
+unchanged for as long as the object itself says takes it over; no two machines compare their
+clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes
+from shared.storage.files import StorageOptions, remote
+from shared.storage.name_locks import NO_LOCKS, NameLock, lock_name
+from shared.storage.process_owner import ENDED, LIVING, owner_status, process_owner
+from shared.storage.s3a import SCHEMES
+from shared.storage.urls import local_path
+from target_spark.destinations.folders.local_folder import make_folders
+from target_spark.destinations.folders.table_folder import stream_file, writing
+from target_spark.run_settings import FAIL
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+
+_log = logging.getLogger(__name__)
+
+PAUSE = 1.0
+
+
+class NoLeasesError(SingerSparkError):
+    """The storage has no means for leases: no locks, or no conditional writes."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A run that holds a lease.
+
+    Attributes:
+        run: Identifies the run.
+        host: Its machine; empty if unknown.
+        pid: Its process; 0 if unknown.
+        since: When the run took the lease, ISO 8601 in UTC.
+        is_alive: Whether it is known to live; False if it may have ended.
+    """
+
+    run: str = ""
+    host: str = ""
+    pid: int = 0
+    since: str = ""
+    is_alive: bool = field(default=True, compare=False)
+
+    def __str__(self) -> str:
+        who = f"process {self.pid} on {self.host}" if self.host else "another process"
+        return f"{who}, since {self.since}" if self.since else who
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what other runs read."""
+        return {name: value for name, value in asdict(self).items() if name != "is_alive"}
+
+
+def this_run() -> Holder:
+    """Return this process as the holder of a new lease."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return Holder(uuid.uuid4().hex, socket.gethostname(), os.getpid(), now)
+
+
+def holder_of(found: Any) -> Holder:
+    """Return the holder that another run has written; an unknown one for anything else."""
+    if not isinstance(found, dict):
+        return Holder()
+    pid = found.get("pid")
+    texts = (str(found.get(name) or "") for name in ("run", "host", "since"))
+    run, host, since = texts
+    return Holder(run, host, pid if isinstance(pid, int) else 0, since)
+
+
+class Lease(Protocol):
+    """The right to load one stream into one table; used by one thread at a time."""
+
+    def take(self) -> Holder | None:
+        """Take the lease if it is free; return who holds it, None for this run.
+
+        Raises:
+            NoLeasesError: The storage has no means for it.
+            DestinationError: The storage failed.
+        """
+
+    def renew(self) -> bool:
+        """Show that this run lives; return whether it still holds the lease.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+
+    def release(self) -> None:
+        """Give the lease back, if this run holds it.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+
+
+def take_lease(
+    lease: Lease,
+    *,
+    policy: str,
+    longest: float,
+    where: Where,
+    shown: str,
+    clock: Callable[[], float],
+    pause: Callable[[float], bool],
+) -> None:
+    """Take a lease, or wait for it.
+
+    A holder that may have ended is waited for until the lease shows whether it lives.
+
+    Args:
+        lease: The lease.
+        policy: `WAIT` or `FAIL`.
+        longest: Seconds to wait, with `WAIT`.
+        where: The stream.
+        shown: Name of the table in messages.
+        clock: Returns seconds.
+        pause: Sleeps for some seconds; returns whether the run ends.
+
+    Raises:
+        AlreadyRunningError: Another run holds it, or this one ends meanwhile.
+    """
+    begin, reported = clock(), Holder()
+    while (holder := lease.take()) is not None:
+        if holder.is_alive and (policy == FAIL or clock() - begin >= longest):
+            raise already_running(holder, where, shown, clock() - begin)
+        if holder != reported:
+            _log.warning("%s: waiting for another run into %s: %s", where, shown, holder)
+            reported = holder
+        if pause(PAUSE):
+            raise already_running(holder, where, shown, clock() - begin)
+
+
+def already_running(
+    holder: Holder, where: Where, shown: str, waited: float = 0.0
+) -> AlreadyRunningError:
+    """Return the error for a lease of another run."""
+    after = f" after {waited:.0f} s" if waited >= 1 else ""
+    return AlreadyRunningError(
+        f"another run loads the stream into {shown}{after}: {holder}",
+        where=where,
+        hint="run again when it has ended, or set `overlapping_runs.policy`",
+    )
+
+
+class LocalLease:
+    """See `Lease`.
+
+    Args:
+        path: The file that names the holder.
+        holder: This run.
+    """
+
+    def __init__(self, path: Path, holder: Holder) -> None:
+        self._path = path
+        self._holder = holder
+        self._lock: NameLock | None = None
+
+    def take(self) -> Holder | None:
+        """See `Lease`."""
+        if self._lock is not None:
+            return None
+        with writing(str(self._path)):
+            make_folders(self._path.parent)
+            try:
+                self._lock = lock_name(self._path.parent, self._path.name)
+            except BlockingIOError:
+                return self._other()
+            except OSError as error:
+                if error.errno in NO_LOCKS:
+                    raise NoLeasesError("the file system has no locks") from error
+                raise
+            self._path.write_text(json.dumps(self._holder.to_json()))
+        return None
+
+    def renew(self) -> bool:
+        """See `Lease`: the lock lasts as long as the process."""
+        return self._lock is not None
+
+    def release(self) -> None:
+        """See `Lease`."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            try:
+                with writing(str(self._path)):
+                    self._path.unlink(missing_ok=True)
+            finally:
+                lock.release()
+
+    def _other(self) -> Holder:
+        # Empty for an instant after it was locked.
+        with suppress(OSError, ValueError):
+            return holder_of(json.loads(self._path.read_bytes()))
+        return Holder()
+
+
+_REFUSED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey"})
+_UNKNOWN = frozenset({"NotImplemented", "501"})
+
+
+class S3Lease:
+    """See `Lease`.
+
+    Args:
+        url: The object.
+        options: Of the storage.
+        holder: This run.
+        expiry: Seconds without a sign of life after which others may take it over.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: StorageOptions,
+        holder: Holder,
+        expiry: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._options = options
+        self._holder = holder
+        self._expiry = expiry
+        self._clock = clock
+        self._beats = 0
+        self._tag: str | None = None
+        self._seen: tuple[str, float] | None = None
+
+    def take(self) -> Holder | None:
+        """See `Lease`. A holder of another machine is not known to live before it is seen to."""
+        with writing(self._url, self._options):
+            if self._tag is not None:
+                return None
+            found = self._read()
+            if found is None:
+                if self._put(IfNoneMatch="*"):
+                    self._prove()
+                    return None
+                found = self._read()
+                if found is None:
+                    return Holder(is_alive=False)
+            tag, content = found
+            other = holder_of(content.get("holder"))
+            if other.run == self._holder.run:
+                self._tag = tag  # The answer to our own request was lost.
+                return None
+            is_alive = self._is_alive(tag, content)
+            if is_alive is False and self._put(IfMatch=tag):
+                return None
+            return Holder(other.run, other.host, other.pid, other.since, is_alive is True)
+
+    def renew(self) -> bool:
+        """See `Lease`."""
+        with writing(self._url, self._options):
+            if self._tag is None:
+                return False
+            if self._put(IfMatch=self._tag):
+                return True
+            # If it is gone, another run may have had it.
+            tag, content = self._read() or ("", {})
+            is_ours = holder_of(content.get("holder")).run == self._holder.run
+            self._tag = tag if is_ours else None
+            return is_ours
+
+    def release(self) -> None:
+        """See `Lease`."""
+        if self.renew():
+            with writing(self._url, self._options):
+                self._remove()
+
+    def _is_alive(self, tag: str, content: dict[str, Any]) -> bool | None:
+        """Return whether the holder lives; None if that is not known yet."""
+        status = owner_status(content.get("owner") or {})
+        if status in {LIVING, ENDED}:
+            return status == LIVING
+        now, before = self._clock(), self._seen
+        if before is None or before[0] != tag:
+            self._seen = tag, now
+            return None if before is None else True
+        expiry = content.get("expiry")
+        unchanged = now - before[1]
+        return False if unchanged > (expiry if isinstance(expiry, int | float) else 0) else None
+
+    def _prove(self) -> None:
+        """Raise NoLeasesError if the storage ignores conditions."""
+        if self._put(IfNoneMatch="*"):
+            self._remove()
+            raise NoLeasesError("the storage ignores the conditions of writes")
+
+    def _remove(self) -> None:
+        self._tag = None
+        filesystem, path = remote(self._url, self._options)
+        with suppress(FileNotFoundError):
+            filesystem.rm_file(path)
+
+    def _put(self, **condition: str) -> bool:
+        """Write the object if a condition holds; return whether it does."""
+        filesystem, path = remote(self._url, self._options)
+        bucket, key, _ = filesystem.split_path(path)
+        self._beats += 1
+        content = {
+            "holder": self._holder.to_json(),
+            "owner": process_owner(),
+            "expiry": self._expiry,
+            "beat": self._beats,
+        }
+        body = json.dumps(content).encode()
+        try:
+            answer = filesystem.call_s3(
+                "put_object", Bucket=bucket, Key=key, Body=body, **condition
+            )
+        except Exception as error:
+            code = _code(error)
+            if code in _UNKNOWN:
+                raise NoLeasesError("the storage has no conditional writes") from error
+            if code in _REFUSED:
+                return False
+            raise
+        self._tag = str(answer["ETag"])
+        return True
+
+    def _read(self) -> tuple[str, dict[str, Any]] | None:
+        filesystem, path = remote(self._url, self._options)
+        bucket, key, _ = filesystem.split_path(path)
+        try:
+            tag = str(filesystem.call_s3("head_object", Bucket=bucket, Key=key)["ETag"])
+            content = json.loads(filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            content = None
+        return tag, content if isinstance(content, dict) else {}
+
+
+def _code(error: BaseException) -> str:
+    """Return the code of the server's answer; `NotImplemented` if the client has no conditions."""
+    for cause in causes(error, suppressed=True):
+        if type(cause).__name__ == "ParamValidationError":
+            return "NotImplemented"
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict) and isinstance(response.get("Error"), dict):
+            return str(response["Error"].get("Code") or "")
+    return ""
+
+
+FolderLeases = Callable[[str, str], Lease | None]
+"""Returns the lease of a table's folder or URL for a stream; None if its storage has none."""
+
+
+def folder_leases(config: TargetConfig) -> FolderLeases:
+    """Return the leases of a run.
+
+    Args:
+        config: The settings.
+    """
+    options, holder = StorageOptions(config.storage_options), this_run()
+    expiry = config.overlapping_runs.expiry_seconds
+
+    def of(table: str, stream: str) -> Lease | None:
+        path = local_path(table)
+        if path is not None:
+            real = os.path.realpath(Path(path).expanduser())
+            return LocalLease(Path(stream_file(real, "lease", stream)), holder)
+        if table.startswith(SCHEMES):
+            return S3Lease(stream_file(table, "lease", stream), options, holder, expiry)
+        return None
+
+    return of

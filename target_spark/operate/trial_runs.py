@@ -1,0 +1,121 @@
+"""Runs that load nothing: a dry run, and `verify`, which compares the rows with the tables."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shared.errors import DifferenceError, SettingsError, Where
+from shared.run_summary import RunSummary
+from shared.singer.stdout import MessageOutput
+from target_spark.config import REGISTRY
+from target_spark.core.differences import DryRun, TableDifference, Verification
+from target_spark.receive.run import run
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+
+_log = logging.getLogger(__name__)
+
+
+def dry_run(config: TargetConfig, input_fd: int, summary: RunSummary | None = None) -> None:
+    """Log what a run would do to each table, one line for each.
+
+    Records that do not fit count as in a run, but no dead letters are written; STATE is not
+    emitted, and files of BATCH messages stay.
+
+    Args:
+        config: The settings of the run.
+        input_fd: Descriptor of the messages.
+        summary: Collects the counts.
+
+    Raises:
+        SingerSparkError: What would end the run; see `run`.
+    """
+    found, counted = DryRun(), summary or RunSummary("target-spark")
+    counted.mark_dry()
+    failure = config.failure
+    if failure.policy == "SendToDLQ":
+        failure = replace(failure, policy="LogAndContinue", dead_letter_path=None)
+    dry = replace(config, dry_run=found, failure=failure, write_audit_publish=False)
+    with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
+        try:
+            run(dry, input_fd, nowhere, counted)
+        finally:
+            for line in found.lines({name: counted.of_table(name) for name in found.tables}):
+                _log.info("%s", line)
+
+
+def verify(
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    *,
+    ranges: int,
+    repair: bool = False,
+    force: bool = False,
+    deletes: bool = False,
+) -> None:
+    """Compare the tables with a whole Singer message stream; write what differs.
+
+    Args:
+        config: The settings of the loads.
+        input_fd: Descriptor of the messages.
+        output: Takes one line of JSON for each table.
+        ranges: Number of ranges of hashed keys.
+        repair: Change the rows that differ.
+        force: Consent to the deletion of many rows.
+        deletes: Look for vanished keys alone.
+
+    Raises:
+        DifferenceError: A table differs, and was not repaired.
+        SettingsError: The format cannot be compared, or a stream's load method.
+        SingerSparkError: See `run`.
+    """
+    check_format(config, repair=repair)
+    found: list[TableDifference] = []
+    wanted = Verification(found.append, ranges, repair, force, deletes)
+    with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
+        try:
+            # A repair is one commit, which is published at once.
+            own = replace(config, verification=wanted, write_audit_publish=False)
+            run(own, input_fd, nowhere)
+        finally:
+            for one in found:
+                output.write(json.dumps(one.to_json()).encode() + b"\n")
+    for one in found:
+        _log.info("%s", summary_of(one))
+    left = [f"{one.table} ({one.left})" for one in found if one.left]
+    if left:
+        hint = "" if repair else "--repair changes the rows that differ"
+        if repair and config.backfill is not None and not force:
+            hint = "vanished rows of a range stay without --force: they may only have left it"
+        raise DifferenceError(f"tables differ from the source: {'; '.join(left)}", hint=hint)
+
+
+def check_format(config: TargetConfig, *, repair: bool) -> None:
+    """Raise SettingsError if the tables of the format cannot be compared, or repaired."""
+    name = config.format
+    needed = [("verify", f"tables of the format '{name}' cannot be verified")]
+    if repair:
+        needed.append(("repair", f"tables of the format '{name}' cannot be repaired"))
+    for word, problem in needed:
+        able = [each for each in REGISTRY.known if getattr(REGISTRY.get(each).supports, word)]
+        if name not in able:
+            hint = f"{word} is for {', '.join(able)}"
+            raise SettingsError(problem, where=Where(setting="format"), hint=hint)
+
+
+def summary_of(found: TableDifference) -> str:
+    """Return what was found in a table, in one line."""
+    rows = f"{found.source_rows} rows of the source, {found.table_rows} of the table"
+    kinds = (f"{count} {kind}" for kind in found.repaired if (count := found.count(kind)))
+    repaired = ", ".join(kinds)
+    what = [f"repaired: {repaired}"] if repaired else []
+    what += [f"differs: {found.left}"] if found.left else []
+    return f"stream '{found.stream}', {found.table}: {rows}; {'; '.join(what) or 'equal'}"

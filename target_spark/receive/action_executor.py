@@ -1,0 +1,501 @@
+"""Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shared.errors import SingerSparkError
+from shared.run_summary import RunSummary
+from shared.singer.logs import IN_SUMMARY
+from shared.singer.metrics import (
+    BATCH_COUNT,
+    BATCH_PROCESSING_TIME,
+    RECORD_COUNT,
+    Counter,
+    Point,
+    emit,
+)
+from shared.telemetry.run_observer import Dataset, schema_fields
+from target_spark.core import events as ev
+from target_spark.core.balance import Loaded, check_flush
+from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
+from target_spark.receive.expected_rows import ExpectedRows
+from target_spark.receive.rejected_input import DeadLetters, Rejections
+from target_spark.receive.staging import Staging
+from target_spark.receive.workers import Workers
+
+_logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from shared.engine.engine import Engine
+    from shared.singer.live_lines import StreamProgress
+    from shared.singer.stdout import MessageOutput
+    from target_spark.receive.state_file import StateFile
+
+
+_Piece = tuple[tuple[InputFile, ...], LoadResult]
+
+
+class Loads(Protocol):
+    """The part of a loader that the run needs; called from several threads."""
+
+    def plan(self, stream: StreamSchema) -> bool:
+        """Plan the load of a new SCHEMA, and under which names the stream is loaded.
+
+        Returns:
+            Whether any part of the stream is loaded.
+
+        Raises:
+            SettingsError: The maps do not fit the stream, or its table belongs to another one.
+        """
+        ...
+
+    def overwrites(self, stream: str) -> bool:
+        """Return whether rows of a stream become visible only at the end of the input."""
+        ...
+
+    def replaces(self, stream: str) -> bool:
+        """Return whether the rows of a stream replace others, which takes a complete stream."""
+        ...
+
+    def discards_uncovered(self, stream: str) -> bool:
+        """Return whether to discard rows of a stream after the last STATE of the input."""
+        ...
+
+    def convert(self, batch: Batch) -> LoadResult:
+        """Convert files by one Spark job; the rows are not visible yet."""
+        ...
+
+    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
+        """Make a converted batch durable and visible; return what each table has got."""
+        ...
+
+    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Discard converted rows."""
+        ...
+
+    def delete_consumed(self, files: Sequence[InputFile]) -> None:
+        """Delete loaded BATCH files, if the settings say so."""
+        ...
+
+    def may_refuse(self, stream: str) -> bool:
+        """Return whether a commit may refuse rows, so that their files are read once more."""
+        ...
+
+    def recalls(self, stream: str) -> bool:
+        """Return whether `recall` must be called before the first record of a stream."""
+        ...
+
+    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
+        """Take the stream's lease and adopt an earlier run's note.
+
+        Returns:
+            The lines of each segment that may be replayed.
+        """
+        ...
+
+    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
+        """Discard the segments that a STATE covers, before it is emitted."""
+        ...
+
+    def close(self) -> None:
+        """End the run, successfully or not."""
+        ...
+
+    def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
+        """End a stream: make `overwrite` rows visible and clean up; return what that changes."""
+        ...
+
+    def publish(self, problems: Sequence[str]) -> None:
+        """Audit and publish all rows of the run; raise AuditError if there are problems."""
+        ...
+
+    def activate(self, stream: StreamSchema, version: int) -> None:
+        """Activate a table version."""
+        ...
+
+    def check_keys(self, stream: StreamSchema) -> None:
+        """Raise SettingsError if the rows of a stream cannot follow its KEYS messages."""
+        ...
+
+    def delete_missing(self, keys: Batch) -> int:
+        """Delete the rows whose keys are in none of the files; return how many."""
+        ...
+
+
+class ActionExecutor:
+    """Executes actions; slow ones in threads, whose results become events.
+
+    Args:
+        loader: Converts and commits.
+        engine: Learns what comes, and of which stream; stopped with its jobs.
+        staging: Holds RECORD lines.
+        workers: Run slow actions.
+        output: Output for STATE.
+        progress: Shows on a terminal what streams have moved, or None.
+        dead_letters: Keeps rejected records, or None.
+        rejections: Reports rejected records.
+        summary: Collects what the run moved.
+        expected: Collects what is expected of the rows.
+        publishes: Nothing is visible before it is audited.
+        state_file: Keeps STATE for the next run, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        loader: Loads,
+        engine: Engine,
+        staging: Staging,
+        workers: Workers,
+        output: MessageOutput,
+        progress: StreamProgress | None = None,
+        dead_letters: DeadLetters | None = None,
+        rejections: Rejections | None = None,
+        summary: RunSummary | None = None,
+        expected: ExpectedRows | None = None,
+        publishes: bool = False,
+        state_file: StateFile | None = None,
+    ) -> None:
+        self._publishes = publishes
+        self._state_file = state_file
+        self._expected = expected or ExpectedRows()
+        self._summary = summary or RunSummary("target-spark")
+        self._dead_letters = dead_letters
+        self._rejections = rejections or Rejections()
+        self._loader = loader
+        self._engine = engine
+        self._staging = staging
+        self._workers = workers
+        self._output = output
+        self._progress = progress
+        self._output_open = True
+        self._has_schema = False
+        self._inputs: dict[int, InputFile] = {}
+        self._converted: dict[int, dict[int, _Piece]] = {}
+        self._staged_files: dict[int, tuple[int, str]] = {}
+        self._kept_files: dict[int, set[int]] = {}
+        self._consumed: dict[int, list[InputFile]] = {}
+        self._given_up: list[tuple[Batch, list[LoadResult]]] = []
+        self._cleaners: list[threading.Thread] = []
+        self._counters: dict[tuple[str, str], Counter] = {}
+        self._ways: dict[type, Callable[[Any], None]] = {
+            ev.StartSpark: self._expect_records,
+            ev.Recall: self._recall,
+            ev.Stage: self._stage,
+            ev.CloseFile: self._close_file,
+            ev.Convert: self._convert,
+            ev.Commit: self._commit,
+            ev.Audit: self._audit,
+            ev.Activate: self._activate,
+            ev.DeleteMissing: self._delete_missing,
+            ev.Finish: self._finish,
+            ev.WriteDeadLetters: self._write_dead_letters,
+            ev.ReportLine: self._report_line,
+            ev.ReportFailure: self._report_failure,
+            ev.ReportUncovered: self._report_uncovered,
+            ev.RetryLater: self._log_retry,
+            ev.Warn: lambda action: _logger.warning("%s", action.text),
+            ev.RemoveFile: self._remove_file,
+            ev.DiscardPieces: self._discard_pieces,
+            ev.Forget: self._forget,
+            ev.EmitState: self._emit_state,
+            ev.DeleteConsumed: self._delete_consumed,
+            ev.CleanUp: self._clean_up,
+        }
+
+    def execute(self, action: ev.Action) -> None:
+        """Execute one action.
+
+        Raises:
+            SingerSparkError: Staging or stdout cannot be written.
+        """
+        self._ways[type(action)](action)
+
+    def close(self) -> None:
+        """Write the counters; ignore late results of threads."""
+        self._workers.close()
+        for cleaner in self._cleaners:
+            cleaner.join()
+        for counter in self._counters.values():
+            counter.close()
+        self._rejections.close()
+        self._loader.close()
+
+    def expect_records(self) -> None:
+        """Start Spark, which takes seconds, if records need it; not before a SCHEMA."""
+        if self._has_schema:
+            self._engine.receive(0)
+
+    def _expect_records(self, action: ev.StartSpark) -> None:  # noqa: ARG002
+        self._has_schema = True
+
+    def _stage(self, action: ev.Stage) -> None:
+        self._engine.receive(len(action.data))
+        self._staging.append(action.file, action.data, action.lines, action.first_line)
+
+    def _close_file(self, action: ev.CloseFile) -> None:
+        self._inputs[action.file] = self._staging.complete(action.file)
+
+    def _remove_file(self, action: ev.RemoveFile) -> None:
+        """Remove a staging file; if a commit may need its lines again, after the commit."""
+        flush, stream = self._staged_files.get(action.file, (None, ""))
+        if flush in self._converted and self._loader.may_refuse(stream):
+            self._kept_files.setdefault(flush, set()).add(action.file)
+            return
+        self._inputs.pop(action.file, None)
+        self._staged_files.pop(action.file, None)
+        self._staging.remove(action.file)
+
+    def _convert(self, action: ev.Convert) -> None:
+        files = action.files
+        if action.staged is not None:
+            files = (self._staged(action.staged, action),)
+            self._staged_files[action.staged] = action.flush, action.header.stream.stream
+        pieces, stream = self._converted.setdefault(action.flush, {}), action.header.stream.stream
+        batch = replace(action.header, files=files, replay=action.replay)
+        self._give_up(action.header, pieces, [action.piece])
+
+        def task() -> ev.WorkDone:
+            with self._engine.serving(stream):
+                result = self._loader.convert(batch)
+            pieces[action.piece] = (files, result)
+            size = sum(part.size for part in result.parts)
+            records = result.rows - result.exploded
+            return ev.WorkDone(action.work, records, size, result.rejected)
+
+        self._workers.start(action.work, task)
+
+    def _staged(self, number: int, action: ev.Convert) -> InputFile:
+        if action.before is not None:
+            self._inputs[number] = self._staging.cut(self._inputs[number], action.before)
+        file, since, until = self._inputs[number], action.since, action.until
+        return replace(file, marks=action.marks, since=since, until=until)
+
+    def _recall(self, action: ev.Recall) -> None:
+        def task() -> ev.WorkDone:
+            return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+
+        self._workers.start(action.work, task)
+
+    def _commit(self, action: ev.Commit) -> None:
+        batch, results = self._whole(action.flush, action.header)
+
+        def commit() -> None:
+            check_flush(batch, action.lines)
+            # Dead letters first: they must be durable before the STATE after them is written.
+            if self._dead_letters is not None:
+                self._dead_letters.write(batch, results)
+            stream = batch.stream
+            self._loaded(stream.stream, self._loader.commit(batch, results))
+            self._summary.uses(
+                stream.stream, lambda: [Dataset(stream.stream, None, schema_fields(stream.schema))]
+            )
+
+        self._start(action.work, batch.stream.stream, commit)
+
+    def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
+        letters = self._dead_letters
+        if letters is not None:
+            self._start(action.work, None, lambda: letters.write_lines(action.number, action.lines))
+
+    def _activate(self, action: ev.Activate) -> None:
+        stream = action.stream
+        self._start(
+            action.work, stream.stream, lambda: self._loader.activate(stream, action.version)
+        )
+
+    def _delete_missing(self, action: ev.DeleteMissing) -> None:
+        name, files = action.keys.stream.stream, action.keys.files
+
+        def delete() -> None:
+            deleted = self._loader.delete_missing(action.keys)
+            self._consumed[action.flush] = list(files)
+            _logger.info("stream '%s': deleted %d rows that its source has no more", name, deleted)
+            if deleted:
+                self._summary.has_work = True
+                self._summary.add(name, deleted=deleted)
+
+        self._start(action.work, name, delete)
+
+    def _finish(self, action: ev.Finish) -> None:
+        def finish() -> None:
+            self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
+            self._note_engine(name, log=True)
+
+        name = action.stream
+        self._start(action.work, name, finish)
+
+    def _audit(self, action: ev.Audit) -> None:
+        def audit() -> None:
+            if self._publishes:
+                self._loader.publish(self._expected.broken())
+            else:
+                self._expected.check()
+
+        self._start(action.work, None, audit)
+
+    def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
+        for table, loaded in tables.items():
+            self._expected.add(table, loaded)
+            self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
+            if loaded.dataset is not None:
+                self._summary.uses(stream, partial(_only, loaded.dataset), is_output=True)
+
+    def _note_engine(self, stream: str, *, log: bool = False) -> None:
+        """Note what loads a stream, if rows needed any work."""
+        used = self._engine.used(stream)
+        if used is not None:
+            engine, reason = used
+            self._summary.note(stream, engine=engine, engine_reason=reason)
+            if log:
+                _logger.info(
+                    "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
+                )
+
+    def _start(self, work: int, stream: str | None, call: Callable[[], None]) -> None:
+        def task() -> ev.WorkDone:
+            with contextlib.nullcontext() if stream is None else self._engine.serving(stream):
+                call()
+            return ev.WorkDone(work)
+
+        self._workers.start(work, task)
+
+    def _discard_pieces(self, action: ev.DiscardPieces) -> None:
+        pieces = self._converted.get(action.flush, {})
+        late = [number for number in pieces if number >= action.first]
+        self._give_up(action.header, pieces, late)
+
+    def _give_up(self, header: Batch, pieces: dict[int, _Piece], numbers: Sequence[int]) -> None:
+        """Take the results of pieces out of a flush; their parts are removed after the run."""
+        for number in numbers:
+            if number in pieces:
+                files, result = pieces.pop(number)
+                self._given_up.append((replace(header, files=files), [result]))
+
+    def _forget(self, action: ev.Forget) -> None:
+        batch, results = self._whole(action.flush, action.header)
+        self._converted.pop(action.flush, None)
+        for number in self._kept_files.pop(action.flush, ()):
+            self._remove_file(ev.RemoveFile(number))
+        stream = batch.stream.stream
+        self._rejections.report_batch(batch, results)
+        undeclared = self._rejections.report_undeclared(stream, results)
+        if undeclared:
+            self._summary.note(stream, undeclared=dict(undeclared))
+        consumed = [file for file in batch.files if file.encoding.format != STAGED]
+        if consumed:
+            self._consumed[action.flush] = consumed
+        if self._progress is not None:
+            if consumed:
+                for result in results:
+                    size = sum(part.size for part in result.parts)
+                    self._progress.of(stream).add(result.received, size)
+            self._progress.of(stream).committed()
+        self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
+        self._count(BATCH_COUNT, stream, 1)
+        self._summarize(stream, results, action.seconds)
+        self._note_engine(stream)
+        tags = {"stream": stream, "pid": os.getpid(), "context": {}, "status": "succeeded"}
+        emit(Point("timer", BATCH_PROCESSING_TIME, round(action.seconds, 6), tags))
+
+    def _summarize(self, stream: str, results: Sequence[LoadResult], seconds: float) -> None:
+        rows = sum(result.rows for result in results)
+        self._summary.moved(rows)
+        self._summary.add(
+            stream,
+            received=sum(result.received for result in results),
+            rejected=sum(result.rejected for result in results),
+            replayed=sum(result.replayed for result in results),
+            bytes=sum(part.size for result in results for part in result.parts),
+            flushes=1,
+            flush_seconds=round(seconds, 3),
+        )
+
+    def _count(self, metric: str, stream: str, count: int) -> None:
+        key = (metric, stream)
+        if key not in self._counters:
+            self._counters[key] = Counter(metric, stream)
+        self._counters[key].increment(count)
+
+    def _emit_state(self, action: ev.EmitState) -> None:
+        if not self._output_open:
+            return
+        try:
+            if self._state_file is not None:
+                self._state_file.prepare(action.value)
+            # Before others see it: what a STATE covers must never count as a replay.
+            self._loader.cover(action.position, action.value, action.held)
+            if self._state_file is not None:
+                self._state_file.publish()
+            self._output.write(action.value + b"\n")
+            self._summary.count(state_messages=1)
+        except (SingerSparkError, OSError):
+            self._output_open = False
+            raise
+
+    def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
+        files = [file for flush in action.flushes for file in self._consumed.pop(flush)]
+        if not self._output_open:
+            return
+        self._cleaners = [cleaner for cleaner in self._cleaners if cleaner.is_alive()]
+        cleaner = threading.Thread(target=self._loader.delete_consumed, args=(files,), daemon=True)
+        cleaner.start()
+        self._cleaners.append(cleaner)
+
+    def _clean_up(self, action: ev.CleanUp) -> None:
+        if action.flushes:
+            # Jobs that still run would continue to write parts that are about to be removed.
+            self._engine.stop()
+        left = [self._whole(number, header) for number, header in action.flushes]
+        for batch, results in (*left, *self._given_up):
+            with contextlib.suppress(Exception):
+                self._loader.abort(batch, results)
+
+    def _report_line(self, action: ev.ReportLine) -> None:
+        self._summary.count(rejected_lines=1)
+        self._rejections.report_line(action.line)
+
+    def _report_failure(self, action: ev.ReportFailure) -> None:
+        self._summary.note(action.stream, error=" ".join(str(action.error).split()))
+        _logger.error("%s; going on with the other streams", action.error)
+
+    def _report_uncovered(self, action: ev.ReportUncovered) -> None:
+        self._summary.note(action.stream, uncovered=action.rows)
+        _logger.log(
+            logging.WARNING if action.expected else logging.INFO,
+            "stream '%s': the input ended %d rows after its last STATE; they were %s, and the tap "
+            "will send them again%s",
+            action.stream,
+            action.rows,
+            "loaded" if action.loaded else "discarded",
+            " (see whether it failed)" if action.expected else "",
+        )
+
+    def _log_retry(self, action: ev.RetryLater) -> None:
+        self._summary.add(action.stream, retries=1)
+        _logger.warning(
+            "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
+            action.stream,
+            action.what,
+            action.seconds,
+            action.failures,
+            " ".join(str(action.error).split()),
+        )
+
+    def _whole(self, flush: int, header: Batch) -> tuple[Batch, list[LoadResult]]:
+        """Return a flush with all its files and results, in order of arrival."""
+        pieces = sorted(self._converted.get(flush, {}).items())
+        files = tuple(file for _, (files, _) in pieces for file in files)
+        return replace(header, files=files), [result for _, (_, result) in pieces]
+
+
+def _only(make: Callable[[], Dataset]) -> list[Dataset]:
+    return [make()]

@@ -1,0 +1,394 @@
+"""The target's edge: stdin, staging, threads, signals and stdout around the pure pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import math
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shared.errors import MessageError, SettingsError, SingerSparkError, Where
+from shared.run_summary import RunSummary
+from shared.settings.batch.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
+from shared.settings.batch.rules import cost_warnings
+from shared.settings.checking import Location
+from shared.singer.live_lines import StreamProgress
+from shared.singer.metrics import JOB_DURATION, Timer
+from shared.stall_watch import StallWatch
+from shared.storage.files import StorageOptions
+from target_spark.core import events as ev
+from target_spark.core.pipeline import Limits, Pipeline
+from target_spark.core.policies import Backoff, CommitCost, FlushRule, SizeAndAge, flush_rule
+from target_spark.core.reader import Reader
+from target_spark.receive.action_executor import ActionExecutor, Loads
+from target_spark.receive.expected_rows import ExpectedRows, plain_names
+from target_spark.receive.rejected_input import DeadLetters, Rejections
+from target_spark.receive.staging import Staging
+from target_spark.receive.workers import StopSignals, Wakeup, Workers
+from target_spark.stream_settings import error_budget, expectations
+from target_spark.validation.validator import checked
+
+if TYPE_CHECKING:
+    from shared.engine.engine import Engine
+    from shared.singer.stdout import MessageOutput
+    from target_spark.receive.state_file import StateFile
+    from target_spark.run_settings import TargetConfig
+
+_logger = logging.getLogger(__name__)
+
+BLOCK_BYTES = 1024 * 1024
+MOST_JOBS = 4
+STAGED_BATCHES = 4
+STOP_SECONDS = 10.0
+SILENCE_SECONDS = 0.5
+"""Silence after a SCHEMA after which Spark starts: the tap seems to be looking for records."""
+_LENIENT = ("LogAndContinue", "SendToDLQ")
+_OWN_BOUNDS: dict[str, Location] = {
+    "size": ("batch_size_rows",),
+    "timeout": ("batch_wait_limit_seconds",),
+    "memory_size": ("batch_size_bytes",),
+}
+_NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
+_TO_DO = (ev.RecordsSeen, ev.BatchSeen, ev.VersionSeen, ev.LineRejected)
+"""What changes tables, or was meant to."""
+_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
+
+
+def run(
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    summary: RunSummary | None = None,
+    state_file: StateFile | None = None,
+) -> None:
+    """Load a Singer message stream.
+
+    Args:
+        config: The settings.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
+        summary: Collects what the run moved.
+        state_file: Keeps STATE for the next run.
+
+    Raises:
+        SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
+            signal came. What was durable stays so, and its STATE has been written.
+    """
+    from shared.engine.engine import engine_of  # noqa: PLC0415
+    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
+    from target_spark.load.loader import Loader  # noqa: PLC0415
+    from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
+
+    if config.staging.root is None and not executors_share_disk(config.spark):
+        raise SettingsError(
+            "is required with a cluster: executors must be able to read staged files",
+            where=Where(setting="staging.root"),
+            hint="name a folder that this machine and all executors share, or a URL (s3://…); "
+            "`tap-spark spark-server` needs none, while it runs",
+        )
+    engine = engine_of(config, config.spark)
+    status = os.fstat(input_fd)
+    if stat.S_ISREG(status.st_mode):
+        engine.expect(status.st_size)
+    try:
+        with Timer(JOB_DURATION):
+            plain = Loader(config, engine)
+            mapped = config.transforms.active
+            loader = MappedLoader(config, plain, engine) if mapped else plain
+            run_with(config, input_fd, output, loader, engine, summary, state_file)
+    finally:
+        engine.stop()
+
+
+def run_with(
+    config: TargetConfig,
+    input_fd: int,
+    output: MessageOutput,
+    loader: Loads,
+    engine: Engine,
+    summary: RunSummary | None = None,
+    state_file: StateFile | None = None,
+) -> None:
+    """Run with a loader and an engine of the caller.
+
+    Args:
+        config: The settings.
+        input_fd: Descriptor of the messages.
+        output: Output for STATE.
+        loader: Loads batches.
+        engine: Starts Spark.
+        summary: Collects what the run moved.
+        state_file: Keeps STATE for the next run.
+    """
+    _widen(input_fd)
+    wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
+    progress = StreamProgress()
+    try:
+        with (
+            StopSignals(wakeup) as signals,
+            Staging(config.staging.root) as staging,
+            contextlib.closing(progress),
+        ):
+            run_id, failure = summary.run_id, config.failure
+            expected = ExpectedRows(partial(expectations, config), plain_names(config.streams))
+            letters = failure.dead_letter_path
+            executor = ActionExecutor(
+                loader=loader,
+                engine=engine,
+                staging=staging,
+                workers=(workers := Workers(wakeup)),
+                output=output,
+                progress=progress,
+                dead_letters=_dead_letters(config, run_id),
+                rejections=Rejections(letters),
+                summary=summary,
+                expected=expected,
+                publishes=config.write_audit_publish,
+                state_file=state_file,
+            )
+            loop = _Loop(
+                _pipeline(config, run_id, loader),
+                Reader(lenient=failure.policy in _LENIENT),
+                input_fd,
+                executor,
+                workers,
+                signals,
+                wakeup,
+                config.stall_limit_seconds,
+                config.heartbeat_seconds,
+                summary,
+                progress,
+            )
+            try:
+                loop.run()
+                expected.check()
+            finally:
+                expected.describe(summary)
+                executor.close()
+    finally:
+        wakeup.close()
+
+
+def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
+    path = config.failure.dead_letter_path
+    options = StorageOptions(config.storage_options)
+    return DeadLetters(path, run_id, options=options) if path else None
+
+
+def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
+    strategy, failure = config.strategy, config.failure
+    rule: FlushRule = SizeAndAge(
+        rows=config.batch_size_rows,
+        size=config.batch_size_bytes,
+        seconds=config.batch_wait_limit_seconds,
+    )
+    if strategy is not None:
+        rule = flush_rule(strategy, config.batch_wait_limit_seconds)
+    limits = Limits(
+        parallel=min(MOST_JOBS, os.cpu_count() or 1),
+        converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,
+        file_bytes=config.staging.file_bytes,
+        staged_bytes=STAGED_BATCHES * config.batch_size_bytes,
+        probe=strategy is not None or config.batch_size_rows is not None,
+    )
+    return Pipeline(
+        rule,
+        limits,
+        run_id=run_id,
+        recalls=loader.recalls,
+        overwrite=loader.overwrites,
+        replaces=loader.replaces,
+        plan=checked(loader.plan) if config.validate_records else loader.plan,
+        check_keys=loader.check_keys,
+        retries=Backoff(failure.max_retries, failure.backoff_seconds),
+        keep_dead_letters=failure.dead_letter_path is not None,
+        cost=CommitCost(partial(_advice, config)),
+        audited=config.write_audit_publish
+        or any(own.get("expect", {}).get("withhold_state") for own in config.streams.values()),
+        publishes=config.write_audit_publish,
+        goes_on=config.on_stream_failure == "continue",
+        budget=partial(error_budget, config),
+        discards=loader.discards_uncovered,
+        strict_end=config.strict_end,
+        creates_empty=config.dry_run is None and config.verification is None,
+    )
+
+
+def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
+    """Yield the bounds of a flush that are too small for the seconds of a commit."""
+    strategy = config.strategy
+    if strategy is not None:
+        known = BATCH.variants[strategy.name]
+        paths: dict[str, Location] = {setting.key: setting.path for setting in known}
+        yield from cost_warnings(strategy, seconds, paths)
+        return
+    if config.batch_size_rows is not None:
+        bounds = FixedSize(config.batch_size_rows, config.batch_wait_limit_seconds)
+        yield from cost_warnings(bounds, seconds, _OWN_BOUNDS)
+    yield from cost_warnings(MemoryBased(config.batch_size_bytes), seconds, _OWN_BOUNDS)
+
+
+def _widen(fd: int) -> None:
+    """Enlarge a pipe to hold a whole block, if the system allows it, for speed."""
+    if _F_SETPIPE_SZ is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
+
+
+class _Clock:
+    """Seconds since the epoch that never go back."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._offset
+
+
+@dataclass
+class _Loop:
+    """One run: reads input, passes events to the pipeline and executes its actions."""
+
+    pipeline: Pipeline
+    reader: Reader
+    input_fd: int
+    executor: ActionExecutor
+    workers: Workers
+    signals: StopSignals
+    wakeup: Wakeup
+    stall_limit: float | None = None
+    heartbeat: float = 0
+    summary: RunSummary | None = None
+    progress: StreamProgress | None = None
+    clock: Callable[[], float] = field(default_factory=_Clock)
+
+    def __post_init__(self) -> None:
+        self._is_idle_reported = False
+        self._silent_at = math.inf
+        self._messages: Iterator[ev.InputEvent] = iter(())
+        self._ended = False
+        self._stop_by: float | None = None
+        self._error: BaseException | None = None
+        self._stall = StallWatch(
+            self.stall_limit or math.inf, self.clock(), heartbeat=self.heartbeat or math.inf
+        )
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            SingerSparkError: Why the run ended early.
+        """
+        while not self.pipeline.done:
+            self._look_for_stall()
+            self._handle_signals()
+            for answer in self.workers.answers():
+                self._stall.progress(self.clock())
+                self._handle(answer)
+            if self.pipeline.deadline() <= self.clock():
+                self._handle(ev.Tick())
+            if self._silent_at <= self.clock():
+                self._silent_at = math.inf
+                self.executor.expect_records()
+            if not self.pipeline.done:
+                self._take_input()
+        if self._error is not None:
+            raise self._error
+
+    def _look_for_stall(self) -> None:
+        """Say that a run makes no progress, and end it at the limit as if by a signal."""
+        now = self.clock()
+        beat = self._stall.beat(now, lambda: self.pipeline.waits_for)
+        if beat is not None:
+            _logger.info("%s", beat)
+        warning = self._stall.warning(now)
+        if warning is not None:
+            _logger.warning("%s", warning)
+        self.signals.error = self.signals.error or self._stall.error(now)
+
+    def _handle_signals(self) -> None:
+        error = self.signals.error
+        if error is None:
+            return
+        if self._stop_by is None:
+            self._stop_by = self.clock() + STOP_SECONDS
+            self._handle(ev.Stopped(error))
+        elif self.clock() >= self._stop_by:
+            raise error
+
+    def _take_input(self) -> None:
+        """Handle the input read so far, or read more, or sleep until something happens."""
+        if not self.pipeline.wants_input:
+            self.wakeup.wait(None, self._timeout())
+        elif not self._take_messages():
+            if self._ended:
+                self._handle(ev.EndOfInput())
+            elif self.wakeup.wait(
+                self.input_fd, self._timeout() if self._is_idle_reported else 0.0
+            ):
+                self._is_idle_reported, self._silent_at = False, math.inf
+                self._read()
+            elif not self._is_idle_reported:
+                self._is_idle_reported = True
+                self._silent_at = self.clock() + SILENCE_SECONDS
+                self._handle(ev.Idle())
+
+    def _timeout(self) -> float:
+        next_at = self._stop_by
+        if next_at is None:
+            next_at = min(self.pipeline.deadline(), self._stall.deadline)
+        return min(next_at, self._silent_at) - self.clock()
+
+    def _take_messages(self) -> bool:
+        """Handle the messages of the last read; return False if there are none left."""
+        try:
+            for message in self._messages:
+                self._handle(message)
+                if not self.pipeline.wants_input or self.signals.error is not None:
+                    return True
+        except MessageError as error:
+            self._handle(ev.BadInput(error))
+            return True
+        return False
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.input_fd, BLOCK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            problem = MessageError(f"the input cannot be read ({error.strerror})")
+            self._handle(ev.BadInput(problem))
+            return
+        self._stall.progress(self.clock())
+        self._ended = not data
+        self._messages = self.reader.feed(data) if data else self.reader.end()
+
+    def _handle(self, event: ev.Event) -> None:
+        problem: SingerSparkError | None = None
+        if self.summary is not None and isinstance(event, _TO_DO):
+            self.summary.has_work = True
+        if self.progress is not None and isinstance(event, ev.RecordsSeen):
+            self.progress.of(event.stream).add(event.lines, len(event.data))
+        for action in self.pipeline.handle(event, self.clock()):
+            if isinstance(action, ev.CleanUp):
+                self._error = action.error
+            if problem is not None and isinstance(action, _NOT_AFTER_A_PROBLEM):
+                continue
+            try:
+                self.executor.execute(action)
+            except SingerSparkError as error:
+                if error is self.signals.error:
+                    raise
+                problem = problem or error
+        if self.pipeline.done:
+            self._error = self._error or problem
+        elif problem is not None:
+            self._handle(ev.Stopped(problem))

@@ -1,0 +1,155 @@
+"""How rows are laid out in a table: columns, their order, or one column for the whole record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.errors import MessageError, Where
+from shared.json.json_lines import LineReader
+from shared.json.row_values import plain_rows, row_text
+from shared.maps.record_metadata import COLUMNS
+from shared.releases.spark_functions import parse_json
+from shared.releases.spark_types import T
+from shared.spark.session import try_cast
+from shared.types.record_text import json_text, quoted, scalar_text
+from shared.types.spark_conform import Fitting, Path
+from target_spark.core.load_plans import TableRequest
+from target_spark.tables.evolution import Projected, is_text
+
+_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+_COMPARABLE = (
+    (T.NumericType, T.StringType),
+    (T.DateType, T.StringType),
+    (T.BooleanType, T.StringType),
+    (T.DateType, T.TimestampType, T.TimestampNTZType),
+)
+"""Types among which a value may be the same."""
+_QUOTED = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
+"""Scalars that are JSON strings without characters to escape."""
+
+
+def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
+    """Select the columns of a table from rows: columns and fields by name, at any depth.
+
+    Args:
+        frame: Rows with the stream's columns; a missing one becomes null, and one that the
+            projection does not name is dropped. Variants may be JSON text, as in parts.
+        projection: See `TableChange.projection`.
+    """
+    have = {field.name: field.dataType for field in frame.schema.fields}
+    return frame.select(
+        *(_column(item, have.get(item.source or "")).alias(item.target) for item in projection)
+    )
+
+
+def value_text(value: Column, dtype: T.DataType) -> Column:
+    """Return the text of a value as in its record; for a nested value the JSON text."""
+    if is_text(dtype):
+        return value
+    if isinstance(dtype, _NESTED):
+        return json_text(value, dtype)
+    if isinstance(dtype, _QUOTED):
+        text = json_text(value, dtype)
+        return F.substring(text, F.lit(2), F.length(text) - 2)
+    return scalar_text(value, dtype)
+
+
+def _column(item: Projected, have: T.DataType | None) -> Column:
+    if item.source is None or have is None:
+        return F.lit(None).cast(item.dtype)
+    value = F.col(quoted(item.source))
+    leaf = _exact if item.how == "exact" else _cast
+    return Fitting(dict(item.names), leaf).value(value, have, item.dtype, (item.target,))
+
+
+def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
+    """Return the value as the wanted type if that holds it exactly; else null."""
+    if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
+        return F.lit(None).cast(want)
+    cast = try_cast(value, want)
+    return F.when(try_cast(cast, have) == value, cast)
+
+
+def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+    return isinstance(dtype, kinds)
+
+
+def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
+    if is_text(want):
+        return value_text(value, have)
+    if isinstance(want, T.VariantType) and is_text(have):
+        return parse_json(value)
+    return value.cast(want)
+
+
+def not_older(pairs: Sequence[tuple[str, str]], equal: str) -> str:
+    """Return the condition that a given row is not older than the stored one; null is the oldest.
+
+    Args:
+        pairs: For each column the given and the stored value; the first that differ decide.
+        equal: Operator that is true for two nulls.
+    """
+    (new, old), *rest = pairs
+    if not rest:
+        return f"({new} >= {old} OR {old} IS NULL)"
+    newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
+    return f"({newer} OR ({new} {equal} {old} AND {not_older(rest, equal)}))"
+
+
+DOCUMENT = "data"
+"""Name of the column that holds the record."""
+
+_READERS = {envelope: LineReader({}, envelope=envelope, strict=False) for envelope in (True, False)}
+
+
+def as_document(request: TableRequest, *, view: bool) -> TableRequest:
+    """Return the request for a table with one column for the record.
+
+    Args:
+        request: For a table with a column for each property.
+        view: Ask for a view with a column for each property.
+
+    Raises:
+        MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
+    """
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
+    from shared.releases.spark_types import T  # noqa: PLC0415
+
+    kept = (*request.keys, *request.order_by)
+    if DOCUMENT in kept:
+        raise MessageError(
+            f"an order column or key property named '{DOCUMENT}' cannot be combined with "
+            "`denormalized: false`",
+            where=Where(stream=request.stream),
+            hint="the record itself is stored under this name; set `denormalized: true`",
+        )
+    own = [field for field in request.struct if field.name not in COLUMNS]
+    keys = [field for field in own if field.name in kept]
+    metadata = [field for field in request.struct if field.name in COLUMNS]
+    return replace(
+        request,
+        struct=StructType([*keys, StructField(DOCUMENT, T.VariantType(), True), *metadata]),
+        view=StructType(own) if view else None,
+    )
+
+
+def line_documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> pa.ChunkedArray:
+    """Return the records of JSON lines as texts, without the rejected lines (0-based)."""
+    if rejected:
+        gone = set(rejected)
+        lines = block.split(b"\n")
+        block = b"\n".join(line for place, line in enumerate(lines) if place not in gone)
+    return _READERS[envelope].read(block).table.column(0)
+
+
+def row_documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:
+    """Return the rows of a table as JSON texts, without the rejected rows (0-based)."""
+    gone = set(rejected)
+    texts = (row_text(row).decode() for row in plain_rows(table))
+    return pa.array([text for place, text in enumerate(texts) if place not in gone], pa.string())
