@@ -64,6 +64,16 @@ pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
 ICEBERG_CATALOG = "ice"
 _databases = itertools.count(1)
 _Server = TypeVar("_Server", PostgresServer, MySqlLikeServer)
+# Files whose tests share environments of the wheel, which one worker installs.
+ENVIRONMENT_FILES = (
+    "tests/docs/test_tutorials.py",
+    "tests/install/test_wheel_environments.py",
+    "tests/pipes/test_front_page.py",
+    "tests/pipes/test_log_based_tap.py",
+    "tests/pipes/test_meltano.py",
+    "tests/pipes/test_ten_minutes.py",
+    "tests/s3/test_tutorial_s3.py",
+)
 # Of a test with several markers the first one is its layer.
 LAYERS = ("pipe", "spark", "server")
 # Files whose tests start both programs, or other things that keep every core busy.
@@ -146,7 +156,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Functions of test modules travel to Spark's workers whole: those cannot import the module.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(PIPE_FILES))
+    items.sort(key=lambda item: not item.nodeid.startswith((*ENVIRONMENT_FILES, *PIPE_FILES)))
     modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
     if modules:
         from pyspark.cloudpickle import register_pickle_by_value
@@ -157,14 +167,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file is one worker's, so that its tests share a session; so are all of PIPE_FILES.
+    """A file is one worker's, so that its tests share a session.
 
-    Each of their tests starts two Java processes: several at a time would starve each other.
+    So are all of ENVIRONMENT_FILES, and all of PIPE_FILES: each of their tests starts two Java
+    processes, and several at a time would starve each other.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class PipesOneByOne(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(ENVIRONMENT_FILES):
+                return "environments"
             return "pipes" if nodeid.startswith(PIPE_FILES) else super()._split_scope(nodeid)
 
     return PipesOneByOne(config, log)

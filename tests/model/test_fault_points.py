@@ -43,7 +43,7 @@ NAMES = (
     "parquet",
     "csv",
     "mariadb",
-    "mysql",
+    pytest.param("mysql", marks=pytest.mark.slow),  # It has the statements of MariaDB.
     "s3",
 )
 METHODS = (
@@ -208,7 +208,10 @@ def test_a_target_killed_before_each_of_its_effects(
     _killed_at_each(lambda: Target(programs, forks, place, method, **settings), most, step)
 
 
-ENDS = [("between", 4), ("within", 4), ("between", 12), ("within", 12)]
+ENDS = [
+    *(pytest.param(*end, marks=pytest.mark.slow) for end in (("between", 4), ("within", 12))),
+    *(("within", 4), ("between", 12)),
+]
 """Where the input ends: between two lines, or within one, after so many of them."""
 
 

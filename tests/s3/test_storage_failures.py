@@ -37,6 +37,7 @@ from target_spark.core.load_plans import InputFile
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, write_error
 
+pytestmark = pytest.mark.once
 QUICK = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 """Options for one attempt."""
 BIG = 20_000_000

@@ -10,6 +10,7 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from pyarrow import orc
 from tap_runs import failure, rows, stream
 
@@ -72,8 +73,10 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt"])
-@pytest.mark.parametrize("packed", [*PACKED, "plain"])
+@pytest.mark.parametrize(
+    ("packed", "name", "method"),
+    matrix([*PACKED, "plain"], ["a.csv", "a.csv.gz", "a.txt"], METHODS, rounds=2),
+)
 def test_compression_is_found_by_content(spark, write, method, packed, name):
     data = "id,v\n1,é\n2,x\n".encode()
     path = write(name, PACKED.get(packed, bytes)(data))
@@ -105,8 +108,11 @@ def test_bytes_of_another_encoding_are_named_by_file_and_place(spark, write, met
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["windows-1252", "GBK", "Shift_JIS", "UTF-16", "UTF-16LE", "UTF-32", "IBM037", "latin-1"],
+    ("name", "method"),
+    matrix(
+        ["windows-1252", "GBK", "Shift_JIS", "UTF-16", "UTF-16LE", "UTF-32", "IBM037", "latin-1"],
+        METHODS,
+    ),
 )
 def test_encodings_of_java_and_python(spark, write, method, name):
     word = {"GBK": "中文", "Shift_JIS": "日本ソ表"}.get(name, "é")
@@ -191,7 +197,10 @@ def test_an_empty_folder_is_named_for_every_format(spark, tmp_path, kind):
     assert str(tmp_path / "d") in text
 
 
-@pytest.mark.parametrize("name", ["a:b.csv", "a%20b.csv", "a b.csv", "a[1].csv", "ä.csv"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    matrix(["a:b.csv", "a%20b.csv", "a b.csv", "a[1].csv", "ä.csv"], METHODS),
+)
 def test_names_of_files_do_not_matter(spark, write, method, name):
     path = write("d/" + name, "id\n1\n")
     for place in (path, path.rpartition("/")[0], path.rpartition("/")[0] + "/*.csv"):

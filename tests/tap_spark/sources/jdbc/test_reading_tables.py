@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
 
 from tap_spark.config import TapConfig
@@ -93,9 +94,9 @@ TABLE_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("parts", [None, 1, 5])
-@pytest.mark.parametrize(("table", "columns"), TABLE_NAMES)
-def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, table, columns, parts):
+@pytest.mark.parametrize(("place", "parts"), matrix(TABLE_NAMES, [None, 1, 5], rounds=2))
+def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, place, parts):
+    table, columns = place
     stream = table_stream(postgres, f"public.{table}", partitions=parts)
     rows = rows_of(lake_spark, stream, deselect=["u"])
     assert printed(rows) == copied(postgres, f"select {columns} from {table}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, tables_of
 
 from shared.errors import SettingsError
@@ -47,8 +48,7 @@ CASES: dict[str, tuple[Flushes, Flushes, Rows, dict[str, Any]]] = {
 
 
 # A kill before each statement: MySQL would add a minute to what MariaDB shows.
-@pytest.mark.parametrize("db", ["pg", "maria"], indirect=True)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "db"), matrix([*CASES], ["pg", "maria"]), indirect=["db"])
 def test_a_killed_overwrite_leaves_the_old_rows_or_the_new(
     db: Db, new_loads: NewLoads, case: str
 ) -> None:

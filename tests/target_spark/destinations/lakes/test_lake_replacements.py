@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from lake_loads import Load, struct
 
 from shared.errors import DestinationError
@@ -40,8 +41,7 @@ def other_of(load: Load) -> Load:
     return load.other(destination=None, keys=(), method="append-only")
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
-@pytest.mark.parametrize("more", ["", ", w long"])
+@pytest.mark.parametrize(("in_catalog", "more"), matrix([False, True], ["", ", w long"]))
 def test_a_commit_just_before_a_table_is_cast_is_kept(
     lake_load: Make, in_catalog: bool, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
