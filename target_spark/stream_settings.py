@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shared.errors import MessageError, SettingsError, Where
 from target_spark.config import REGISTRY
 from target_spark.core.balance import Expectations
+from target_spark.core.failures import ErrorBudget
 from target_spark.core.load_plans import (
     Backfill,
     Layout,
@@ -18,7 +19,6 @@ from target_spark.core.load_plans import (
     TableName,
     TableRequest,
 )
-from target_spark.core.policies import ErrorBudget
 from target_spark.run_settings import LoadSettings, StreamSettings
 
 if TYPE_CHECKING:

@@ -40,16 +40,12 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.errors import (
-    BalanceError,
-    DestinationError,
-    DifferenceError,
     MessageError,
-    PartialRunError,
     RecordError,
     SettingsError,
     SingerSparkError,
@@ -57,39 +53,30 @@ from shared.errors import (
 )
 from target_spark.core import events as ev
 from target_spark.core.batches import Batches, Limits
+from target_spark.core.failures import OF_STREAM, ErrorBudget, Failures, name_stream
 from target_spark.core.flushes import (
     Activation,
     AuditStep,
     DeadLetterStep,
     Ending,
     Expected,
-    FilesPiece,
     KeyPass,
     PendingFlush,
     Recollection,
-    StagedPiece,
     Stream,
     StreamEnd,
     Swap,
 )
 from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamSchema
-from target_spark.core.policies import CommitCost, ErrorBudget, FlushRule
+from target_spark.core.policies import CommitCost, FlushRule
 from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
 from target_spark.core.states import StateTracker
+from target_spark.core.uncovered import Uncovered
 
 __all__ = ["Limits", "Pipeline"]
 
 MOST_DEAD_BYTES = 16 * 1024 * 1024
-OF_STREAM = (
-    MessageError,
-    RecordError,
-    SettingsError,
-    DestinationError,
-    BalanceError,
-    DifferenceError,
-)
-"""Failures of one stream; all others concern the whole run."""
 _ALWAYS = (ev.WorkDone, ev.WorkFailed, ev.Stopped)
 
 
@@ -155,16 +142,11 @@ class Pipeline:
         creates_empty: bool = False,
     ) -> None:
         self._creates_empty = creates_empty
-        self._discards = discards
+        self._uncovered = Uncovered(discards)
         self._strict_end = strict_end
-        # Rows after the last STATE, by stream; those of them that are discarded.
-        self._uncovered: dict[str, int] = {}
-        self._unloaded: set[str] = set()
-        self._bad_line = 0
         self._goes_on = goes_on
         self._publishes = publishes
-        self._budget = budget
-        self._failures: dict[str, SingerSparkError] = {}
+        self._failures = Failures(budget)
         self._keep_dead_letters = keep_dead_letters
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
@@ -188,13 +170,9 @@ class Pipeline:
         )
         self._streams: dict[str, Stream] = {}
         self._rest: _Rest | None = None
-        # Last file and number of durable flushes, by stream.
-        self._consumed: list[tuple[int, int, str]] = []
         self._now = 0.0
-        self._state_line = 0
         self._ended = False
         self._is_ending = False
-        self._error: BaseException | None = None
         self._stopping = False
         self.done = False
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -333,7 +311,7 @@ class Pipeline:
         if stream.has_failed or not stream.is_loaded:
             return
         stream.end.add_rows(event.first_line + event.lines - 1, event.version)
-        self._uncovered[event.stream] = self._uncovered.get(event.stream, 0) + event.lines
+        self._uncovered.add(event.stream, event.lines)
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
@@ -376,8 +354,7 @@ class Pipeline:
 
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
-        self._state_line = event.line
-        self._uncovered.clear()
+        self._uncovered.state(event.line)
         self._tracker.seen(event.value, event.line)
         self._batches.mark()
 
@@ -414,22 +391,12 @@ class Pipeline:
         self._take_rest()
         self._ended = True
         self._fail_unfinished()
-        cuts = [] if self._error else list(self._cuts_at_end())
+        cuts = list[tuple[Stream, int]]()
+        if self._failures.error is None:
+            cuts += self._uncovered.discard(self._streams, self._batches.begun_segment)
         self._close_all()
         for stream, line in cuts:
-            self._unloaded.add(stream.schema.stream)
             self._batches.discard_from(line, [stream])
-
-    def _cuts_at_end(self) -> Iterator[tuple[Stream, int]]:
-        """Yield the streams whose last records are discarded, with the line from which on."""
-        for name, stream in self._streams.items():
-            partial = self._batches.begun_segment(stream)
-            if name not in self._uncovered or stream.swap is not None:
-                continue
-            if self._discards(name):
-                yield stream, self._state_line + 1
-            elif partial is not None and self._awaits_state(stream):
-                yield stream, max(partial, self._state_line + 1)
 
     def _close_all(self) -> None:
         for name, stream in self._streams.items():
@@ -442,8 +409,10 @@ class Pipeline:
 
     def _is_empty(self, stream: Stream) -> bool:
         """Return whether a STATE says that a stream was read, and had no rows."""
-        is_read = self._state_line > stream.first_line and stream.is_loaded and not stream.has_keys
-        has_failed = self._error is not None or stream.has_failed or stream.end.has_failed
+        is_read = (
+            self._uncovered.line > stream.first_line and stream.is_loaded and not stream.has_keys
+        )
+        has_failed = self._failures.error is not None or stream.has_failed or stream.end.has_failed
         return self._creates_empty and is_read and not has_failed
 
     def _fail_unfinished(self) -> None:
@@ -451,7 +420,7 @@ class Pipeline:
         for name, stream in self._streams.items():
             if stream.has_failed or not self._replaces(name):
                 continue
-            gap = stream.end.gap(self._state_line)
+            gap = stream.end.gap(self._uncovered.line)
             if gap is not None:
                 error = MessageError(
                     f"the input ended, but {gap}: the rows of its table stay",
@@ -495,7 +464,7 @@ class Pipeline:
         job = self._schedule.done(event.work)
         if isinstance(job, Conversion):
             self._batches.converted(job, event, self._now)
-            self._count_uncovered(job, event.rows + event.rejected)
+            self._uncovered.add_converted(job, event.rows + event.rejected)
             self._check_budget(job, event)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
@@ -505,33 +474,12 @@ class Pipeline:
             self._step_done(job)
         self._schedule.offer(job.stream)
 
-    def _count_uncovered(self, job: Conversion, rows: int) -> None:
-        """Count rows of BATCH messages after the last STATE; their share if others came before."""
-        piece, name = job.piece, job.stream.schema.stream
-        if isinstance(piece, StagedPiece):
-            return
-        late = [m for m in piece.messages or (piece,) if m.line > self._state_line]
-        share = rows * sum(len(m.files) for m in late) // len(piece.files)
-        if share:
-            self._uncovered[name] = self._uncovered.get(name, 0) + share
-
     def _check_budget(self, job: Conversion, event: ev.WorkDone) -> None:
         """Discard a stream from a piece on that exceeds the budget for rejected records."""
         stream = job.stream
         if self._stopping or job.piece.line >= stream.until:
             return
-        # A piece that is converted again counts once.
-        records, rejected = job.flush.counted.get(job.piece.index, (0, 0))
-        job.flush.counted[job.piece.index] = event.rows + event.rejected, event.rejected
-        stream.records += event.rows + event.rejected - records
-        stream.rejected += event.rejected - rejected
-        name = stream.schema.stream
-        error = self._budget(name).error(
-            name,
-            stream.records,
-            stream.rejected,
-            at_end=self._ended and stream.is_converted,
-        )
+        error = self._failures.over_budget(job, event.rows, event.rejected, is_over=self._ended)
         if error is not None:
             self._discard_bad(stream, job.piece.line, error)
 
@@ -548,9 +496,9 @@ class Pipeline:
         if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None and not job.stream.has_failed:
-                self._consumed.append((step.last_file, step.number, step.stream))
+                self._uncovered.consume(step.last_file, step.number, step.stream)
         elif isinstance(step, KeyPass) and not job.stream.has_failed:
-            self._consumed.append((step.position, step.number, step.keys.stream.stream))
+            self._uncovered.consume(step.position, step.number, step.keys.stream.stream)
         elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)
@@ -561,7 +509,7 @@ class Pipeline:
             self._act(job)
             return
         if job.stream is not self._dead and isinstance(event.error, OF_STREAM):
-            _name_stream(job.stream, event.error)
+            name_stream(job.stream, event.error)
         if isinstance(job, Turn) and not self._stopping:
             job = self._batches.reopen(job, event.error) or job
         is_again = isinstance(event.error, ConvertAgainError) and not job.stream.running
@@ -576,21 +524,8 @@ class Pipeline:
         if self._has_swaps:
             self._schedule.stop()
         else:
-            self._schedule.fail(self._coverable(job))
-
-    def _coverable(self, failed: Conversion | Turn) -> int:
-        """Return the position of the newest STATE that can go out after failed work; 0 if none."""
-        streams = (*self._streams.values(), self._dead)
-        until = self._tracker.newest_before(self._tracker.position + 1)
-        while until:
-            stuck = [self._schedule.blocked(stream, until) for stream in streams]
-            if isinstance(failed, Turn) and not isinstance(failed.step, Recollection | Ending):
-                stuck.append(failed.step.position)
-            least = min((at for at in stuck if at is not None), default=until)
-            if least >= until:
-                return until
-            until = self._tracker.newest_before(least)
-        return until
+            streams = (*self._streams.values(), self._dead)
+            self._schedule.fail(self._schedule.coverable(job, streams, self._tracker))
 
     def _is_past(self, job: Conversion | Turn, error: BaseException) -> bool:
         """Return whether a failed piece is already discarded, or is discarded now as bad."""
@@ -599,7 +534,7 @@ class Pipeline:
         stream = job.stream
         if job.piece.line >= stream.until:
             self._batches.discarded(job)
-            self._found_earlier(job, error)
+            self._failures.found_earlier(job, error)
         elif isinstance(error, MessageError | RecordError) and (
             self._goes_on or not self._has_swaps
         ):
@@ -607,7 +542,7 @@ class Pipeline:
             if line is not None and line < stream.until:
                 self._discard_bad(stream, line, error)
             else:
-                self._found_earlier(job, error)
+                self._failures.found_earlier(job, error)
         else:
             return False
         return True
@@ -637,18 +572,6 @@ class Pipeline:
 
     # The end
 
-    def _found_earlier(self, job: Conversion, error: BaseException) -> None:
-        """Report a bad place of discarded input instead of one behind it."""
-        piece, line = job.piece, job.piece.line
-        if not isinstance(error, MessageError | RecordError):
-            return
-        if isinstance(piece, StagedPiece) and error.where.line is not None:
-            line = error.where.line
-        elif isinstance(piece, FilesPiece) and piece.messages:
-            return
-        if line < self._bad_line:
-            self._error, self._bad_line = error, line
-
     def _discard_bad(self, stream: Stream, line: int, error: SingerSparkError) -> None:
         """Discard the input from the last STATE before a bad line on: of its stream, or all."""
         if self._goes_on:
@@ -675,21 +598,17 @@ class Pipeline:
                 self._batches.dropped(Swap(name, stream.swap))
             stream.swap = None
         self._batches.discard_from(line, [stream])
-        self._consumed = [item for item in self._consumed if item[2] != name]
+        self._uncovered.keep_files(name)
         self._tracker.hold(name, line)
         self._batches.states_changed(line, self._streams.values())
 
     def _report_failure(self, stream: Stream, error: SingerSparkError) -> None:
-        name = stream.schema.stream
-        if not stream.has_failed:
-            stream.has_failed = True
-            self._failures[name] = error
-            _name_stream(stream, error)
-            self._act(ev.ReportFailure(name, error))
+        if self._failures.add(stream, error):
+            self._act(ev.ReportFailure(stream.schema.stream, error))
 
     def _discard_from(self, line: int, error: BaseException) -> None:
         """Discard the input from the last STATE before a bad line on."""
-        self._error, self._bad_line = error, line
+        self._failures.bad_input(line, error)
         if not self._ended:
             self._end(ev.EndOfInput())
         line = self._batches.cut(line, self._streams.values())
@@ -701,7 +620,7 @@ class Pipeline:
         if self._has_swaps:
             self._stop(ev.Stopped(event.error))
             return
-        self._discard_from(sys.maxsize, self._error or event.error)
+        self._discard_from(sys.maxsize, self._failures.error or event.error)
 
     def _stop(self, event: ev.Stopped) -> None:
         self._end_early(event.error)
@@ -709,7 +628,7 @@ class Pipeline:
 
     def _end_early(self, error: BaseException) -> None:
         """End the run early; report the first reason."""
-        self._error = self._error or error
+        self._failures.error = self._failures.error or error
         self._stopping = True
 
     def _release_state(self) -> None:
@@ -720,9 +639,8 @@ class Pipeline:
 
     def _delete_consumed(self, before: float) -> None:
         """Delete the batch files that an emitted STATE covers."""
-        covered = tuple(number for position, number, _ in self._consumed if position < before)
+        covered = self._uncovered.covered(before)
         if covered:
-            self._consumed = [item for item in self._consumed if item[0] >= before]
             self._act(ev.DeleteConsumed(covered))
 
     def _add_endings(self) -> bool:
@@ -731,7 +649,7 @@ class Pipeline:
             was_read = stream.has_flushes or stream.was_recalled
             is_over = stream.swap is not None and not self._publishes
             if was_read and not is_over and not stream.has_failed:
-                self._schedule.add_step(stream, Ending(name, self._awaits_state(stream)))
+                self._schedule.add_step(stream, Ending(name, self._uncovered.awaits_state(stream)))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle
 
@@ -740,47 +658,37 @@ class Pipeline:
             over = not self.commits_running
         else:
             over = self._ended and self._schedule.is_idle
-        if over and not self._stopping and self._audit is not None and self._error is None:
+        if over and not self._stopping and self._audit is not None and self._failures.error is None:
             self._schedule.add_step(self._dead, self._audit)
             self._actions.extend(self._schedule.begin(self._now))
             self._audit, over = None, False
-        if over and not self._stopping and not self._is_ending and self._error is None:
+        if over and not self._stopping and not self._is_ending and self._failures.error is None:
             self._is_ending = True
             over = self._tracker.withholds or not self._add_endings()
         if over and not self.done:
             self.done = True
-            if self._error is None and not self._tracker.withholds:
+            if self._failures.error is None and not self._tracker.withholds:
                 self._report_uncovered()
                 self._delete_consumed(math.inf)
-            self._act(ev.CleanUp(self._error or self._partial_error(), self._batches.left()))
-
-    def _awaits_state(self, stream: Stream) -> bool:
-        return stream.end.awaits_state(self._state_line)
+            self._act(
+                ev.CleanUp(
+                    self._failures.error or self._failures.summary(len(self._streams)),
+                    self._batches.left(),
+                )
+            )
 
     def _report_uncovered(self) -> None:
         """Report the rows after the last STATE of the input."""
-        for name, rows in self._uncovered.items():
-            stream = self._streams[name]
-            if stream.has_failed or self._overwrite(name):
-                continue
-            expected, is_loaded = self._awaits_state(stream), name not in self._unloaded
-            self._act(ev.ReportUncovered(name, rows, is_loaded, expected))
+        streams = {
+            name: stream
+            for name, stream in self._streams.items()
+            if not (stream.has_failed or self._overwrite(name))
+        }
+        for report in self._uncovered.reports(streams):
+            self._act(report)
             if self._strict_end:
-                self._failures[name] = MessageError(
-                    f"the input ended {rows} rows after its last STATE",
-                    where=Where(stream=name),
+                self._failures.streams[report.stream] = MessageError(
+                    f"the input ended {report.rows} rows after its last STATE",
+                    where=Where(stream=report.stream),
                     hint="see whether the tap failed, and run it again",
                 )
-
-    def _partial_error(self) -> PartialRunError | None:
-        """Return the error about all streams that have failed, if any has."""
-        if not self._failures:
-            return None
-        reasons = "; ".join(map(str, self._failures.values()))
-        count = f"{len(self._failures)} of {len(self._streams)} streams failed"
-        return PartialRunError(f"{count}: {reasons}")
-
-
-def _name_stream(stream: Stream, error: SingerSparkError) -> None:
-    if error.where.stream is None:
-        error.where = replace(error.where, stream=stream.schema.stream)

@@ -1,21 +1,17 @@
-"""When an open batch is flushed, and how much failure a run endures. Pure: time is an argument.
+"""When an open batch is flushed, and what commits cost. Pure: time is an argument.
 
-A run measures the cost of its commits, and warns once if flushes are too small. It pauses before
-it retries, and gives a stream up if too many of its records are rejected.
+A run warns once if its flushes are so small that commits take most of its time.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from shared.errors import RecordError, Where
-from shared.retries import Pauses
 from shared.settings.batch.batch_settings import (
     AdaptiveSize,
     FixedSize,
@@ -26,7 +22,6 @@ from shared.settings.batch.batch_settings import (
     TimeWindow,
 )
 from shared.settings.batch.rules import BYTES_PER_SECOND, ROWS_PER_SECOND
-from shared.transient_failures import may_pass
 
 DAMPING = 0.5
 LARGEST_STEP = 4.0
@@ -286,73 +281,3 @@ class CommitCost:
             f"commits take {self._busy / elapsed:.0%} of the time since the first one, "
             f"{seconds:.2g} s each (median of {len(self._samples)}): {advice}"
         )
-
-
-LEAST_RECORDS = 1000
-"""Records from which on the share of rejected ones counts before the end of the input."""
-
-
-@dataclass(frozen=True)
-class ErrorBudget:
-    """Bounds for the rejected records of a stream in one run; None for no bound."""
-
-    max_errors: int | None = None
-    max_error_share: float | None = None
-
-    def error(
-        self, stream: str, records: int, rejected: int, *, at_end: bool
-    ) -> RecordError | None:
-        """Return the error of a stream that has exceeded its budget, or None.
-
-        Args:
-            stream: Its name.
-            records: Its records so far, rejected ones included.
-            rejected: How many of them were rejected.
-            at_end: Whether they are all records of the stream.
-        """
-        if self.max_errors is not None and rejected > self.max_errors:
-            setting, bound = "max_errors", str(self.max_errors)
-        elif self._is_share_exceeded(records, rejected, at_end):
-            setting, bound = "max_error_share", f"{self.max_error_share:g}"
-        else:
-            return None
-        return RecordError(
-            f"{rejected} of {records} records were rejected, but `{setting}` is {bound}",
-            where=Where(stream=stream),
-            hint="the reasons are in the log and in the dead letters",
-        )
-
-    def _is_share_exceeded(self, records: int, rejected: int, at_end: bool) -> bool:
-        share = self.max_error_share
-        if share is None or not (at_end or records >= LEAST_RECORDS):
-            return False
-        return rejected > share * records
-
-
-LONGEST_PAUSE = 300.0
-
-
-class Backoff:
-    """Retry work after transient failures: exponential pauses with full jitter.
-
-    The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
-    most five minutes, so that several writers do not collide again.
-
-    Args:
-        retries: Most retries.
-        seconds: Longest pause before the first retry.
-        chance: Gives numbers from 0 to 1.
-    """
-
-    def __init__(
-        self, retries: int, seconds: float, chance: Callable[[], float] = random.random
-    ) -> None:
-        self._retries = retries
-        self._pauses = Pauses(LONGEST_PAUSE, first=seconds)
-        self._chance = chance
-
-    def pause(self, error: BaseException, failures: int) -> float | None:
-        """See `RetryRule`."""
-        if failures > self._retries or not may_pass(error):
-            return None
-        return self._chance() * self._pauses.bound(failures)

@@ -25,6 +25,7 @@ from target_spark.core.flushes import (
     Stream,
     Swap,
 )
+from target_spark.core.states import StateTracker
 
 
 class RetryRule(Protocol):
@@ -276,6 +277,22 @@ class Schedule:
             if isinstance(step, PendingFlush) and not (step.last < until and self._is_near(step)):
                 return position
         return None
+
+    def coverable(
+        self, failed: Conversion | Turn, streams: Iterable[Stream], tracker: StateTracker
+    ) -> int:
+        """Return the position of the newest STATE that can go out after failed work; 0 if none."""
+        streams = tuple(streams)
+        until = tracker.newest_before(tracker.position + 1)
+        while until:
+            stuck = [self.blocked(stream, until) for stream in streams]
+            if isinstance(failed, Turn) and not isinstance(failed.step, Recollection | Ending):
+                stuck.append(failed.step.position)
+            least = min((at for at in stuck if at is not None), default=until)
+            if least >= until:
+                return until
+            until = tracker.newest_before(least)
+        return until
 
     def _is_near(self, flush: PendingFlush) -> bool:
         """Return whether a flush is ready, or becomes so by running work alone."""

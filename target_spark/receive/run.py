@@ -24,8 +24,9 @@ from shared.singer.metrics import JOB_DURATION, Timer
 from shared.stall_watch import StallWatch
 from shared.storage.files import StorageOptions
 from target_spark.core import events as ev
+from target_spark.core.failures import Backoff
 from target_spark.core.pipeline import Limits, Pipeline
-from target_spark.core.policies import Backoff, CommitCost, FlushRule, SizeAndAge, flush_rule
+from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
 from target_spark.receive.action_executor import ActionExecutor, Loads
 from target_spark.receive.expected_rows import ExpectedRows, plain_names

@@ -7,8 +7,9 @@ from target_world import World, pipeline
 
 from shared.errors import PartialRunError, RecordError
 from target_spark.core import events as ev
+from target_spark.core.failures import ErrorBudget
 from target_spark.core.pipeline import Limits, Pipeline
-from target_spark.core.policies import ErrorBudget, SizeAndAge
+from target_spark.core.policies import SizeAndAge
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_table_that_is_replaced_keeps_its_rows(goes_on):
 
 def test_a_share_is_checked_after_the_last_piece():
     core = pipeline(SizeAndAge(rows=1), parallel=4)
-    core._budget = lambda _: ErrorBudget(max_error_share=0.5)
+    core._failures._budget = lambda _: ErrorBudget(max_error_share=0.5)
     w = World(core)
     w.schema("a")
     w.records("a", 2)

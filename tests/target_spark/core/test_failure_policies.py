@@ -18,6 +18,7 @@ from target_fakes import FakeLoader, config, fake_engine
 from shared.errors import DestinationError, MessageError, RecordError, Where
 from target_spark.convert.read_rows import line_of
 from target_spark.core.balance import Loaded
+from target_spark.core.failures import Backoff
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
@@ -25,7 +26,6 @@ from target_spark.core.load_plans import (
     Part,
     RefusedRecordError,
 )
-from target_spark.core.policies import Backoff
 from target_spark.core.reader import Reader
 from target_spark.receive.run import run_with
 

@@ -729,7 +729,7 @@ def test_a_strict_end_fails_once_all_is_loaded():
 
 def test_rows_after_the_last_state_are_discarded_if_asked_for():
     core = pipeline(SizeAndAge(rows=10))
-    core._discards = "a".__eq__
+    core._uncovered._discards = "a".__eq__
     w = World(core)
     for name in "ab":
         w.schema(name)

@@ -21,7 +21,8 @@ from shared.errors import (
 )
 from shared.transient_failures import may_pass
 from target_spark.core import events as ev
-from target_spark.core.policies import LONGEST_PAUSE, Backoff, SizeAndAge
+from target_spark.core.failures import LONGEST_PAUSE, Backoff
+from target_spark.core.policies import SizeAndAge
 from target_spark.core.schedule import NoRetries
 
 
