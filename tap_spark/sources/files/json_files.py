@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -24,6 +23,7 @@ from pyspark.sql.types import (
 
 from shared.engine.engine import TYPES, Work
 from shared.engine.weights import JSON_VALUES
+from shared.releases.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from shared.types.arrow_types import struct_to_arrow

@@ -15,9 +15,9 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    VariantType,
 )
 
+from shared.releases.spark_types import T
 from tap_spark.sources.files.file_source import (
     FileSource,
     corrupt_options,
@@ -139,7 +139,7 @@ class FixedWidthSource(TextFileSource):
 
 
 WRONG = "it is not well-formed, or has a value of another type than 'schema'"
-_SHAPED = (StructType, ArrayType, MapType, VariantType)
+_SHAPED = (StructType, ArrayType, MapType, T.VariantType)
 
 
 class XmlSource(FileSource):
