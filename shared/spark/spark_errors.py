@@ -40,7 +40,7 @@ _PYTHON_TRACE = "Traceback (most recent call last)"
 _MACHINE = re.compile(r"\(TID \d+\) \(([^\s()]+) executor (?!driver\))")
 """The machine of an executor, in the words of its driver."""
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^\n]*)")
-_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+_JAVA_ERROR = re.compile(r"^(?:: |Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+|;?\s*line \d+ pos \d+).*$", re.DOTALL)
 _FILE = re.compile(r"(?:reading file|Path does not exist:) (\S+?)\.?(?:\s|$)")
 _OUR_ERRORS = {kind.__name__: kind for kind in errors.EXIT_CODES}
@@ -282,10 +282,15 @@ def _reason(error: BaseException, text: str) -> tuple[str, str]:
 
 
 def java_reason(text: str) -> str:
-    """Return the message of the innermost exception of Java; without one, the first line."""
+    """Return the message of the innermost exception of Java; without one, the first line.
+
+    A message of one word, such as the path that `NoSuchFileException` has, follows the class.
+    """
     found = _JAVA_ERROR.findall(text)
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return found[-1] if found else lines[0] if lines else ""
+    if found:
+        name, message = found[-1]
+        return message if " " in message.strip() else f"{name.rpartition('.')[2]}: {message}"
+    return next((line for line in text.strip().splitlines() if line.strip()), "")
 
 
 def _short(message: str) -> str:

@@ -122,6 +122,15 @@ def test_data_is_no_failure_of_the_environment() -> None:
     assert explain_environment(RuntimeError(READ_FAILED)) is None
 
 
+@pytest.mark.parametrize("path", ["/data/a.parquet", "s3a://bucket/key"])
+@pytest.mark.parametrize("before", [": ", ": org.apache.spark.SparkException: x y\nCaused by: "])
+def test_a_message_that_is_a_path_follows_its_class(path: str, before: str) -> None:
+    text = f"An error occurred while calling o7.load.\n{before}java.nio.file.NoSuchFileException: "
+    assert (
+        explain(RuntimeError(f"{text}{path}\n\tat x.Y")).message == f"NoSuchFileException: {path}"
+    )
+
+
 def test_a_long_reason_is_cut() -> None:
     assert len(explain(RuntimeError("x" * 10_000)).message) == 400
 
