@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from kafka_broker import KafkaBroker
 from pyarrow import orc, parquet
 from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ SCHEMA = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "amount": pa.decimal128(9, 2), "day": pa.date32()}
 )
 Write = Callable[[Path, Sequence[Row]], object]
+Insert = Callable[[Sequence[Row]], Sequence[Row]]
 
 
 def arrow(rows: Sequence[Row]) -> pa.Table:
@@ -211,20 +213,12 @@ class TestTable(SourceSuite):
 class LakeSuite(SourceSuite):
     """Tables with a log of changes, by their path or name."""
 
-    def table(self, folder: Path) -> tuple[str, str, dict[str, Any]]:
-        """The table as SQL names it, the rest of its DDL, and the stream's settings."""
+    def new_table(self, folder: Path, spark: SparkSession) -> tuple[dict[str, Any], Insert]:
+        """Create an empty table; return the stream's settings, and what inserts rows."""
         raise NotImplementedError
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
-        name, rest, place = self.table(folder)
-        spark.sql(f"DROP TABLE IF EXISTS {name}")
-        spark.sql(f"CREATE TABLE {name} ({DDL}) USING {self.form.name} {rest}")
-
-        def insert(rows: Sequence[Row]) -> Sequence[Row]:
-            spark.createDataFrame(arrow(rows)).createOrReplaceTempView("suite_new")
-            spark.sql(f"INSERT INTO {name} SELECT * FROM suite_new")
-            return rows
-
+        place, insert = self.new_table(folder, spark)
         settings = {**place, "key_properties": ["id"]}
         return Sample(
             settings,
@@ -241,9 +235,16 @@ class LakeSuite(SourceSuite):
 class TestDelta(LakeSuite):
     form = BUILT_IN["delta"]
 
-    def table(self, folder: Path) -> tuple[str, str, dict[str, Any]]:
-        feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-        return f"delta.`{folder / 'table'}`", feed, {"path": str(folder / "table")}
+    def new_table(self, folder: Path, spark: SparkSession) -> tuple[dict[str, Any], Insert]:
+        path = str(folder / "table")
+        feed = {"delta.enableChangeDataFeed": "true"}
+        DeltaTable.create(path, SCHEMA, configuration=feed)
+
+        def insert(rows: Sequence[Row]) -> Sequence[Row]:
+            write_deltalake(path, arrow(rows), mode="append")
+            return rows
+
+        return {"path": path}, insert
 
 
 @pytest.mark.server
@@ -251,9 +252,17 @@ class TestDelta(LakeSuite):
 class TestIceberg(LakeSuite):
     form = BUILT_IN["iceberg"]
 
-    def table(self, folder: Path) -> tuple[str, str, dict[str, Any]]:
+    def new_table(self, folder: Path, spark: SparkSession) -> tuple[dict[str, Any], Insert]:
         name = "ice.suite.rows"
-        return name, "", {"table": name}
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+        spark.sql(f"CREATE TABLE {name} ({DDL}) USING iceberg")
+
+        def insert(rows: Sequence[Row]) -> Sequence[Row]:
+            spark.createDataFrame(arrow(rows)).createOrReplaceTempView("suite_new")
+            spark.sql(f"INSERT INTO {name} SELECT * FROM suite_new")
+            return rows
+
+        return {"table": name}, insert
 
 
 @pytest.mark.server

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from postgres_server import PASSWORD, Database
+from pyarrow import dataset
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from target_spark.destinations.destination_registry import BUILT_IN
@@ -16,7 +20,7 @@ from target_spark.testing import DestinationSuite, Row
 
 
 class Suite(DestinationSuite):
-    """Tables in a folder, read by Spark."""
+    """Tables in a folder, read by other packages than the one that loads them."""
 
     @pytest.fixture(autouse=True)
     def _give_session(self, spark: SparkSession) -> None:
@@ -30,14 +34,15 @@ class Suite(DestinationSuite):
 
     def read(self, folder: Path, table: str) -> list[Row]:
         path = folder / "out" / table
-        if not self.is_table(path):
-            return []
-        # Of a new session, as catalogs keep tables for a while.
-        frame = self.spark.newSession().read.format(self.format).load(str(path))
-        return [row.asDict() for row in frame.collect()]
+        return self.table(path).to_pylist() if self.is_table(path) else []
 
     def is_table(self, path: Path) -> bool:
         return path.is_dir()
+
+    def table(self, path: Path) -> pa.Table:
+        """Return the rows of a table that exists."""
+        files = [str(file) for file in path.rglob("part-*")]
+        return dataset.dataset(files, format=self.format, partitioning="hive").to_table()
 
 
 @pytest.mark.spark
@@ -67,12 +72,9 @@ class TestJson(Suite):
 class TestCsv(Suite):
     format = "csv"
 
-    def read(self, folder: Path, table: str) -> list[Row]:
-        path = folder / "out" / table
-        if not path.is_dir():
-            return []
+    def table(self, path: Path) -> pa.Table:
         reader = self.spark.read.options(header=True, escape='"', inferSchema=True)
-        return [row.asDict() for row in reader.csv(str(path)).collect()]
+        return reader.csv(str(path)).toArrow()
 
 
 class LakeSuite(Suite):
@@ -89,6 +91,11 @@ class TestDelta(LakeSuite):
     def is_table(self, path: Path) -> bool:
         return (path / "_delta_log").is_dir()
 
+    def table(self, path: Path) -> pa.Table:
+        # By default, nanoseconds, which end in the year 2262.
+        options = dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        return DeltaTable(path).to_pyarrow_dataset(parquet_read_options=options).to_table()
+
 
 @pytest.mark.spark
 @pytest.mark.server
@@ -97,6 +104,9 @@ class TestIceberg(LakeSuite):
 
     def is_table(self, path: Path) -> bool:
         return (path / "metadata").is_dir()
+
+    def table(self, path: Path) -> pa.Table:
+        return StaticTable.from_metadata(str(path)).scan().to_arrow()
 
 
 @pytest.mark.spark

@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
 NUMBERS = {"name": "numbers", "format": "sql", "query": "SELECT id, id / 2 AS half FROM range(3)"}
 """A stream that only Spark reads."""
+SMALL = {"name": "numbers", "format": "csv", "path": "numbers.csv"}
+"""A stream of a file, which needs no Spark."""
 LAKES = ("delta", "iceberg")
 HALVES = [(0, 0.0), (1, 0.5), (2, 1.0)]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
@@ -61,6 +63,13 @@ from shared.testing import EncodingSuite
 class TestParquet(EncodingSuite):
     form = FORMATS["parquet"]
 """
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> dict[str, Any]:
+    """Write the file of `SMALL`."""
+    (tmp_path / "numbers.csv").write_text("id,half\n0,0.0\n1,0.5\n2,1.0\n")
+    return SMALL
 
 
 def settings(folder: Path, name: str, **values: Any) -> str:
@@ -168,9 +177,9 @@ def test_kafka(environments: WheelEnvironments, tmp_path: Path, kafka: KafkaBrok
 
 
 LOADS = [
-    # The recipes of README.md load Delta by a bare install.
+    # The recipes of README.md load Delta by Spark.
     pytest.param((), {"format": "iceberg", "path": "loaded"}, marks=pytest.mark.slow),
-    (("delta",), {"format": "delta", "path": "loaded"}),
+    pytest.param(("delta",), {"format": "delta", "path": "loaded"}, marks=pytest.mark.slow),
     (("iceberg",), {"format": "iceberg", "path": "loaded"}),
 ]
 
@@ -188,22 +197,27 @@ def test_lakes_by_spark(
 @pytest.mark.server
 def test_postgresql(environments: WheelEnvironments, tmp_path: Path, postgres: Database) -> None:
     place = {"url": postgres.url, "user": "postgres", "password": PASSWORD}
-    load(environments.of("postgresql"), tmp_path, MESSAGES, format="jdbc", jdbc=place)
+    own = environments.of("postgresql")
+    load(own, tmp_path, MESSAGES, engine="threads", format="jdbc", jdbc=place)
     assert halves(read_table(environments.of(), tmp_path, place, "public.numbers")) == HALVES
 
 
 @pytest.mark.server
 def test_mysql(environments: WheelEnvironments, tmp_path: Path, mariadb_server: Any) -> None:
     place = {"url": mariadb_server.url(), "user": "tester", "password": MYSQL_PASSWORD}
-    load(environments.of("mysql"), tmp_path, MESSAGES, format="jdbc", jdbc=place)
+    own = environments.of("mysql")
+    load(own, tmp_path, MESSAGES, engine="threads", format="jdbc", jdbc=place)
     assert halves(read_table(environments.of(), tmp_path, place, "numbers")) == HALVES
 
 
-def test_avro_batches(environments: WheelEnvironments, tmp_path: Path) -> None:
+def test_avro_batches(
+    environments: WheelEnvironments, tmp_path: Path, small: dict[str, Any]
+) -> None:
     avro = environments.of("avro")
     encoding = {"format": "avro", "compression": "zstd"}
     batch = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
-    load(avro, tmp_path, read(avro, tmp_path, NUMBERS, batch_config=batch), path="loaded")
+    messages = read(avro, tmp_path, small, batch_config=batch)
+    load(avro, tmp_path, messages, engine="threads", path="loaded")
     assert parquet.read_table(tmp_path / "loaded" / "numbers").num_rows == len(HALVES)
 
 
@@ -220,9 +234,9 @@ def test_python_sources(environments: WheelEnvironments, tmp_path: Path) -> None
     assert halves(read(environments.of("python-sources"), tmp_path, stream)) == HALVES
 
 
-def test_faker(environments: WheelEnvironments, tmp_path: Path) -> None:
+def test_faker(environments: WheelEnvironments, tmp_path: Path, small: dict[str, Any]) -> None:
     maps = {"numbers": {"id": "int(id)", "half": "half", "name": "fake.name()"}}
-    assert halves(read(environments.of("faker"), tmp_path, NUMBERS, stream_maps=maps)) == HALVES
+    assert halves(read(environments.of("faker"), tmp_path, small, stream_maps=maps)) == HALVES
 
 
 def test_opentelemetry(environments: WheelEnvironments, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from shared.formats.file_formats import FORMATS
 from target_spark import process_batch_files, read_batch_tables
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
 ROOT = Path(__file__).parents[2]
 SDK = "singer-sdk[parquet]==0.54.9"
@@ -181,7 +181,8 @@ def sources(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("form", "compression"), [("jsonl", "gzip"), ("jsonl", "none"), ("parquet", "gzip")]
+    ("form", "compression"),
+    [("jsonl", "gzip"), pytest.param("jsonl", "none", marks=pytest.mark.slow), ("parquet", "gzip")],
 )
 def test_tap_spark_into_an_sdk_target(
     sdk: str, programs: Any, tmp_path: Path, form: str, compression: str

@@ -18,6 +18,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from backports import zstd
+from case_matrix import matrix
 from pyarrow import parquet
 
 from shared.formats.file_formats import FORMATS, Encoding
@@ -277,9 +278,10 @@ def written(path: Path, table: pa.Table, form: str, codec: str = "zstd") -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("codec", ["zstd", "none"])
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-@pytest.mark.parametrize("table", [shared_text, nested_text], ids=["flat", "nested"])
+@pytest.mark.parametrize(
+    ("table", "form", "codec"),
+    matrix([shared_text, nested_text], ["parquet", "arrow"], ["zstd", "none"], rounds=2),
+)
 def test_rows_that_share_a_long_text(
     tmp_path: Path, table: Callable[[int, int], pa.Table], form: str, codec: str
 ) -> None:

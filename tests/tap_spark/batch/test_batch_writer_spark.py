@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_matrix import matrix
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.file_formats import FORMATS
@@ -271,20 +272,23 @@ def test_sizes_are_exact(
     assert bench.files == set(bench.urls)
 
 
-@pytest.mark.parametrize("shares_disk", [True, False])
 @pytest.mark.parametrize(
-    ("counts", "settled"),
-    [
-        # Nothing left over by the second slice; some by the others.
-        ([23, 7, 0, 38], [(None, 20), (2, 30), (3, 30), (None, 60), (4, 68)]),
-        # Slices that are smaller than a file.
-        ([3, 3, 3, 3], [(None, 0), (None, 0), (None, 0), (3, 10), (4, 12)]),
-        ([10, 0, 5], [(1, 10), (2, 10), (None, 10), (3, 15)]),
-    ],
+    ("slices", "shares_disk"),
+    matrix(
+        [
+            # Nothing left over by the second slice; some by the others.
+            ([23, 7, 0, 38], [(None, 20), (2, 30), (3, 30), (None, 60), (4, 68)]),
+            # Slices that are smaller than a file.
+            ([3, 3, 3, 3], [(None, 0), (None, 0), (None, 0), (3, 10), (4, 12)]),
+            ([10, 0, 5], [(1, 10), (2, 10), (None, 10), (3, 15)]),
+        ],
+        [True, False],
+    ),
 )
 def test_sizes_are_exact_over_all_slices(
-    bench: Bench, counts: list[int], settled: list[Any], shares_disk: bool
+    bench: Bench, slices: tuple[list[int], list[Any]], shares_disk: bool
 ) -> None:
+    counts, settled = slices
     bench.shares_disk = shares_disk
     ends = [sum(counts[: n + 1]) for n in range(len(counts))]
     pieces = [

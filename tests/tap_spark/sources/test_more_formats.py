@@ -17,7 +17,7 @@ from tap_runs import failure, read_all, rows, stream, types
 from tap_spark.sources.files.columnar_files import schema_text
 from tap_spark.sources.formats import FixedColumn
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 
 
 def state_of(slices) -> dict:

@@ -12,7 +12,7 @@ from tap_runs import rows, stream, types
 
 from shared.errors import SourceError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 
 CSV = [
     "birdstrikes",

@@ -23,7 +23,7 @@ from shared.maps.expressions.values import Names, Value
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 
 QUERY = """
 select 1 id, cast(1 as int) i, cast(1.25 as decimal(10,4)) d, cast(1.5 as decimal(38,18)) dd,

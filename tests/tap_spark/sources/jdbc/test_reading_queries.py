@@ -18,7 +18,7 @@ from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_failures import source_error
 from tap_spark.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 VALUES = {
     "time '12:34:56.789'": "12:34:56.789",

@@ -30,33 +30,40 @@ def test_columns_are_added_in_any_order_and_may_stop_coming(delta_load: Make) ->
     assert texts == [(1, None), (2, '{"a":[1]}')]
 
 
-@pytest.mark.parametrize(
-    ("old", "value", "new", "later", "merged"),
-    [
-        ("int", 1, "long", 1 << 40, "bigint"),
-        ("int", 1, "double", 0.5, "double"),
-        ("float", 0.5, "double", 0.1, "double"),
-        ("decimal(5,2)", Decimal("1.50"), "decimal(7,3)", Decimal("0.125"), "decimal(7,3)"),
-        ("decimal(4,0)", Decimal("7"), "decimal(4,2)", Decimal("0.25"), "decimal(6,2)"),
-        ("date", dt.date(2024, 1, 1), "timestamp_ntz", dt.datetime(2024, 1, 1, 5), "timestamp_ntz"),
-        ("array<int>", [1], "array<long>", [1 << 40], "array<bigint>"),
-        ("struct<a: int>", {"a": 1}, "struct<a: long>", {"a": 1 << 40}, "struct<a:bigint>"),
-    ],
-)
-def test_types_are_widened_in_place(
-    delta_load: Make, old: str, value: Any, new: str, later: Any, merged: str
-) -> None:
-    load = delta_load(f"id long, v {old}", keys=("id",), method="upsert")
-    load.load([{"id": 1, "v": value}])
-    load.struct = struct(f"id long, v {new}")
-    load.load([{"id": 2, "v": later}])
-    assert load.columns() == [("id", "bigint"), ("v", merged)]
+WIDENED: list[tuple[str, Any, str, Any, str]] = [
+    ("int", 1, "long", 1 << 40, "bigint"),
+    ("int", 1, "double", 0.5, "double"),
+    ("float", 0.5, "double", 0.1, "double"),
+    ("decimal(5,2)", Decimal("1.50"), "decimal(7,3)", Decimal("0.125"), "decimal(7,3)"),
+    ("decimal(4,0)", Decimal("7"), "decimal(4,2)", Decimal("0.25"), "decimal(6,2)"),
+    ("date", dt.date(2024, 1, 1), "timestamp_ntz", dt.datetime(2024, 1, 1, 5), "timestamp_ntz"),
+    ("array<int>", [1], "array<long>", [1 << 40], "array<bigint>"),
+    ("struct<a: int>", {"a": 1}, "struct<a: long>", {"a": 1 << 40}, "struct<a:bigint>"),
+]
+
+
+def test_types_are_widened_in_place(delta_load: Make) -> None:
+    names = [f"v{number}" for number in range(len(WIDENED))]
+    olds, values, news, laters, merged = zip(*WIDENED, strict=True)
+
+    def columns(types: tuple[str, ...]) -> str:
+        return ", ".join(["id long", *(f"{n} {t}" for n, t in zip(names, types, strict=True))])
+
+    def row(number: int, cells: tuple[Any, ...]) -> dict[str, Any]:
+        return {"id": number, **dict(zip(names, cells, strict=True))}
+
+    load = delta_load(columns(olds), keys=("id",), method="upsert")
+    load.load([row(1, values)])
+    load.struct = struct(columns(news))
+    load.load([row(2, laters)])
+    widened = [("id", "bigint"), *zip(names, merged, strict=True)]
+    assert load.columns() == widened
     operations = {entry["operation"] for entry in load.history()}
     assert operations <= {"CREATE TABLE", "MERGE", "WRITE", "CHANGE COLUMN", "SET TBLPROPERTIES"}
-    load.struct = struct(f"id long, v {old}")
-    load.load([{"id": 3, "v": value}])
+    load.struct = struct(columns(olds))
+    load.load([row(3, values)])
     assert load.rows("id") == [(1,), (2,), (3,)]
-    assert load.columns()[1] == ("v", merged)
+    assert load.columns() == widened
 
 
 def test_nested_structs_and_arrays_of_structs_grow(delta_load: Make) -> None:

@@ -19,7 +19,7 @@ from target_spark.destinations.destination import RefusedByStoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lake_loads import Load
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 
 # 9999-12-31T23:59:59-05:00, 0001-01-01T00:00:00+01:00 and 0000-01-01T00:00:00+01:00.

@@ -440,7 +440,7 @@ def test_a_run_that_kept_no_notes_commits_nothing_at_its_end(lake_load: Make) ->
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("in_catalog", [False, True])
+@pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_runs_that_upsert_the_same_rows_lose_nothing(lake_load: Make, in_catalog: bool) -> None:
     loads = [
         lake_load("id long, name string", keys=("id",), method="upsert", in_catalog=in_catalog)
