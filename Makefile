@@ -72,7 +72,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m shared.settings.docs --check
+	SINGER_SPARK_EXTENSIONS=off $(BIN)/python -m tools.docs --check
 
 soak: install
 	$(BIN)/python -m pytest -m "soak or slow" --seeds 50 --kill-seeds 34 --kills 100 $(PYTEST_ARGS)

@@ -61,7 +61,7 @@ def _run(program: str, *, submitted: bool = False) -> int:
         except import_module("shared.errors").SparkStartError as error:
             sys.stderr.write(f"{program}: {error}\n")
             return int(error.exit_code)
-    run = import_module("shared.process_end").run_to_exit
+    run = import_module("shared.singer.platform").run_to_exit
     with _plain_interrupt():
         main = import_module(_MODULES[program]).main
     code: int = run(main)

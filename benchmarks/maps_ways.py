@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.maps_path import SETTINGS, make_rows
+from shared.formats.json_schema import spark_to_json_schema
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.expressions import columns
 from shared.maps.expressions.values import uncompiled
@@ -30,7 +31,6 @@ from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
 from shared.spark.session import start_session
 from shared.spark.spark_settings import SparkSettings
-from shared.types.json_schema import spark_to_json_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

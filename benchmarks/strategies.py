@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.processes import module
 from benchmarks.results import markdown, save
-from shared.settings.batch.batch_settings import STRATEGIES
+from shared.settings.batch_settings import STRATEGIES
 
 NO_STRATEGY = "none: 256 MiB or 60 s"
 SCHEMA = {

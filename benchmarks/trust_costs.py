@@ -35,9 +35,9 @@ FUNCTIONS = {
     "STATE in commits": ("target_spark.convert.stream_tables:stored_state",),
     "summary and report": (
         "target_spark.load.loader:columns_of",
-        "shared.run_summary:html_report",
+        "shared.singer.run_summary:html_report",
         *(
-            f"shared.run_summary:RunSummary.{name}"
+            f"shared.singer.run_summary:RunSummary.{name}"
             for name in ("add", "add_to_table", "note", "profile", "moved", "count", "as_dict")
         ),
     ),

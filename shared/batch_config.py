@@ -16,7 +16,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_rules import (
+    Reading,
+    compression,
+    cost_warnings,
+    effect_warnings,
+    json_schema,
+    needs_order,
+    read_document,
+    rule_problems,
+    settings_properties,
+)
+from shared.settings.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     BLOCKS,
@@ -38,15 +49,6 @@ from shared.settings.batch.batch_settings import (
     Validated,
     split_prefix,
 )
-from shared.settings.batch.reading import Reading, read_document
-from shared.settings.batch.rules import (
-    compression,
-    cost_warnings,
-    effect_warnings,
-    needs_order,
-    rule_problems,
-)
-from shared.settings.batch.schema import json_schema, settings_properties
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
 from shared.settings.files import format_of, json_object, read_settings_file
 from shared.settings.kinds import Side

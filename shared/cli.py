@@ -1,41 +1,36 @@
-"""Common parts of both command lines: options, and the end of a run."""
+"""Common parts of both command lines: options, completion, pages of the docs, the end of a run."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
+import re
 import resource
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from shared.allocators import return_memory_early
 from shared.errors import (
-    DISK_FULL,
     ClosedPipeError,
-    DestinationError,
     InvalidSettingsError,
     SettingsError,
     SingerSparkError,
-    SourceError,
-    SparkStartError,
     Where,
     error_text,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
 from shared.settings.secrets import with_secrets
-from shared.sigterm import forget_signals, raise_on_sigterm, received_error, signal_error
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
+from shared.singer.platform import return_memory_early
+from shared.singer.signals import forget_signals, known_error, raise_on_sigterm
 from shared.spark.submitted import current
-from shared.transient_failures import settled
 
 FILE = click.Path(readable=False)
 """Completed as a name of a file by shells; the programs check by themselves whether it is there."""
@@ -216,7 +211,6 @@ def write_draft(
 
 
 def _topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from shared.documentation import topics  # noqa: PLC0415
 
     return [name for name in topics() if name.startswith(incomplete)]
 
@@ -228,8 +222,7 @@ def docs_command(topic: str | None) -> None:
 
     PAGE#HEADING prints a part of a page: s3#credentials.
     """
-    from shared.documentation import page_text, topics  # noqa: PLC0415
-    from shared.text_table import text_table  # noqa: PLC0415
+    from shared.settings.texts import text_table  # noqa: PLC0415
 
     lines = text_table(list(topics().items()), None) if topic is None else [page_text(topic)]
     click.echo("\n".join(lines).rstrip("\n"))
@@ -355,7 +348,6 @@ def run_main(
 def _complete(
     instruction: str, program: Program, command: click.Command, others: Mapping[str, click.Command]
 ) -> int:
-    from shared.completion import completion  # noqa: PLC0415
 
     found = completion(instruction, program.name, command, others)
     click.echo(found, nl=bool(found))
@@ -383,39 +375,96 @@ def report(error: BaseException, logger: logging.Logger) -> int:
     return SingerSparkError.exit_code if known is None else known.exit_code
 
 
-def known_error(error: BaseException) -> SingerSparkError | None:
-    """Return the documented error for an exception; None for an unexpected one.
+def completion(
+    instruction: str, name: str, command: click.Command, others: Mapping[str, click.Command]
+) -> str:
+    """Return what a shell asks for by the variable `_<PROGRAM>_COMPLETE`.
 
-    After a signal, an unexpected one, or that Spark has gone away or cannot read a source, is what
-    the signal has done to a call of a library.
+    Args:
+        instruction: Value of the variable: `bash_source`, `zsh_complete` and the like.
+        name: Name of the program.
+        command: What runs without the name of another command.
+        others: The other commands by name, which comes first on the command line.
+
+    Returns:
+        The script for the shell, or the completions.
+
+    Raises:
+        click.UsageError: The instruction is not known.
     """
-    if isinstance(error, SingerSparkError):
-        is_cut_off = isinstance(error, SparkStartError | SourceError)
-        return (received_error() if is_cut_off else None) or settled(error)
-    if isinstance(error, KeyboardInterrupt):
-        return signal_error(signal.SIGINT)
-    if (ended := received_error()) is not None:
-        return ended
-    if isinstance(error, BrokenPipeError):
-        _forget_stdout()
-        return ClosedPipeError("the reader of standard output has gone away")
-    return _known_os_error(error) if isinstance(error, OSError) else None
+    from click.shell_completion import CompletionItem, get_completion_class  # noqa: PLC0415
+
+    shell, _, wanted = instruction.partition("_")
+    made = get_completion_class(shell)
+    if made is None or wanted not in {"source", "complete"}:
+        raise click.UsageError(f"'{instruction}' is not bash_source, zsh_source or fish_source.")
+    complete = made(command, {}, name, f"_{name}_COMPLETE".replace("-", "_").upper())
+    if wanted == "source":
+        return complete.source()
+    args, incomplete = complete.get_completion_args()
+    if args and args[0] in others:
+        complete.cli = others[args[0]]
+        found = complete.get_completions(args[1:], incomplete)
+    else:
+        found = complete.get_completions(args, incomplete)
+        fitting = [other for other in others if not args and other.startswith(incomplete)]
+        found += [CompletionItem(other, help=_about(others[other])) for other in fitting]
+    return "\n".join(map(complete.format_completion, found))
 
 
-def _known_os_error(error: OSError) -> SingerSparkError | None:
-    if error.errno == errno.EBADF and error.filename is None:
-        return DestinationError("standard output cannot be written (it is closed)")
-    if error.errno in DISK_FULL:
-        name = str(error.filename) if error.filename else None
-        return DestinationError(
-            f"{error.strerror}", where=Where(file=name), hint="free some disk space and run again"
-        )
-    return None
+def _about(command: click.Command) -> str:
+    return command.get_short_help_str()
 
 
-def _forget_stdout() -> None:
-    # Otherwise Python flushes the rest at exit, and reports the error again.
-    with contextlib.suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+_INSTALLED = Path(__file__).parent / "pages"
+_CHECKOUT = Path(__file__).parents[1] / "docs"
+_HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+_NEAR, _LIKENESS = 5, 0.5
+
+
+def topics() -> dict[str, str]:
+    """Return the name and title of each page."""
+    pages = sorted((_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT).glob("*.md"))
+    found = ((page.stem, _HEADING.search(page.read_text("utf-8"))) for page in pages)
+    return {name: title[2] if title else name for name, title in found if name != "README"}
+
+
+def page_text(topic: str) -> str:
+    """Return a page, or the part of a page below a heading, as Markdown.
+
+    Args:
+        topic: E.g. `s3`, `docs/s3.md` or `s3#credentials`.
+
+    Raises:
+        SettingsError: There is no such page or heading; names what is near.
+    """
+    name, _, anchor = topic.removeprefix("docs/").partition("#")
+    name = name.removesuffix(".md")
+    if name not in topics():
+        raise _unknown(name, list(topics()))
+    folder = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+    text = (folder / f"{name}.md").read_text("utf-8")
+    text = re.sub(r"\A<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    return _section(text, name, anchor) if anchor else text
+
+
+def _section(text: str, page: str, anchor: str) -> str:
+    headings = list(_HEADING.finditer(text))
+    slugs = [_slug(heading[2]) for heading in headings]
+    if anchor not in slugs:
+        raise _unknown(f"{page}#{anchor}", [f"{page}#{slug}" for slug in slugs])
+    at = slugs.index(anchor)
+    level = len(headings[at][1])
+    after = (other.start() for other in headings[at + 1 :] if len(other[1]) <= level)
+    return text[headings[at].start() : next(after, len(text))].rstrip() + "\n"
+
+
+def _slug(heading: str) -> str:
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def _unknown(topic: str, known: list[str]) -> SettingsError:
+    near = get_close_matches(topic, known, _NEAR, _LIKENESS)
+    hint = f"near: {', '.join(near)}" if near else "`docs` without a topic lists them"
+    return SettingsError(f"there is no page '{topic}'", hint=hint)

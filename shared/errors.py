@@ -1,16 +1,21 @@
-"""The errors that end a run, each with its exit code, place and hint.
+"""The errors that end a run, each with its exit code, place and hint; and those that may pass.
 
 Exit codes are part of the public API of both programs; `docs/errors.md` is generated from
-`EXIT_CODES`. Every expected error derives from `SingerSparkError`.
+`EXIT_CODES`. Every expected error derives from `SingerSparkError`. `settled` tells failures that
+may pass from those that come again until somebody changes something; `repeated` does work again,
+after exponential pauses with jitter.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
+import random
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of an OSError if a disk, or the user's quota, is full."""
@@ -107,7 +112,7 @@ class SourceError(SingerSparkError):
         where: See `SingerSparkError`.
         hint: See `SingerSparkError`.
         passes: The same run can succeed later: the error has the exit code of a storage that does
-            not serve the run now. `shared.transient_failures.settled` tells that of system errors.
+            not serve the run now. `shared.errors.settled` tells that of system errors.
     """
 
     exit_code = 3
@@ -172,7 +177,7 @@ class DestinationError(SingerSparkError):
         where: See `SingerSparkError`.
         hint: See `SingerSparkError`.
         lasts: The same run fails again until somebody changes something: the error has the exit
-            code of settings. `shared.transient_failures.settled` tells that by the cause.
+            code of settings. `shared.errors.settled` tells that by the cause.
     """
 
     exit_code = 6
@@ -463,3 +468,196 @@ def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseEx
         yield cause
         hidden = cause.__suppress_context__ and not suppressed
         cause = cause.__cause__ or (None if hidden else cause.__context__)
+
+
+_PASSING = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ESTALE,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ENETRESET,
+        errno.ENOLCK,
+    }
+)
+_NUMBER = re.compile(r"\w+(?:Error|Exception): \[Errno (\d+)\]")
+_NEVER = (RecordError, SettingsError)
+_LASTING_NAMES = re.compile(
+    r"AccessDenied|AccessControlException|Forbidden|Unauthorized|PermissionError|Permission denied"
+    r"|NoCredentials|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|NoSuchNamespace"
+    r"|AnalysisException|ParseException|CommitStateUnknown|_SCHEMA|SCHEMA_|TypeError|AttributeError"
+    r"|Read-only file system|Not a directory|File name too long|is not a directory"
+)
+_DAMAGED = re.compile(
+    r"DeltaProtocolError|SchemaMismatchError|[Cc]orrupt|[Mm]alformed|[Ii]nvalid JSON"
+    r"|JsonParseException|JSONDecodeError|Name or service not known|UnsupportedOperationException"
+    r"|ValidationException|ValidationError|No FileSystem for scheme|UNSUPPORTED"
+)
+"""Words of failures that last; while a run is retried, they tell nothing against others."""
+_ANOTHER_RUN = re.compile(
+    r"CommitStateUnknown|TABLE_OR_VIEW_NOT_FOUND|NoSuchTable|TableNotFoundError"
+    r"|DELTA_TABLE_NOT_FOUND|PATH_NOT_FOUND"
+)
+"""Words of failures that another run may overcome, though not this one: it creates the table."""
+_PASSING_NAMES = re.compile(
+    r"Concurrent\w*Exception|DELTA_CONCURRENT|CommitFailedException|CommitConflict"
+    r"|SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|RequestTimeout|ServiceUnavailable"
+    r"|InternalError|OperationAborted|EndpointConnectionError|ConnectionClosedError"
+    r"|ConnectTimeout|ReadTimeout|IncompleteRead|ClientConnect|ClientOSError|ServerDisconnected"
+    r"|TimeoutError|TimeoutException|ConnectException|UnknownHostException"
+    r"|NoRouteToHost|Connection reset|Connection refused|timed out|Status Code: (?:429|50[0234])"
+    r"|No space left on device|Disk quota exceeded"
+    r"|Python worker exited unexpectedly|Python worker failed to connect back"
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether a failure is transient: network, throttling, full disk, conflict.
+
+    Judged by the innermost cause that shows it: the number of an `OSError`, else class and text.
+    An unknown failure is not transient.
+    """
+    if isinstance(error, _NEVER):
+        return False
+    verdicts = [_verdict(cause) for cause in causes(error)]
+    return next((verdict for verdict in reversed(verdicts) if verdict is not None), False)
+
+
+def settled(error: SingerSparkError) -> SingerSparkError:
+    """Return the error that ends a run, one of a place with the exit code of its cause.
+
+    Exit code 6 promises that the same run can succeed later. A cause shows that it cannot: no
+    permission, a wrong password, a missing bucket, a damaged log. One that tells nothing leaves it.
+    Of a source only an error of the system shows that it can: other texts may have values of rows.
+    """
+    if isinstance(error, DestinationError) and _lasts(error):
+        error.mark_lasting()
+    if isinstance(error, SourceError):
+        numbered = [e for e in causes(error) if isinstance(e, OSError) and e.errno is not None]
+        if numbered and may_pass(numbered[-1]):
+            error.mark_passing()
+    return error
+
+
+def _lasts(error: BaseException) -> bool:
+    """Return whether a cause of an error shows that it comes again, the innermost one first."""
+    for cause in reversed(list(causes(error))):
+        if isinstance(cause, SingerSparkError):  # its text is for people, and has their names
+            continue
+        text = error_text(cause)
+        if _ANOTHER_RUN.search(text) or _is_removed_file(cause):
+            return False
+        passes = _verdict(cause)
+        if passes is None and _DAMAGED.search(text):
+            passes = False
+        if passes is not None:
+            return not passes
+    return False
+
+
+def _is_removed_file(error: BaseException) -> bool:
+    """Return whether a local file is missing: every run creates its files and folders."""
+    if not isinstance(error, OSError) or error.errno != errno.ENOENT:
+        return False
+    return error.filename is not None and "://" not in str(error.filename)
+
+
+def _verdict(error: BaseException) -> bool | None:
+    """Return whether one error, without its cause, is temporary; None if unknown."""
+    text = error_text(error)
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _PASSING
+    if _LASTING_NAMES.search(text):
+        return False
+    numbers = _NUMBER.findall(text)
+    if numbers:
+        return int(numbers[-1]) in _PASSING
+    return True if _PASSING_NAMES.search(text) else None
+
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """How long to wait between attempts: twice as long each time.
+
+    Attributes:
+        longest: Seconds that are waited at most.
+        first: Seconds that are waited at most before the first retry.
+        least: Part of the longest pause that is always waited; the rest is left to chance, so that
+            several programs do not meet again. 1 for pauses of exact length.
+    """
+
+    longest: float
+    first: float = 0.1
+    least: float = 0.0
+
+    def bound(self, retry: int) -> float:
+        """Return the longest pause before a retry, counted from 1."""
+        return min(self.longest, self.first * 2.0 ** min(retry - 1, 60))
+
+    def pick(self, retry: int) -> float:
+        """Return a pause before a retry, counted from 1."""
+        bound = self.bound(retry)
+        return random.uniform(self.least * bound, bound)  # noqa: S311
+
+
+def log_quietly(error: Exception, seconds: float, left: int) -> None:
+    """Log a retry at level DEBUG, for failures that are expected."""
+    _log.debug("trying again in at most %g s, %d more after that: %s", seconds, left, error)
+
+
+def repeated(
+    work: Callable[[int], T],
+    may_pass: Callable[[Exception], bool],
+    *,
+    attempts: int,
+    pauses: Pauses,
+    report: Callable[[Exception, float, int], None] = log_quietly,
+    sleep: Callable[[float], object] | None = None,
+) -> T:
+    """Do work until it succeeds.
+
+    Args:
+        work: Gets the number of the attempt, from 0.
+        may_pass: Returns whether a failure may be over by the next attempt.
+        attempts: How many at most.
+        pauses: Between the attempts.
+        report: Gets each failure, the longest pause after it, and the attempts after the next.
+        sleep: Waits for so many seconds; `time.sleep` by default.
+
+    Returns:
+        What the work returned.
+
+    Raises:
+        Exception: The last failure, or the first one that does not pass.
+    """
+    attempt = 0
+    while True:
+        try:
+            return work(attempt)
+        except Exception as error:
+            attempt += 1
+            if attempt >= attempts or not may_pass(error):
+                raise
+            report(error, pauses.bound(attempt), attempts - attempt - 1)
+        (sleep or time.sleep)(pauses.pick(attempt))

@@ -32,16 +32,15 @@ except ModuleNotFoundError as missing:
     raise
 from shared.batch_config import validate
 from shared.encodings.encoding_format import EncodingFormat
+from shared.formats.arrow_types import conform, struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.json.json_lines import LineReader
-from shared.json.row_values import plain_rows, row_text
-from shared.json.typed_rows import RowReader
-from shared.releases.spark_types import T
+from shared.formats.json_lines import LineReader
+from shared.formats.json_schema import spark_to_json_schema
+from shared.formats.row_values import plain_rows, row_text
+from shared.formats.spark_types import T
+from shared.formats.typed_rows import RowReader
 from shared.storage import limits
 from shared.storage.files import StorageOptions
-from shared.types.arrow_conform import conform
-from shared.types.arrow_types import struct_to_arrow
-from shared.types.json_schema import spark_to_json_schema
 
 _HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "fsspec")
 _MANY = 40_000

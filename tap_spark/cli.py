@@ -25,13 +25,12 @@ from shared.cli import (
     run_main,
     write_draft,
 )
-from shared.process_end import run_to_exit
-from shared.run_summary import RunSummary, summarized
-from shared.sigterm import raise_on_sigterm
+from shared.singer.observers import observers_of
+from shared.singer.platform import run_to_exit
+from shared.singer.run_summary import RunSummary, summarized
+from shared.singer.signals import heartbeats, raise_on_sigterm
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_settings import SparkSettings
-from shared.stall_watch import heartbeats
-from shared.telemetry.observers import observers_of
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
@@ -186,7 +185,7 @@ def _run(
     catalog: str | None,
     state: str | None,
 ) -> None:
-    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
+    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     as_table = os.isatty(_STDOUT) and not as_json
@@ -275,7 +274,7 @@ def preview_command(
 
     STREAM is a pattern as for `--select` (orders, orders.id, !*.ssn). No STATE is read or written.
     """
-    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
+    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     place = None

@@ -18,7 +18,7 @@ from shared.maps.map_settings import (
     transform_settings,
 )
 from shared.settings.about import Program
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.settings.checking import Problem, complete_settings, nearest
 from shared.settings.kinds import (
     ANY_TEXT,
@@ -33,9 +33,9 @@ from shared.settings.kinds import (
     typed,
 )
 from shared.settings.loading import OTHER_VARIABLES
+from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
-from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from tap_spark.connection_config import KINDS, ConnectionConfig, connection_problems
 from tap_spark.sources.formats import (
     FORMATS,

@@ -17,9 +17,9 @@ from shared.errors import DestinationError, SettingsError, SourceError, SparkSta
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.jdbc_drivers import driver_of
+from shared.spark.s3a import PACKAGE
 from shared.storage.files import open_input
-from shared.storage.s3a import PACKAGE, SCHEMES
-from shared.storage.urls import join, local_path
+from shared.storage.urls import S3_SCHEMES, join, local_path
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.connection_config import ConnectionConfig, secrets_of
 from tap_spark.place_argument import FORMATS, ending, format_of, place_settings, stream_at
@@ -268,7 +268,7 @@ def source_draft(
     else:
         [stream] = place_settings(place, form, environ)["streams"]
         made = files_draft(stream)
-    if place.startswith(SCHEMES):
+    if place.startswith(S3_SCHEMES):
         text = "Spark's way to S3. Credentials come from the environment: `tap-spark docs s3`."
         made = {Comment(text): None, "spark": {"packages": [PACKAGE]}, **made}
     tap_config(without_comments(made))

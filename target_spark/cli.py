@@ -27,13 +27,13 @@ from shared.cli import (
 )
 from shared.encodings.encoding_registry import check_encodings
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
-from shared.process_end import run_to_exit
-from shared.run_summary import RunSummary, summarized
 from shared.settings.database_urls import database_login
-from shared.sigterm import raise_on_sigterm
+from shared.settings.texts import WIDTH
+from shared.singer.observers import observers_of
+from shared.singer.platform import run_to_exit
+from shared.singer.run_summary import RunSummary, summarized
+from shared.singer.signals import raise_on_sigterm
 from shared.storage.urls import shown
-from shared.telemetry.observers import observers_of
-from shared.text_table import WIDTH
 from target_spark.config import PROGRAM, REGISTRY, target_config
 from target_spark.core.load_plans import Backfill
 from target_spark.destination_place import destination_draft, place_settings
@@ -210,7 +210,7 @@ def open_input(path: str) -> int:
 def _run(
     config: TargetConfig, input_fd: int, summary: RunSummary, state: str | None, *, dry: bool
 ) -> None:
-    from shared.arrow_start import arrow_without_pandas  # noqa: PLC0415
+    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
     from shared.singer.stdout import claim_stdout  # noqa: PLC0415
 
     # A person has the file, and no use for lines of STATE.

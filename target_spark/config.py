@@ -22,7 +22,7 @@ from shared.encodings.encoding_registry import check_encodings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import transform_problems, transform_settings
 from shared.settings.about import Program
-from shared.settings.batch.batch_settings import FixedSize, LowLatency, TimeWindow
+from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow
 from shared.settings.checking import Problem, Rule, complete_settings
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.packages import with_needs

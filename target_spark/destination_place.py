@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from shared.errors import SettingsError
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
-from shared.storage.s3a import PACKAGE, SCHEMES
+from shared.spark.s3a import PACKAGE
+from shared.storage.urls import S3_SCHEMES
 from target_spark.config import REGISTRY, target_config
 from target_spark.destinations.destination_declaration import Declaration
 
@@ -108,7 +109,7 @@ def _of_folder(place: str, form: str | None) -> dict[str, Any]:
     others = ", ".join(name for name in REGISTRY.formats if name not in {chosen, "jdbc"})
     made: dict[str, Any] = {Comment(f"Other formats: {others}."): None, "format": chosen}
     made |= _choices(REGISTRY.get(chosen))
-    if place.startswith(SCHEMES):
+    if place.startswith(S3_SCHEMES):
         made[Comment("Credentials come from the environment: `target-spark docs s3`.")] = None
         made |= {"spark": {"packages": [PACKAGE]}} if chosen in _LAKES else {}
     return {**made, "path": place}

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import orjson
 
-from shared.line_counts import newlines
+from shared.formats.line_encodings import newlines
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 

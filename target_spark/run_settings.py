@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.engine.settings import EngineSettings
 from shared.maps.map_settings import TransformSettings
-from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy, Strategy
+from shared.settings.batch_settings import BatchConfig, FailurePolicy, Strategy
 from shared.settings.kinds import (
     ANY_TEXT,
     FREE,
@@ -25,8 +25,8 @@ from shared.settings.kinds import (
     schema_of,
     setting,
 )
+from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.spark_settings import SparkSettings
-from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
 from target_spark.core.differences import MOST_VANISHED, DryRun, Verification
 from target_spark.core.load_plans import Backfill, SchemaContract
 

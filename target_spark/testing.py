@@ -32,7 +32,7 @@ from shared.errors import (
     SettingsError,
 )
 from shared.formats.file_formats import Encoding
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from shared.spark.session import start_session
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.differences import DryRun, TableDifference, Verification

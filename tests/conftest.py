@@ -21,7 +21,7 @@ from pipe_programs import Programs
 from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
 
-from shared.sigterm import forget_signals
+from shared.singer.signals import forget_signals
 from shared.spark.packages import with_needs
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.sources.formats import BUILT_IN

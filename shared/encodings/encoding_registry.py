@@ -1,21 +1,75 @@
-"""All encodings: those of this package, and those of installed packages."""
+"""All encodings: one table of those of this package, and those of installed packages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 from shared import extensions
-from shared.encodings.encoding_format import EncodingFormat
+from shared.encodings.encoding_format import PACKINGS, EncodingFormat
 
-PLACES = (
-    *("lines:SINGER", "lines:JSONL", "lines:JSON"),
-    *("parquet:ENCODING", "orc:ENCODING", "csv:ENCODING", "avro:ENCODING", "arrow:ENCODING"),
+_JSONL = EncodingFormat(
+    name="jsonl",
+    implementation="shared.formats.line_encodings:LineFormat",
+    suffix=".json",
+    compressions=PACKINGS,
+    levels={"gzip": 9},
+    batch_compression="gzip",
+    rows="lines",
+    packed=True,
 )
-BUILT_IN = extensions.built_in(
-    EncodingFormat, (f"shared.encodings.declared.{place}" for place in PLACES)
+_BUILT_IN = (
+    replace(_JSONL, name="singer", suffix=".singer", batch_compression=None),
+    _JSONL,
+    replace(_JSONL, name="json", batch_compression=None),
+    EncodingFormat(
+        name="parquet",
+        implementation="shared.formats.columnar_encoding:ParquetFormat",
+        suffix=".parquet",
+        compressions=("none", "snappy", "gzip", "zstd", "lz4"),
+        levels={"gzip": 9, "zstd": 22},
+        default_compression="snappy",
+        batch_compression="snappy",
+    ),
+    EncodingFormat(
+        name="orc",
+        implementation="shared.formats.columnar_encoding:OrcFormat",
+        suffix=".orc",
+        compressions=("none", "snappy", "zstd", "zlib", "lz4"),
+        default_compression="snappy",
+        batch_compression=None,
+    ),
+    EncodingFormat(
+        name="csv",
+        implementation="shared.formats.csv_encoding:CsvFormat",
+        suffix=".csv",
+        compressions=PACKINGS,
+        levels={"gzip": 9},
+        batch_compression="gzip",
+        rows="texts",
+        packed=True,
+    ),
+    EncodingFormat(
+        name="avro",
+        implementation="shared.formats.avro_encoding:AvroFormat",
+        suffix=".avro",
+        compressions=("none", "snappy", "deflate", "zstd"),
+        default_compression="deflate",
+        batch_compression="deflate",
+        requires={"fastavro": "singer-spark[avro]", "cramjam": "singer-spark[avro]"},
+    ),
+    EncodingFormat(
+        name="arrow",
+        implementation="shared.formats.arrow_encoding:ArrowFormat",
+        suffix=".arrow",
+        compressions=("none", "lz4", "zstd"),
+        levels={"zstd": 22},
+        batch_compression="lz4",
+    ),
 )
-"""The encodings of this package; a further one is a module of `declared` and a place above."""
+BUILT_IN = {form.name: form for form in _BUILT_IN}
+"""The encodings of this package."""
 
 
 @cache

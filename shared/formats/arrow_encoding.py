@@ -1,19 +1,21 @@
-"""Arrow IPC, as files and as streams."""
+"""Arrow IPC, as files and as streams; bounded by what its messages would take in memory.
+
+Arrow's own reader tells neither where messages are nor their sizes without decoding them, and
+trusts the sizes that they declare. In a dictionary, a view or a run, many rows share one value:
+18 KB of a file may stand for gigabytes as soon as a column becomes plain.
+https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from shared.formats.arrow_messages import (
-    FILE_MARK,
-    STREAM_MARK,
-    checked_message,
-    layout_of,
-    rows_of,
-)
-from shared.formats.decoded_sizes import bounded_tables
 from shared.formats.encoding_base import (
     BLOCK_BYTES,
     TABLE_ROWS,
@@ -21,7 +23,335 @@ from shared.formats.encoding_base import (
     check_mark,
     grouped,
 )
+from shared.storage import limits
 from shared.storage.files import StorageOptions, open_output, open_plain, open_random
+
+FILE_MARK = b"ARROW1"
+STREAM_MARK = b"\xff\xff\xff\xff"
+_SCHEMA, _DICTIONARY, _ROWS = 1, 2, 3
+_PREFIX = struct.Struct("<4si")
+_NUMBER = struct.Struct("<q")
+_AFTER_FILE_MARK = 8
+_BLOCK = struct.Struct("<qi4xq")
+_NODE = struct.Struct("<qq")
+_BUFFER = struct.Struct("<qq")
+_STORED_PLAIN = -1
+
+
+@dataclass(frozen=True)
+class MessagePlace:
+    """One message: its place in the file, its bytes before the body, and those of the body."""
+
+    start: int
+    head: int
+    body: int
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the whole message."""
+        return self.head + self.body
+
+
+@dataclass(frozen=True)
+class FileMessages:
+    """The messages of a file: its schema, its dictionaries, and its record batches.
+
+    Attributes:
+        ordered: A later dictionary may replace an earlier one, as in a stream.
+    """
+
+    schema: MessagePlace
+    dictionaries: tuple[MessagePlace, ...]
+    batches: tuple[MessagePlace, ...]
+    ordered: bool
+
+    def messages(self, batches: Sequence[MessagePlace]) -> Sequence[MessagePlace]:
+        """Return the messages of a stream with these record batches."""
+        rest = (*self.dictionaries, *batches)
+        return self.schema, *(sorted(rest, key=_start) if self.ordered else rest)
+
+
+class _Fields:
+    """A table of a FlatBuffer, whose fields have numbers."""
+
+    def __init__(self, data: bytes, start: int = 0, *, root: bool = False) -> None:
+        self._data = data
+        self._start = start + self._read("<I", start) if root else start
+
+    def _read(self, code: str, at: int) -> int:
+        if at < 0:
+            raise IndexError(at)
+        return int(struct.unpack_from(code, self._data, at)[0])
+
+    def _place(self, number: int) -> int | None:
+        table = self._start - self._read("<i", self._start)
+        slot = 4 + 2 * number
+        offset = self._read("<H", table + slot) if slot < self._read("<H", table) else 0
+        return self._start + offset if offset else None
+
+    def number(self, number: int, code: str = "<q") -> int:
+        place = self._place(number)
+        return 0 if place is None else self._read(code, place)
+
+    def table(self, number: int) -> _Fields | None:
+        place = self._place(number)
+        return None if place is None else _Fields(self._data, place, root=True)
+
+    def structs(self, number: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
+        place = self._place(number)
+        if place is None:
+            return
+        place += self._read("<I", place)
+        first, count = place + 4, self._read("<I", place)
+        if first + count * kind.size > len(self._data):
+            raise IndexError(count)
+        yield from kind.iter_unpack(self._data[first : first + count * kind.size])
+
+
+def layout_of(source: pa.NativeFile) -> FileMessages:
+    """Return where the messages of a file or stream are, without reading their bodies.
+
+    Raises:
+        ContentError: It is truncated or damaged.
+    """
+    with _damage():
+        if _read(source, 0, len(FILE_MARK)) != FILE_MARK:
+            return _stream_layout(source)
+        return _file_layout(source)
+
+
+def _file_layout(source: pa.NativeFile) -> FileMessages:
+    end = source.size() - len(FILE_MARK) - 4
+    if end < _AFTER_FILE_MARK or _read(source, end + 4, len(FILE_MARK)) != FILE_MARK:
+        raise ContentError("it is truncated: its footer is missing")
+    size = int.from_bytes(_read(source, end, 4), "little")
+    footer = _Fields(_read(source, end - size, size), root=True)
+    dictionaries, batches = (
+        tuple(MessagePlace(*block) for block in footer.structs(number, _BLOCK)) for number in (2, 3)
+    )
+    schema, _ = _message_at(source, _AFTER_FILE_MARK)
+    return FileMessages(schema, dictionaries, batches, ordered=False)
+
+
+def _stream_layout(source: pa.NativeFile) -> FileMessages:
+    """Walk the messages up to the mark of the end: without it, rows may be missing."""
+    found: dict[int, list[MessagePlace]] = {_SCHEMA: [], _DICTIONARY: [], _ROWS: []}
+    at = 0
+    while True:
+        block, kind = _message_at(source, at)
+        if not kind:
+            break
+        if kind not in found:
+            raise IndexError(kind)
+        found[kind].append(block)
+        at += block.size
+    return FileMessages(
+        found[_SCHEMA][0], tuple(found[_DICTIONARY]), tuple(found[_ROWS]), ordered=True
+    )
+
+
+def _start(block: MessagePlace) -> int:
+    return block.start
+
+
+def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
+    """Return a message and its kind; 0 for the end of a stream."""
+    mark, size = _PREFIX.unpack(_read(source, start, _PREFIX.size))
+    if mark != STREAM_MARK:
+        raise IndexError(start)
+    if size == 0:
+        return MessagePlace(start, _PREFIX.size, 0), 0
+    message = _Fields(_read(source, start + _PREFIX.size, size), root=True)
+    block = MessagePlace(start, _PREFIX.size + size, message.number(3))
+    if block.body < 0 or start + block.size > source.size():
+        raise ContentError("it is truncated")
+    return block, message.number(1, "<B")
+
+
+def rows_of(source: pa.NativeFile, block: MessagePlace) -> int:
+    """Return the rows of a record batch.
+
+    Raises:
+        ContentError: It is truncated or damaged.
+    """
+    with _damage():
+        rows, _ = _rows_and_fields(_read(source, block.start, block.head))
+        return rows
+
+
+def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
+    """Read a message.
+
+    Raises:
+        ContentError: It is truncated or damaged, or would take more memory than any data does.
+    """
+    with _damage():
+        data = _read(source, block.start, block.size)
+        rows, batch = _rows_and_fields(data)
+        lengths = (length for length, _ in batch.structs(1, _NODE)) if batch else ()
+        plain = max(rows, *lengths, 0) + (_plain_bytes(data, block.head, batch) if batch else 0)
+    if limits.is_bomb(block.size, plain):
+        raise ContentError(limits.bomb_text())
+    return data
+
+
+def _rows_and_fields(data: bytes) -> tuple[int, _Fields | None]:
+    """Return the rows of a record batch or dictionary, and the fields that describe its body."""
+    message = _Fields(data, _PREFIX.size, root=True)
+    header = message.table(2)
+    if message.number(1, "<B") == _DICTIONARY and header:
+        header = header.table(1)
+    elif message.number(1, "<B") != _ROWS:
+        return 0, None
+    return (header.number(0), header) if header else (0, None)
+
+
+def _plain_bytes(data: bytes, body: int, batch: _Fields) -> int:
+    """Return the bytes of all buffers, which each begin with them if they are compressed."""
+    packed, plain = batch.table(3) is not None, 0
+    for start, length in batch.structs(2, _BUFFER):
+        declared = _STORED_PLAIN
+        if packed and length:
+            if start < 0:
+                raise IndexError(start)
+            (declared,) = _NUMBER.unpack_from(data, body + start)
+        plain += length if declared == _STORED_PLAIN else declared
+    return plain
+
+
+def _read(source: pa.NativeFile, start: int, size: int) -> bytes:
+    if min(start, size) < 0 or start + size > source.size():
+        raise ContentError("it is truncated")
+    source.seek(start)
+    return bytes(source.read(size))
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    except (struct.error, IndexError) as error:
+        raise ContentError("its metadata is damaged or truncated") from error
+
+
+def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
+    """Yield the rows of a batch as tables that stay bounded when their columns become plain.
+
+    Args:
+        batch: The rows.
+        packed: Bytes that they take in their file.
+
+    Raises:
+        ContentError: A single row takes more memory than any data does.
+    """
+    if not any(_shares(column.type) for column in batch.columns):
+        yield pa.Table.from_batches([batch])
+        return
+    plain = sum(_most_bytes(column) for column in batch.columns)
+    if plain <= limits.TABLE_BYTES:
+        yield pa.Table.from_batches([batch])
+    elif batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from bounded_tables(batch.slice(0, half), packed)
+        yield from bounded_tables(batch.slice(half), packed)
+    elif plain > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
+        raise ContentError(limits.decoded_text())
+    else:
+        yield pa.Table.from_batches([batch])
+
+
+def _shares(kind: pa.DataType) -> bool:
+    """Return whether rows of a type can share their values."""
+    return any(test(kind) for test in _SHARING) or any(
+        _shares(kind.field(number).type) for number in range(kind.num_fields)
+    )
+
+
+_Test = Callable[[pa.DataType], bool]
+_VIEW_INTEGERS = 4
+"""A view is 16 bytes, of which the first four are its length."""
+
+_TEXTS: tuple[_Test, ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+_LISTS: tuple[_Test, ...] = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+    pa.types.is_map,
+)
+_SHARING: tuple[_Test, ...] = (
+    pa.types.is_dictionary,
+    pa.types.is_run_end_encoded,
+    pa.types.is_string_view,
+    pa.types.is_binary_view,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def _most_bytes(array: pa.Array) -> int:
+    """Return what all rows take at the most."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return sum(map(_most_bytes, array.flatten()))
+    if _is_list(kind):
+        lists = _as_list(array)
+        return int(len(lists.flatten()) * _longest(lists.values) + array.nbytes)
+    return int(len(array) * _longest(array))
+
+
+def _longest(array: pa.Array) -> int:
+    """Return the bytes of the largest value at the most."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return _longest(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _longest(array.dictionary)
+    if pa.types.is_run_end_encoded(kind):
+        return _longest(array.values)
+    if pa.types.is_struct(kind):
+        return sum(map(_longest, array.flatten()))
+    return _longest_list(array) if _is_list(kind) else _longest_plain(array)
+
+
+def _longest_list(array: pa.Array) -> int:
+    lists = _as_list(array)
+    return int(pc.max(pc.list_value_length(lists)).as_py() or 0) * _longest(lists.values)
+
+
+def _longest_plain(array: pa.Array) -> int:
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        lengths = memoryview(array.buffers()[1]).cast("B").cast("i")[::_VIEW_INTEGERS]
+        return int(max(lengths[array.offset : array.offset + len(array)], default=0))
+    if any(test(kind) for test in _TEXTS):
+        return int(pc.max(pc.binary_length(array)).as_py() or 0)
+    return array.nbytes if kind.num_fields else _fixed_bytes(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _LISTS)
+
+
+def _as_list(array: pa.Array) -> pa.Array:
+    """Return a map as the list that it is, any other list unchanged."""
+    kind = array.type
+    if not pa.types.is_map(kind):
+        return array
+    return array.view(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+
+
+def _fixed_bytes(kind: pa.DataType) -> int:
+    try:
+        return int(-(-kind.bit_width // 8))
+    except ValueError:  # null
+        return 0
 
 
 class ArrowFormat:

@@ -1,23 +1,329 @@
-"""Parquet and ORC."""
+"""Parquet and ORC; bounded by what the pages of a Parquet file take in memory.
+
+A footer tells encoded bytes only: an entry of a dictionary stands for every row that refers to it,
+and a few bytes of run lengths stand for any number of values. Footers may also lie, so the headers
+of the pages are compared with the footer while Arrow reads them.
+https://parquet.apache.org/docs/file-format/data-pages/
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+"""
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from shared.formats.dictionary_columns import dictionary_paths
 from shared.formats.encoding_base import (
     ROW_GROUP_BYTES,
+    TABLE_ROWS,
     ContentError,
     check_mark,
     grouped,
 )
-from shared.formats.parquet_pages import CheckedPages, rows_at_once
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_output, open_plain, open_random
 from shared.storage.urls import local_path
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_OFFSET_BYTES = 8
+_SLACK_BYTES = 1 << 20
+# Thrift's types.
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+_MORE, _LONG_LIST = 0x80, 0x0F
+_LONGEST_HEADER = 1 << 20
+
+
+class CheckedPages:
+    """A Parquet file, as Arrow reads it, whose pages hold no more than its footer says.
+
+    Writers differ in whether they count headers, so only twice as much, and a mebibyte, is a lie.
+
+    Args:
+        source: The file.
+        footer: Its `pyarrow.parquet.FileMetaData`.
+        groups: The row groups that are read.
+    """
+
+    closed = False
+
+    def __init__(self, source: pa.NativeFile, footer: Any, groups: Iterable[int]) -> None:
+        self._source = source
+        columns = range(footer.num_columns)
+        self._chunks = [
+            _Chunk(footer.row_group(group).column(number)) for group in groups for number in columns
+        ]
+        self._chunks.sort(key=lambda chunk: chunk.start)
+        self._ends = list(accumulate((chunk.end for chunk in self._chunks), max))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._source.seek(offset, whence))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; see `read_buffer`."""
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        """Return the next bytes.
+
+        Raises:
+            ContentError: They contain the header of a page that holds more than the footer says.
+        """
+        start = self.tell()
+        data = self._source.read_buffer(size)
+        for chunk in islice(self._chunks, bisect_right(self._ends, start), None):
+            if chunk.start >= start + data.size:
+                break
+            chunk.look_at(start, memoryview(data).cast("B"))
+        return data
+
+
+class _Chunk:
+    """A column chunk: its place, what its footer allows, and what its pages have taken of it."""
+
+    def __init__(self, column: Any) -> None:
+        first = column.dictionary_page_offset if column.has_dictionary_page else None
+        self.start = min(first or column.data_page_offset, column.data_page_offset)
+        self.end = self.start + column.total_compressed_size
+        self._plain_left = 2 * column.total_uncompressed_size + _SLACK_BYTES
+        self._values_left = 2 * column.num_values + TABLE_ROWS
+        self._header = self.start
+        self._begun = b""
+
+    def look_at(self, start: int, data: memoryview) -> None:
+        """Check the pages whose headers end within these bytes of the file."""
+        if self._begun and self._header + len(self._begun) == start:
+            start, data = self._header, memoryview(self._begun + data)
+        while start <= self._header < min(self.end, start + len(data)):
+            try:
+                header, size = _struct(data, self._header - start)
+            except (IndexError, struct.error):
+                self._begun = bytes(data[self._header - start :])
+                if len(self._begun) > _LONGEST_HEADER:
+                    raise ContentError("it is damaged: a page has no header") from None
+                return
+            self._begun = b""
+            self._count(header)
+            self._header = start + size + max(0, int(header.get(3, 0)))
+
+    def _count(self, header: dict[int, Any]) -> None:
+        page = header.get(5) or header.get(8) or {}
+        self._plain_left -= abs(int(header.get(2, 0)))
+        self._values_left -= abs(int(page.get(1, 0)))
+        if min(self._plain_left, self._values_left) < 0:
+            raise ContentError("it is damaged: a page holds more than the footer of the file says")
+
+
+def rows_at_once(file: Any, group: int, source: Any) -> int:
+    """Return how many rows of a row group take a bounded amount of memory.
+
+    Args:
+        file: A `pyarrow.parquet.ParquetFile`.
+        group: Number of the row group.
+        source: What the file is read from.
+
+    Raises:
+        ContentError: A single row may take more memory than any data does.
+    """
+    footer = file.metadata.row_group(group)
+    columns = range(footer.num_columns)
+    rows = max(1, footer.num_rows)
+    packed = sum(footer.column(number).total_compressed_size for number in columns)
+    nested, row = _decoded_bytes(file, group, {})
+    _check_nested(packed, nested)
+    texts = [
+        number
+        for number in columns
+        if footer.column(number).physical_type == "BYTE_ARRAY"
+        and footer.column(number).has_dictionary_page
+    ]
+    most = sum(footer.column(number).total_uncompressed_size for number in texts)
+    if min(rows, TABLE_ROWS) * most > limits.TABLE_BYTES:
+        nested, row = _decoded_bytes(file, group, _longest_entries(file, group, texts, source))
+        _check_nested(packed, nested)
+    return int(max(1, min(TABLE_ROWS, limits.TABLE_BYTES // max(1, row))))
+
+
+def _check_nested(packed: int, plain: int) -> None:
+    if plain > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
+        raise ContentError(limits.decoded_text())
+
+
+def _decoded_bytes(file: Any, group: int, entries: dict[int, int]) -> tuple[int, int]:
+    """Return the bytes of all nested columns, and of one row; `entries` are the longest texts."""
+    footer = file.metadata.row_group(group)
+    rows, nested, row = max(1, footer.num_rows), 0, 0
+    for number in range(footer.num_columns):
+        chunk, column = footer.column(number), file.metadata.schema.column(number)
+        plain = max(0, chunk.total_uncompressed_size)
+        value = _WIDTHS.get(column.physical_type, max(column.length, 0) + _OFFSET_BYTES)
+        value += entries.get(number, 0)
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            value += plain  # a value may repeat all of the one before it
+        if column.max_repetition_level:
+            # Any share of the values may stand in one row.
+            decoded = chunk.num_values * (value + _OFFSET_BYTES) + plain
+            nested += decoded
+            row += decoded // rows
+        else:
+            row += value + plain // rows
+    return nested, row
+
+
+def _longest_entries(file: Any, group: int, columns: list[int], source: Any) -> dict[int, int]:
+    """Return the bytes of the longest entry in the dictionary of each of these columns."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    schema = file.metadata.schema
+    paths = [schema.column(number).path for number in columns]
+    reader = parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=paths)
+    longest = {}
+    for number, path in zip(columns, paths, strict=True):
+        batch = next(reader.iter_batches(1, [group], [path], use_threads=False), None)
+        dictionaries = [] if batch is None else [*_dictionaries(batch.columns)]
+        sizes = (pc.max(pc.binary_length(entries)).as_py() or 0 for entries in dictionaries)
+        longest[number] = max(sizes, default=0)
+    return longest
+
+
+def _dictionaries(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Yield the dictionaries of columns, also of nested ones."""
+    for column in columns:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            yield column.dictionary
+        elif pa.types.is_struct(kind):
+            yield from _dictionaries(column.field(number) for number in range(kind.num_fields))
+        elif pa.types.is_map(kind):
+            yield from _dictionaries([column.keys, column.items])
+        elif pa.types.is_nested(kind):
+            yield from _dictionaries([column.values])
+
+
+def _struct(data: memoryview, at: int) -> tuple[dict[int, Any], int]:
+    """Return the fields of a struct in Thrift's compact protocol, and the place behind it."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        head, at = data[at], at + 1
+        kind = head & 0x0F
+        if not kind:
+            return fields, at
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at)
+        fields[number], at = (None, at) if kind in (_TRUE, _FALSE) else _value(data, at, kind)
+
+
+def _value(data: memoryview, at: int, kind: int) -> tuple[Any, int]:
+    """Return a value of one of Thrift's types, None for texts and lists; and the place behind."""
+    if kind in _INTEGERS:
+        return _zigzag(data, at)
+    if kind == _STRUCT:
+        return _struct(data, at)
+    if kind == _BINARY:
+        size, at = _varint(data, at)
+        if at + size > len(data):
+            raise IndexError(size)
+        return None, at + size
+    if kind in (_LIST, _SET):
+        return None, _after_list(data, at)
+    if kind in (_TRUE, _FALSE, _BYTE):
+        return data[at], at + 1
+    if kind == _DOUBLE:
+        return struct.unpack_from("<d", data, at)[0], at + 8
+    raise ContentError("it is damaged: the header of a page has an unknown form")
+
+
+def _after_list(data: memoryview, at: int) -> int:
+    size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
+    if size == _LONG_LIST:
+        size, at = _varint(data, at)
+    for _ in range(size):
+        _, at = _value(data, at, kind)
+    return at
+
+
+def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
+    number, at = _varint(data, at)
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    number, shift = 0, 0
+    while True:
+        byte, at = data[at], at + 1
+        number |= (byte & ~_MORE) << shift
+        if not byte & _MORE:
+            return number, at
+        shift += 7
+
+
+_PLACES, _ROWS = 256, 64
+"""Places in which values are compared, and rows in each."""
+
+_MOST_DISTINCT = 0.95
+"""Share of distinct values up to which a column gets a dictionary. That of other columns is likely
+to outgrow Parquet's limit of 1 MiB: the writer then gives it up, in every row group anew."""
+
+
+def dictionary_paths(table: pa.Table) -> list[str]:
+    """Return the Parquet paths of the columns to write with a dictionary.
+
+    Args:
+        table: The first rows of the file.
+    """
+    step = max(_ROWS, table.num_rows // _PLACES)
+    starts = range(0, max(1, table.num_rows), step)
+    # Runs of rows: values of a sorted column repeat beside each other.
+    sample = pa.concat_tables(table.slice(start, _ROWS) for start in starts)
+    return [
+        path
+        for number, field in enumerate(table.schema)
+        if _repeats(sample.column(number))
+        for path in _paths(field.type, field.name)
+    ]
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    try:
+        distinct = pc.count_distinct(column).as_py()
+    except pa.ArrowNotImplementedError:  # of nested types, for example
+        return True
+    return bool(distinct <= _MOST_DISTINCT * (len(column) - column.null_count))
+
+
+def _paths(kind: pa.DataType, path: str) -> Iterator[str]:
+    """Yield the paths of a column's values in a file."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _paths(field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(kind):
+        yield from _paths(kind.key_type, f"{path}.key_value.key")
+        yield from _paths(kind.item_type, f"{path}.key_value.value")
+    elif pa.types.is_nested(kind):
+        yield from _paths(kind.value_type, f"{path}.list.element")
+    else:
+        yield path
+
 
 _REMOTE_BUFFER_BYTES = 1024 * 1024
 _LOCAL_BUFFER_BYTES = 256 * 1024

@@ -1,9 +1,9 @@
 """Encodings: Arrow tables to files and back, one small class per format.
 
-They are declared in `shared.encodings.declared`, and by entry points of other packages.
+They are declared in `shared.encodings.encoding_registry`, and by entry points of other packages.
 
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
-are read as blocks of whole lines, which `shared.json.json_lines` parses; the others as Arrow
+are read as blocks of whole lines, which `shared.formats.json_lines` parses; the others as Arrow
 tables, which the target converts to the stream's columns. Blocks and tables are bounded for
 files of any size. Compression is detected by content, never by a label.
 """

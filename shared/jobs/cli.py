@@ -16,11 +16,11 @@ from shared.errors import SourceError, Where
 from shared.jobs.history import JobRun, runs_in
 from shared.jobs.job_file import SCHEMA, job_of, read_job_file
 from shared.jobs.job_run import JobOptions, run_job
-from shared.process_end import run_to_exit
-from shared.run_report import html_report
-from shared.run_summary import FORMAT, write_file
 from shared.settings.about import Program, version
-from shared.text_table import printable, text_table
+from shared.settings.texts import printable, text_table
+from shared.singer.platform import run_to_exit
+from shared.singer.run_report import html_report
+from shared.singer.run_summary import FORMAT, write_file
 
 PROGRAM = Program(
     name="singer-spark",

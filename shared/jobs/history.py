@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.run_report import html_report
-from shared.run_summary import write_file
+from shared.singer.run_report import html_report
+from shared.singer.run_summary import write_file
 
 FORMAT = "singer-spark/job-run/1"
 _RUNS = "[0-9]*Z.json"

@@ -15,15 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.maps.expressions.arrow_columns import ArrowPair, Rows, column
-from shared.maps.expressions.arrow_records import Arrival
-from shared.maps.expressions.arrow_results import is_json
-from shared.maps.expressions.arrow_views import WHOLE, View, is_as_in_json, view
-from shared.maps.expressions.column_functions import Unsupported
+from shared.formats.arrow_types import struct_to_arrow
+from shared.maps.expressions.arrow_columns import (
+    WHOLE,
+    ArrowPair,
+    Rows,
+    View,
+    column,
+    is_as_in_json,
+    view,
+)
+from shared.maps.expressions.arrow_results import Arrival, is_json
 from shared.maps.expressions.evaluator import Task
 from shared.maps.expressions.value_kinds import data_type_of
+from shared.maps.expressions.values import Unsupported
 from shared.maps.transform import ERROR, Cell, Made, Transform
-from shared.types.arrow_types import struct_to_arrow
 
 _CONTROL = re.compile(r"\\u[0-9a-f]{4}|\\.")
 

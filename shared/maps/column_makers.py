@@ -1,28 +1,286 @@
-"""Columns made from the definitions in a stream map."""
+"""Columns made from the definitions in a stream map, also inside objects and arrays of objects."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import SettingsError, Where
+from shared.formats.json_schema import spark_type_to_json_schema
+from shared.formats.record_text import quoted
+from shared.formats.schema_nodes import node_types, object_node, resolved_node
+from shared.formats.spark_types import T
 from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.records import PATH
 from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
 from shared.maps.map_rules import Definition
-from shared.maps.nested_changes import NestedChange
 from shared.maps.sql_expressions import Sql, plan_sql
 from shared.maps.transform import Condition, Made
-from shared.releases.spark_types import T
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+Node = Mapping[str, Any]
+
+KEPT_KEYWORDS = frozenset(
+    {"$schema", "$id", "$defs", "definitions", "title", "description", "type", "required",
+     "additionalProperties"}
+)  # fmt: skip
+"""What still holds of an object whose properties have changed."""
+
+
+@dataclass(frozen=True, eq=False)
+class NestedChange:
+    """A value inside an object.
+
+    Attributes:
+        path: The names that lead to it, that of the property first.
+        depth: Number of array levels on the way.
+        data_type: Its type.
+        planned: The new value; None drops it.
+    """
+
+    path: tuple[str, ...]
+    depth: int
+    data_type: T.DataType
+    planned: Planned | None = None
+
+
+@dataclass
+class Tree:
+    """The changes in an object, by the names of its fields."""
+
+    fields: dict[str, Tree | NestedChange] = field(default_factory=dict)
+
+    def add(self, change: NestedChange) -> None:
+        """Add a change at its path."""
+        tree = self
+        for name in change.path[1:-1]:
+            below = tree.fields.setdefault(name, Tree())
+            assert isinstance(below, Tree)  # noqa: S101
+            tree = below
+        tree.fields[change.path[-1]] = change
+
+    def changes(self) -> Iterator[NestedChange]:
+        """Yield all changes that make a value."""
+        for below in self.fields.values():
+            if isinstance(below, Tree):
+                yield from below.changes()
+            elif below.planned is not None:
+                yield below
+
+
+def places(name: str, kind: T.DataType) -> Iterator[NestedChange]:
+    """Yield the values inside a property: an object first, then its fields."""
+    yield from _places((name,), kind, 0)
+
+
+def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
+    """Return lines for the log if an entry names a nested field as if it were a property."""
+    top = name.partition(".")[0]
+    inside = places(top, struct[top].dataType) if top in struct.names else ()
+    if name not in (".".join(place.path) for place in inside):
+        return []
+    pattern = f"[{name[0]}]{name[1:]}"
+    problem = f"names a top-level property; to name the field inside {top!r}, write {pattern!r}"
+    return [f"{where.setting}: {problem}"]
+
+
+def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[NestedChange]:
+    while isinstance(kind, T.ArrayType):
+        kind, depth = kind.elementType, depth + 1
+    for item in kind if isinstance(kind, T.StructType) else ():
+        below = (*path, item.name)
+        yield NestedChange(below, depth, item.dataType)
+        yield from _places(below, item.dataType, depth)
+
+
+def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
+    """Return the type of an object, or of arrays of objects, after the changes; see `changed`."""
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(changed_type(kind.elementType, tree), kind.containsNull)
+    assert isinstance(kind, T.StructType)  # noqa: S101
+    fields = []
+    for item in kind:
+        below = tree.fields.get(item.name)
+        if below is None:
+            fields.append(item)
+        elif isinstance(below, Tree):
+            changed = changed_type(item.dataType, below)
+            fields.append(T.StructField(item.name, changed, item.nullable))
+        elif below.planned is not None:
+            fields.append(T.StructField(item.name, below.planned.result, True))
+    if not fields:
+        raise ValueError("every field would be dropped")
+    return T.StructType(fields)
+
+
+def changed_schema(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
+    """Return the JSON Schema of an object, or of arrays of objects, after the changes.
+
+    Args:
+        document: The stream's whole schema, for references in it.
+        node: What it said before.
+        kind: The type before.
+        tree: The changes.
+    """
+    resolved = resolved_node(document, node)
+    items = resolved.get("items")
+    if isinstance(kind, T.ArrayType) and isinstance(items, Mapping):
+        return {**resolved, "items": changed_schema(document, items, kind.elementType, tree)}
+    inside = object_node(document, node)
+    if not isinstance(kind, T.StructType) or inside is None:
+        return spark_type_to_json_schema(changed_type(kind, tree))
+    types = node_types(resolved)
+    kept = {k: v for k, v in inside.items() if k in KEPT_KEYWORDS or k.startswith("x-")}
+    kept["type"] = ["object", "null"] if types is None or "null" in types else "object"
+    kept["properties"] = dict(_properties(document, inside, kind, tree))
+    required = [name for name in kept.pop("required", ()) if not _is_changed(tree, name)]
+    return {**kept, "required": required} if required else kept
+
+
+def _properties(
+    document: Node, inside: Node, kind: T.StructType, tree: Tree
+) -> Iterator[tuple[str, Node]]:
+    types = {item.name: item for item in kind}
+    for name, node in inside["properties"].items():
+        below = tree.fields.get(name)
+        if below is None or name not in types:
+            yield name, node
+        elif isinstance(below, Tree):
+            yield name, changed_schema(document, node, types[name].dataType, below)
+        elif below.planned is not None:
+            yield name, spark_type_to_json_schema(below.planned.result)
+
+
+def _is_changed(tree: Tree, name: str) -> bool:
+    return isinstance(tree.fields.get(name), NestedChange)
+
+
+def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
+    """Plan a property with changes inside it.
+
+    Raises:
+        ValueError: All fields of an object would be dropped.
+    """
+    # Once, so that Spark computes for values and errors together what Python computes.
+    rebuilt = cache(lambda: _Rebuilt(_results(name, kind, tree)))
+    return Made(
+        label=f"property {name!r}",
+        data_type=changed_type(kind, tree),
+        value=lambda: rebuilt().value(F.col(quoted(name)), kind, tree),
+        error=lambda: rebuilt().error(F.col(quoted(name)), kind, tree),
+        reads=frozenset({name}),
+        in_python=any(c.planned is not None and not c.planned.compiled for c in tree.changes()),
+    )
+
+
+Results = Mapping[NestedChange, Column]
+"""Arrays of structs of value and error: what the values inside arrays become."""
+
+
+def _results(name: str, kind: T.DataType, tree: Tree) -> Results:
+    found: dict[NestedChange, Column] = {}
+    for change in tree.changes():
+        if change.depth and change.planned is not None:
+            values = _values(F.col(quoted(name)), kind, change.path[1:])
+            found[change] = change.planned.inside(values, change.depth)
+    return found
+
+
+def _values(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
+    if not path:
+        return column
+    if isinstance(kind, T.ArrayType):
+        below = kind.elementType
+        return F.transform(column, lambda item: _values(item, below, path))
+    assert isinstance(kind, T.StructType)  # noqa: S101
+    return _values(column.getField(path[0]), kind[path[0]].dataType, path[1:])
+
+
+@dataclass(frozen=True)
+class _Rebuilt:
+    """Rebuilds an object, and reports what failed in it.
+
+    Attributes:
+        results: Of the values inside arrays, on the current level.
+    """
+
+    results: Results
+
+    def value(self, column: Column, kind: T.DataType, tree: Tree) -> Column:
+        if isinstance(kind, T.ArrayType):
+            below = kind.elementType
+            return self._each(column, tree, lambda rest, item: rest.value(item, below, tree))
+        assert isinstance(kind, T.StructType)  # noqa: S101
+        parts = [self._part(column, item, tree.fields.get(item.name)) for item in kind]
+        return F.when(column.isNotNull(), F.struct(*(part for part in parts if part is not None)))
+
+    def _part(
+        self, column: Column, item: T.StructField, below: Tree | NestedChange | None
+    ) -> Column | None:
+        value = column.getField(item.name)
+        if isinstance(below, Tree):
+            value = self.value(value, item.dataType, below)
+        elif below is not None:
+            if below.planned is None:
+                return None
+            planned = below.planned
+            value = planned.taken(self.results[below]) if below.depth else planned.column()
+        return value.alias(item.name)
+
+    def error(self, column: Column, kind: T.DataType, tree: Tree) -> Column:
+        """Return the first error in an object; null if the object is null."""
+        if isinstance(kind, T.ArrayType):
+            item_kind = kind.elementType
+            each = self._each(column, tree, lambda rest, item: rest.error(item, item_kind, tree))
+            return F.get(F.filter(each, lambda reason: reason.isNotNull()), F.lit(0))
+        reasons = [F.lit(None).cast("string")]
+        for name, below in tree.fields.items():
+            if isinstance(below, Tree):
+                assert isinstance(kind, T.StructType)  # noqa: S101
+                reasons.append(self.error(column.getField(name), kind[name].dataType, below))
+            elif below.planned is not None:
+                both = self.results.get(below)
+                reason = below.planned.error() if both is None else both.getField("error")
+                if reason is not None:
+                    reasons.append(F.concat(F.lit(f"at {'.'.join(below.path)!r}: "), reason))
+        return F.when(column.isNotNull(), F.coalesce(*reasons))
+
+    def _each(
+        self, column: Column, tree: Tree, make: Callable[[_Rebuilt, Column], Column]
+    ) -> Column:
+        """Make each item of an array, together with the results for the values in it."""
+        own = [change for change in tree.changes() if change in self.results]
+        if not own:
+            return F.transform(column, lambda item: make(self, item))
+        first, *others = (self.results[change] for change in own)
+        packed = F.transform(first, lambda one: F.struct(one.alias("r0")))
+        for number, other in enumerate(others, start=1):
+            packed = F.zip_with(packed, other, _beside(number))
+
+        def made(item: Column, known: Column) -> Column:
+            rest = {change: known.getField(f"r{n}") for n, change in enumerate(own)}
+            return make(_Rebuilt(rest), item)
+
+        return F.zip_with(column, packed, made)
+
+
+def _beside(number: int) -> Callable[[Column, Column], Column]:
+    def joined(packed: Column, one: Column) -> Column:
+        before = [packed.getField(f"r{n}").alias(f"r{n}") for n in range(number)]
+        return F.struct(*before, one.alias(f"r{number}"))
+
+    return joined
+
 
 Spark = Callable[[], "SparkSession"]
 

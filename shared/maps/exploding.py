@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
-from shared.maps.exploded_rows import Explode
+from shared.formats.json_schema import spark_type_to_json_schema
+from shared.formats.schema_nodes import node_types, object_node, resolved_node
+from shared.maps.column_makers import places
 from shared.maps.expressions.syntax import PARENT, Expression
 from shared.maps.map_rules import MapRule, setting_of
-from shared.maps.nested_changes import places
+from shared.maps.transform import Explode
 from shared.settings.checking import nearest
-from shared.types.json_schema import spark_type_to_json_schema
-from shared.types.schema_nodes import node_types, object_node, resolved_node
 
 Node = Mapping[str, Any]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pyspark.sql import Column
 
+from shared.formats.json_schema import spark_type_to_json_schema
+from shared.formats.record_text import json_text
+from shared.formats.schema_nodes import node_types, object_node, resolved_node
+from shared.formats.spark_types import T
 from shared.maps.map_settings import Flattening
 from shared.maps.transform import Cell
-from shared.releases.spark_types import T
-from shared.types.json_schema import spark_type_to_json_schema
-from shared.types.record_text import json_text
-from shared.types.schema_nodes import node_types, object_node, resolved_node
 
 Node = Mapping[str, Any]
 

@@ -26,7 +26,7 @@ VERSION_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT)
 """Columns that `load_method: history` adds."""
 
 HINT = "x-spark-type"
-"""As in `shared.types.type_hints`, which needs pyspark."""
+"""As in `shared.formats.schema_nodes`, which needs pyspark."""
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -96,7 +96,7 @@ def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
     """Return the columns that a stream's rows are stored with: all metadata columns or none."""
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.types.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from shared.formats.json_schema import json_schema_to_spark  # noqa: PLC0415
 
     plain = json_schema_to_spark(record_schema(schema, add=False))
     fields = [field for field in plain.fields if field.name not in COLUMNS]

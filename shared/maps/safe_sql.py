@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.releases.spark_types import T
-from shared.types.record_text import quoted
+from shared.formats.record_text import quoted
+from shared.formats.spark_types import T
 
 LONGEST_SHOWN = 200
 """Characters of an expression that a reason shows."""

@@ -278,7 +278,7 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
 
 def _with_own(text: str, own: str) -> str:
     """Replace `self` by the property's name."""
-    from shared.types.record_text import quoted  # noqa: PLC0415
+    from shared.formats.record_text import quoted  # noqa: PLC0415
 
     tokens = _tokens(text)
     for number in reversed(range(len(tokens))):

@@ -10,27 +10,28 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
-from shared.maps.column_makers import Maker, Result, Spark
-from shared.maps.exploded_rows import Explode
-from shared.maps.exploding import exploded
-from shared.maps.expressions.syntax import PARENT
-from shared.maps.expressions.values import Names
-from shared.maps.flattening import Leaf, flattened, nullable_node
-from shared.maps.map_rules import Definition, MapRule, alias_of, setting_of
-from shared.maps.map_settings import TransformSettings
-from shared.maps.nested_changes import (
+from shared.formats.json_schema import spark_type_to_json_schema
+from shared.formats.schema_nodes import is_free_form, object_node, resolved_node
+from shared.maps.column_makers import (
     KEPT_KEYWORDS,
+    Maker,
+    Result,
+    Spark,
     Tree,
     changed,
     changed_schema,
     path_hints,
     places,
 )
+from shared.maps.exploding import exploded
+from shared.maps.expressions.syntax import PARENT
+from shared.maps.expressions.values import Names
+from shared.maps.flattening import Leaf, flattened, nullable_node
+from shared.maps.map_rules import Definition, MapRule, alias_of, setting_of
+from shared.maps.map_settings import TransformSettings
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
-from shared.maps.transform import Cell, Condition, Transform
+from shared.maps.transform import Cell, Condition, Explode, Transform
 from shared.settings.checking import nearest
-from shared.types.json_schema import spark_type_to_json_schema
-from shared.types.schema_nodes import is_free_form, object_node, resolved_node
 
 
 @dataclass(frozen=True)

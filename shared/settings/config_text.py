@@ -12,7 +12,7 @@ from typing import Any
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.settings.checking import Json
 from shared.settings.files import format_of
-from shared.text_table import WIDTH, printable
+from shared.settings.texts import WIDTH, printable
 
 _LONGEST = 56
 """Length up to which a value without comments stands in one line, with its indent."""

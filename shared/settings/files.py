@@ -1,9 +1,14 @@
-"""Settings files: JSON with comments, YAML and TOML, all read as JSON would have it."""
+"""Settings files: JSON with comments, YAML and TOML, all read as JSON would have it.
+
+They are read whole, up to a bound: a device never ends.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -12,7 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from shared.settings.checking import Json
-from shared.whole_files import read_whole
+
+LARGEST = 256 << 20
+
+
+def read_whole(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file or FIFO.
+
+    Raises:
+        OSError: It cannot be read, or is larger than `LARGEST` bytes.
+    """
+    with Path(path).open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST >> 20} MiB", str(path))
+    return content
+
 
 FORMATS: Mapping[str, str] = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}
 """Endings of settings files; every other file is read as JSON."""

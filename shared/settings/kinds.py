@@ -17,22 +17,20 @@ from typing import Any, Literal, TypeVar
 
 from shared.settings.checking import (
     ALLOWED,
+    DURATION_PATTERN,
+    DURATION_UNITS,
     ENGINE_KEYWORDS,
     HIDDEN,
     NEVER,
     PASSWORD_IN_URL,
+    SIZE_PATTERN,
     UNIT,
     WRONG,
     Json,
-    read,
-    with_defaults,
-)
-from shared.settings.units import (
-    DURATION_PATTERN,
-    DURATION_UNITS,
-    SIZE_PATTERN,
     duration_text,
+    read,
     size_text,
+    with_defaults,
 )
 
 Schema = dict[str, Any]

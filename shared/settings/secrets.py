@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidSettingsError
-from shared.hidden_secrets import hide
 from shared.settings.checking import Json, Location, Schema, place
+from shared.settings.texts import hide
 
 COMMAND_SECONDS = 60
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from shared.settings.texts import cut
 from shared.singer.logs import CONSOLE, Console
-from shared.text_table import cut
 
 INTERVAL_SECONDS = 0.5
 MOST_LINES = 10

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from shared.hidden_secrets import without_secrets
-from shared.text_table import printable
+from shared.settings.texts import printable, without_secrets
 
 LEVELS = {
     "debug": logging.DEBUG,

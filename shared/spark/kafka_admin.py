@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SourceError
-from shared.transient_failures import may_pass
+from shared.errors import SourceError, may_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from shared.errors import SettingsError
-from shared.releases.spark_release import COMPLETE, RELEASES, Release, installed
 from shared.spark.jdbc_drivers import driver_of
+from shared.spark.spark_release import COMPLETE, RELEASES, Release, installed
 from shared.spark.spark_settings import SparkSettings
 
 EXTENSIONS = "spark.sql.extensions"

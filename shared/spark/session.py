@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
-from shared.releases.spark_release import installed, too_old
-from shared.sigterm import own_interrupt
-from shared.spark import submitted
+from shared.singer.signals import own_interrupt
+from shared.spark import s3a, submitted
 from shared.spark.baked_packages import PACKAGES
 from shared.spark.cluster_executors import (
     CORES,
@@ -38,8 +37,8 @@ from shared.spark.package_cache import resolved
 from shared.spark.packages import check_released, missing_jars
 from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import start_error
+from shared.spark.spark_release import installed, too_old
 from shared.spark.spark_settings import SparkSettings
-from shared.storage import s3a
 from shared.storage.aws_environment import executor_environment
 
 if TYPE_CHECKING:

@@ -25,12 +25,13 @@ from shared.errors import (
     SparkLostError,
     SparkStartError,
     Where,
+    may_pass,
+    settled,
 )
-from shared.sigterm import received_error
+from shared.singer.signals import received_error
+from shared.spark import s3a
 from shared.spark.cluster_executors import NO_EXECUTOR
-from shared.storage import s3a
 from shared.storage.storage_errors import storage_hint
-from shared.transient_failures import may_pass, settled
 
 SHOWN = 400
 

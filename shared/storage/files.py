@@ -21,9 +21,8 @@ import pyarrow as pa
 from shared.errors import causes
 from shared.storage import limits
 from shared.storage.gzip_files import DEFAULT_LEVEL, unzipped, zipped
-from shared.storage.s3a import SCHEMES
 from shared.storage.storage_errors import storage_error
-from shared.storage.urls import local_path, shown
+from shared.storage.urls import S3_SCHEMES, local_path, shown
 from shared.storage.web_client import GuardedClient, RedirectRefusedError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class StorageOptions:
         if url.lower().startswith(("http:", "https:")):
             client = GuardedClient(self._reach if values else None, self._bound)
             return {**values, "get_client": client}
-        return _s3_options(values) if url.startswith(SCHEMES) else values
+        return _s3_options(values) if url.startswith(S3_SCHEMES) else values
 
     def are_kept_from(self, url: str) -> bool:
         """Return whether a URL gets no options because the settings do not name its host."""
@@ -192,7 +191,7 @@ def open_random(
     if path is not None:
         return pa.OSFile(path, "rb")
     filesystem, inside = remote(url, options)
-    alone = {} if ahead or not url.startswith(SCHEMES) else {"cache_type": "none"}
+    alone = {} if ahead or not url.startswith(S3_SCHEMES) else {"cache_type": "none"}
     with failures(url, options):
         file = filesystem.open(inside, "rb", **alone)
         return pa.PythonFile(_Explained(file, url, options), mode="r")
@@ -358,7 +357,7 @@ def _explained(error: BaseException, url: str, options: StorageOptions | None) -
 
 
 def _part_size(url: str) -> dict[str, int]:
-    return {"block_size": S3_PART_BYTES} if url.startswith(SCHEMES) else {}
+    return {"block_size": S3_PART_BYTES} if url.startswith(S3_SCHEMES) else {}
 
 
 def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shared.storage.files import StorageOptions, delete, failures, remote, size_of
-from shared.storage.s3a import SCHEMES
-from shared.storage.urls import local_path
+from shared.storage.urls import S3_SCHEMES, local_path
 
 PAGE = 1000
 """Objects that S3 lists or deletes by one request."""
@@ -108,7 +107,7 @@ def _by_bucket(
 ) -> dict[str, StorageFacts]:
     """Return what requests for many objects of S3 tell; nothing of those that fail."""
     found: dict[str, StorageFacts] = {}
-    urls = [url for url in urls if url.startswith(SCHEMES)]
+    urls = [url for url in urls if url.startswith(S3_SCHEMES)]
     if len(urls) < _FEWEST:
         return found
     buckets: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
+S3_SCHEMES = ("s3://", "s3a://")
+
 
 def local_path(url: str) -> str | None:
     """Return the local path that a bare path or `file:` URL names, or None for other URLs."""

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.text_table import text_table
-from shared.whole_files import read_whole
+from shared.settings.files import read_whole
+from shared.settings.texts import text_table
 from tap_spark.sources.formats import source_format
 from tap_spark.stream_config import StreamConfig
 
@@ -46,7 +46,7 @@ def build_entry(
     Raises:
         SourceError: A key is not a column, or the replication key cannot be ordered.
     """
-    from shared.types.json_schema import spark_to_json_schema  # noqa: PLC0415
+    from shared.formats.json_schema import spark_to_json_schema  # noqa: PLC0415
 
     valid_keys = [field.name for field in struct.fields if _orderable(field.dataType)]
     check_keys(name, struct.names, key_properties, replication_key, valid_keys)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.formats.schema_nodes import HINT
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.urls import local_path
-from shared.types.type_hints import HINT
 from tap_spark.plan import catalog as catalogs
 from tap_spark.plan.catalog import stream_of
 from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS
@@ -84,7 +84,7 @@ def typed_columns(
         return TypedColumns(schema, None)
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
 
-    from shared.types.json_schema import spark_to_json_schema  # noqa: PLC0415
+    from shared.formats.json_schema import spark_to_json_schema  # noqa: PLC0415
 
     struct = StructType.fromJson(json.loads(source_schema))
     source = spark_to_json_schema(struct)["properties"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.releases.spark_types import T
-from shared.types.arrow_types import struct_to_arrow
-from shared.types.record_text import json_text, quoted, record_json, scalar_text
+from shared.formats.record_text import json_text, quoted, record_json, scalar_text
+from shared.formats.spark_types import T
 from tap_spark.send.spool_files import FILTERED
 from tap_spark.sources.frame_helpers import rank_column
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ def _tables(
 
 def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
     from shared.errors import RecordError  # noqa: PLC0415
-    from shared.json.json_lines import LineReader  # noqa: PLC0415
+    from shared.formats.json_lines import LineReader  # noqa: PLC0415
 
     read = LineReader(schema, envelope=False, strict=True).read(lines)
     if read.rejects:

@@ -25,7 +25,7 @@ from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 
 if TYPE_CHECKING:
-    from shared.settings.batch.batch_settings import BatchConfig
+    from shared.settings.batch_settings import BatchConfig
     from shared.storage.files import StorageOptions
 
 

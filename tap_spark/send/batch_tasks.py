@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.arrow_start import arrow_in_task
+from shared.formats.arrow_types import conform
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.singer.platform import arrow_in_task
 from shared.storage.files import StorageOptions, make_durable, open_output, open_random
 from shared.storage.urls import local_path
-from shared.types.arrow_conform import conform
 from tap_spark.send.batch_plan import (
     FILE_BYTES,
     NO_FILE,

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, Where
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
 from shared.storage.many_files import delete_all

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from shared.sigterm import Termination
 from shared.singer.messages import state_line
+from shared.singer.signals import Termination
 from shared.singer.stdout import MessageOutput
 
 SEGMENT_BYTES = 1024 * 1024

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.errors import RecordError, Where
+from shared.formats.arrow_types import struct_to_arrow
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.transform import ERROR
-from shared.types.arrow_types import struct_to_arrow
 from tap_spark.state.stream_plans import BlockReaders, DriverBlocks
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow.compute as pc
 
-from shared import arrow_start
+from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
 from shared.spark.session import JobTags
 from tap_spark.send import spool_files
@@ -256,7 +256,7 @@ def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) 
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    from shared.types.record_text import record_json  # noqa: PLC0415
+    from shared.formats.record_text import record_json  # noqa: PLC0415
     from tap_spark.send.batch_columns import key_columns, record_of  # noqa: PLC0415
 
     line = f.concat(
@@ -278,7 +278,7 @@ def _send_by_value() -> None:
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    register(arrow_start)
+    register(platform)
     register(date_numbers)
 
     register(spool_files)

@@ -18,12 +18,12 @@ from shared.errors import (
     SourceError,
     Where,
 )
-from shared.run_summary import RunSummary
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import (
     BATCH_COUNT,
     Counter,
 )
+from shared.singer.run_summary import RunSummary
 from shared.spark.spark_errors import explain_environment
 from tap_spark.send.batch_plan import BatchStagingFolder
 from tap_spark.send.batch_writer import BatchWriter, KeyWriter

@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.arrow_start import arrow_in_task
+from shared.singer.platform import arrow_in_task
 from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"

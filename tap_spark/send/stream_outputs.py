@@ -83,8 +83,8 @@ class Output:
         """
         from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
+        from shared.formats.record_text import quoted  # noqa: PLC0415
         from shared.maps.transform import ERROR  # noqa: PLC0415
-        from shared.types.record_text import quoted  # noqa: PLC0415
 
         if self.transform is None:
             return slice_
@@ -141,7 +141,7 @@ class Outputs:
 
     def read_plan(self, plan: StreamPlan) -> StreamPlan:
         """Return the plan with only the columns that an output needs."""
-        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
 
         found = self.known.get(plan.tap_stream_id)
         if found is None or any(output.transform is None for output in found):
@@ -162,7 +162,7 @@ class Outputs:
             plan: The stream.
             read: Reads slices.
         """
-        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
 
         whole = replace(
             plan,
@@ -247,8 +247,8 @@ _Made = Callable[["StructType"], tuple["StreamOutput", ...]]
 def _maker(
     settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
 ) -> _Made:
+    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
     from shared.maps.stream_maps import outputs  # noqa: PLC0415
-    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
 
     schema = only_properties(plan.schema, {*plan.columns})
     return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
@@ -282,8 +282,8 @@ def _struct_of(plan: StreamPlan) -> StructType:
     """Return the columns of a stream as Spark's types, as far as known before reading."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    from shared.types.json_schema import json_schema_to_spark  # noqa: PLC0415
-    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+    from shared.formats.json_schema import json_schema_to_spark  # noqa: PLC0415
+    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
     from tap_spark.sources.frame_helpers import prune, struct_from_text  # noqa: PLC0415
 
     text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
@@ -302,7 +302,7 @@ def _plain(struct: StructType) -> StructType:
         VarcharType,
     )
 
-    from shared.types.arrow_types import mapped  # noqa: PLC0415
+    from shared.formats.arrow_types import mapped  # noqa: PLC0415
 
     def plain(kind: DataType) -> DataType:
         return StringType() if isinstance(kind, (CharType, VarcharType)) else kind

@@ -22,15 +22,15 @@ from shared.errors import (
     ClosedPipeError,
     DestinationError,
     InterruptedRunError,
+    Pauses,
     SettingsError,
     SingerSparkError,
     SourceError,
     TerminatedRunError,
     Where,
+    repeated,
 )
-from shared.retries import Pauses, repeated
-from shared.run_summary import RunSummary
-from shared.sigterm import Termination
+from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.live_lines import Progress
 from shared.singer.logs import IN_SUMMARY
 from shared.singer.messages import (
@@ -46,11 +46,11 @@ from shared.singer.metrics import (
     Counter,
     Timer,
 )
+from shared.singer.run_summary import RunSummary
+from shared.singer.signals import Termination, ends_if_stalled
 from shared.singer.stdout import MessageOutput
 from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
-from shared.stall_watch import ends_if_stalled
-from shared.telemetry.run_observer import Dataset, schema_fields
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
 from tap_spark.plan.discovery import found_catalog

@@ -17,9 +17,9 @@ from shared.errors import (
     RecordError,
     SourceError,
 )
+from shared.settings.texts import text_table
 from shared.singer.stdout import MessageOutput
 from shared.storage.urls import local_path
-from shared.text_table import text_table
 from tap_spark.config import TapConfig
 from tap_spark.plan.replication import FileFacts, plan_line
 from tap_spark.plan.run_options import (

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import struct_to_arrow
 from tap_spark.sources.files.text_records import records_of_batch
 from tap_spark.sources.frame_helpers import prune
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan

@@ -26,9 +26,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.releases.spark_types import T
+from shared.formats.record_text import json_text, plain_text
+from shared.formats.spark_types import T
 from shared.spark.session import try_cast
-from shared.types.record_text import json_text, plain_text
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.date_numbers import (
     MOMENT_CLASS,

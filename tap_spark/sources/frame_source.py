@@ -54,7 +54,7 @@ class FrameSource(ABC):
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`."""
-        from shared.types.spark_conform import conformed  # noqa: PLC0415
+        from shared.formats.spark_conform import conformed  # noqa: PLC0415
         from tap_spark.sources.frame_helpers import planned_slice, prune  # noqa: PLC0415
 
         frame = self.frame(spark, plan)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.cloudpickle import register_pickle_by_value
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.releases.spark_release import installed
+from shared.spark.spark_release import installed
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.row_source import RowSource

@@ -118,7 +118,7 @@ class RowSource(FrameSource):
         """Yield the rows as Arrow batches of all columns, in the columns' types."""
         import pyarrow as pa  # noqa: PLC0415
 
-        from shared.types.arrow_types import struct_to_arrow  # noqa: PLC0415
+        from shared.formats.arrow_types import struct_to_arrow  # noqa: PLC0415
 
         schema, waiting = struct_to_arrow(self._struct), list[Mapping[str, Any]]()
         for item in self.rows(request):
@@ -185,7 +185,7 @@ class _RowTask:
     request: Request
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from shared.arrow_start import arrow_in_task  # noqa: PLC0415
+        from shared.singer.platform import arrow_in_task  # noqa: PLC0415
 
         arrow_in_task()
         for batch in batches:

@@ -17,16 +17,17 @@ from typing import TypeVar
 from shared.errors import (
     DestinationError,
     PartialRunError,
+    Pauses,
     RecordError,
     SingerSparkError,
     SourceError,
     Where,
+    may_pass,
+    repeated,
 )
-from shared.retries import Pauses, repeated
+from shared.spark import s3a
 from shared.spark.session import sql_state
 from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
-from shared.storage import s3a
-from shared.transient_failures import may_pass
 from tap_spark.connection_config import ConnectionConfig, secrets_of
 
 T = TypeVar("T")

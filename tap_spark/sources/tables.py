@@ -9,8 +9,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, cast
 
 from shared.extensions import imported
-from shared.telemetry.dataset_names import DatasetName, catalog_table_name, jdbc_name, place_name
-from shared.telemetry.run_observer import Dataset, schema_fields
+from shared.singer.datasets import (
+    Dataset,
+    DatasetName,
+    catalog_table_name,
+    jdbc_name,
+    place_name,
+    schema_fields,
+)
 from tap_spark.connection_config import KINDS, ConnectionConfig
 
 if TYPE_CHECKING:

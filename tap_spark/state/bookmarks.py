@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.whole_files import read_whole
+from shared.settings.files import read_whole
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.formats.parquet_profile import parquet_profile
+from shared.formats.row_groups import parquet_profile
 from shared.storage.files import StorageOptions, make_durable, open_random
 from shared.storage.roots import Roots
 from shared.storage.urls import join, local_path
@@ -63,7 +63,7 @@ class Adoption:
         Raises:
             OSError: A part cannot be written.
         """
-        from shared.types.json_schema import struct_to_arrow  # noqa: PLC0415
+        from shared.formats.json_schema import struct_to_arrow  # noqa: PLC0415
 
         columns = struct_to_arrow(write.struct)
         paths = [local_path(file.url) for file in batch.files]

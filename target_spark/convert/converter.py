@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from shared.engine.engine import Engine, FrameTask, Report, Runs, Task, Threads, Work
-from shared.engine.weights import COMPRESSED, weight
+from shared.engine.settings import COMPRESSED, weight
 from shared.errors import DestinationError, Where
 from shared.formats.file_formats import FORMATS
 from shared.formats.row_groups import ROW_GROUPS

@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.engine.engine import Task
-from shared.engine.weights import IN_PYTHON
+from shared.engine.settings import IN_PYTHON
+from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.maps.transform import ERROR
-from shared.types.arrow_conform import conform
-from shared.types.arrow_types import TEXT_ONLY, mapped
 from target_spark.convert import spark_rows, write_tasks
 from target_spark.convert.read_rows import ReadPlan
 from target_spark.convert.rejected_originals import Originals
@@ -176,7 +175,7 @@ class _Work:
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
     """Return the columns of a stream's records for maps; metadata columns last, if asked."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
 
@@ -269,8 +268,8 @@ def _only_copies(
 def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
+    from shared.formats.record_text import quoted  # noqa: PLC0415
     from shared.maps.transform import ERROR  # noqa: PLC0415
-    from shared.types.record_text import quoted  # noqa: PLC0415
 
     read = with_origins(read)
     metadata = [name for name in work.source.names if name in COLUMNS]
@@ -385,9 +384,9 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-    from shared.releases.spark_types import T  # noqa: PLC0415
-    from shared.types.record_text import quoted  # noqa: PLC0415
-    from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
+    from shared.formats.record_text import quoted  # noqa: PLC0415
+    from shared.formats.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     carried = T.StructType([*_carried(work.source), T.StructField(ROW_ORIGIN, T.LongType(), True)])
     parts = partial(_with_copies, work.copies) if work.copies else None
@@ -411,8 +410,8 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value with the type that it had before its way through Arrow."""
 
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     if isinstance(want, T.VariantType):
         return parse_json(value)
@@ -436,11 +435,11 @@ def _in_table_columns(
     """Return the mapped rows with the table's columns, in types for Arrow or as text."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
+    from shared.formats.record_text import quoted, record_json  # noqa: PLC0415
+    from shared.formats.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
+    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
     from shared.maps.transform import ERROR  # noqa: PLC0415
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
-    from shared.types.record_text import quoted, record_json  # noqa: PLC0415
-    from shared.types.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
 
     result = work.transform.struct()
     known = {field.name: field.dataType for field in result}
@@ -466,8 +465,8 @@ def _error(work: _Work) -> Column:
     """Return why a mapped row is rejected: the map has failed, or a key has no value."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
+    from shared.formats.record_text import quoted  # noqa: PLC0415
     from shared.maps.transform import ERROR  # noqa: PLC0415
-    from shared.types.record_text import quoted  # noqa: PLC0415
 
     known = work.transform.struct().names
     reasons = [F.col(ERROR)]
@@ -479,8 +478,8 @@ def _error(work: _Work) -> Column:
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value in a wider type, or in the type that carries it through Arrow."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
-    from shared.types.record_text import json_text  # noqa: PLC0415
+    from shared.formats.record_text import json_text  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
     if isinstance(want, T.StringType) and isinstance(have, nested):

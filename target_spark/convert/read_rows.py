@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.formats.arrow_types import conform
 from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
 from shared.formats.file_formats import (
     FORMATS,
@@ -27,17 +28,15 @@ from shared.formats.file_formats import (
     packed_lines,
     read_lines,
 )
-from shared.formats.line_encodings import LongLineError
+from shared.formats.json_lines import LineReader, LinesRead
+from shared.formats.line_encodings import LongLineError, newlines
 from shared.formats.row_groups import ROW_GROUPS
-from shared.json.json_lines import LineReader, LinesRead
-from shared.json.row_values import plain_rows, row_text
-from shared.json.typed_rows import RowReader
-from shared.line_counts import newlines
+from shared.formats.row_values import plain_rows, row_text
+from shared.formats.typed_rows import RowReader
 from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
 from shared.storage.files import StorageOptions, codec_of, failures, open_random, remote
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path
-from shared.types.arrow_conform import conform
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, Reject
 from target_spark.tables.row_layout import line_documents, row_documents

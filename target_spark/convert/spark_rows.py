@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.formats.file_formats import FORMATS
-from shared.types.arrow_types import TEXT_ONLY, mapped
 from target_spark.convert import write_tasks
 from target_spark.convert.read_rows import ReadPlan
 from target_spark.destinations.destination import TableWrite
@@ -67,8 +67,8 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    from shared.types.json_schema import struct_to_arrow  # noqa: PLC0415
-    from shared.types.record_text import record_json  # noqa: PLC0415
+    from shared.formats.json_schema import struct_to_arrow  # noqa: PLC0415
+    from shared.formats.record_text import record_json  # noqa: PLC0415
 
     if FORMATS[write.encoding.format].text:
         line = F.concat(record_json(write.stored), F.lit("\n"))
@@ -91,7 +91,7 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
 
 def _is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
@@ -101,8 +101,8 @@ def _text(field: StructField) -> Column:
     """Return a column as text of a JSON record: nested values as JSON, others bare."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    from shared.releases.spark_types import T  # noqa: PLC0415
-    from shared.types.record_text import record_json  # noqa: PLC0415
+    from shared.formats.record_text import record_json  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
     edge = F.lit(1 if nested else 2)
@@ -114,7 +114,7 @@ def _text(field: StructField) -> Column:
 
 def carried(field: StructField) -> StructField:
     """Return the field with types that Spark can exchange with Arrow, at any depth."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     def carry(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -132,8 +132,8 @@ def plain_types(struct: StructType) -> dict[str, DataType]:
 def _restored(field: StructField, variants: bool) -> Column:
     """Return the column with its own type after its way through Arrow; variants if asked."""
 
-    from shared.releases.spark_functions import parse_json  # noqa: PLC0415
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     def months(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -155,7 +155,7 @@ def _restored(field: StructField, variants: bool) -> Column:
 def _column(name: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    from shared.types.record_text import quoted  # noqa: PLC0415
+    from shared.formats.record_text import quoted  # noqa: PLC0415
 
     return F.col(quoted(name))
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, SettingsError, Where
 from shared.formats.file_formats import read_lines
-from shared.formats.parquet_profile import merged
+from shared.formats.row_groups import merged
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, open_output
 from shared.storage.urls import join, shown

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.arrow_start import arrow_in_task
+from shared.formats.arrow_types import conform
 from shared.formats.encoding_base import grouped
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.formats.parquet_profile import LONGEST_TEXT, Facts
-from shared.formats.row_groups import told_by_footer
+from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
+from shared.singer.platform import arrow_in_task
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
-from shared.types.arrow_conform import conform
 from target_spark.convert.read_rows import ReadPlan, StorageTroubleError, UnreadableInputError
 from target_spark.convert.rejected_originals import accepted_rows
 from target_spark.convert.task_reports import Rejects
@@ -57,7 +56,7 @@ def in_folders(
 
     Yields:
         A folder, rows for it without these columns, and facts of the columns (see
-        `shared.formats.parquet_profile`). A folder comes again if there are more rows.
+        `shared.formats.row_groups`). A folder comes again if there are more rows.
 
     Raises:
         PartitionError: There are too many folders, or the name of one is too long.

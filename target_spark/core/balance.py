@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import BalanceError, ExpectationError, Where
 
 if TYPE_CHECKING:
-    from shared.telemetry.run_observer import Dataset
+    from shared.singer.datasets import Dataset
     from target_spark.core.load_plans import Batch, LoadResult
 
 
@@ -84,7 +84,7 @@ class Loaded:
 
     Attributes:
         counts: Its balance.
-        columns: Nulls, least and greatest value of columns; see `shared.formats.parquet_profile`.
+        columns: Nulls, least and greatest value of columns; see `shared.formats.row_groups`.
         changes: What has changed in the columns of the table, one phrase for each step.
         dataset: Returns what lineage calls the table; None if it is the same as before.
     """
@@ -205,7 +205,7 @@ class Profile:
     Attributes:
         rows: Their number.
         columns: Nulls, least and greatest value of each column; see
-            `shared.formats.parquet_profile`.
+            `shared.formats.row_groups`.
     """
 
     rows: int = 0

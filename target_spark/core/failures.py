@@ -12,13 +12,13 @@ from shared.errors import (
     DifferenceError,
     MessageError,
     PartialRunError,
+    Pauses,
     RecordError,
     SettingsError,
     SingerSparkError,
     Where,
+    may_pass,
 )
-from shared.retries import Pauses
-from shared.transient_failures import may_pass
 from target_spark.core.flushes import FilesPiece, StagedPiece, Stream
 from target_spark.core.schedule import Conversion
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_rules import BYTES_PER_SECOND, ROWS_PER_SECOND
+from shared.settings.batch_settings import (
     AdaptiveSize,
     FixedSize,
     LowLatency,
@@ -21,7 +22,6 @@ from shared.settings.batch.batch_settings import (
     Strategy,
     TimeWindow,
 )
-from shared.settings.batch.rules import BYTES_PER_SECOND, ROWS_PER_SECOND
 
 DAMPING = 0.5
 LARGEST_STEP = 4.0

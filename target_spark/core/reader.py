@@ -20,7 +20,7 @@ import orjson
 
 from shared.errors import MessageError, Where
 from shared.formats.file_formats import Encoding
-from shared.line_counts import newlines
+from shared.formats.line_encodings import newlines
 from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.telemetry.dataset_names import DatasetName
+    from shared.singer.datasets import DatasetName
     from target_spark.destinations.leases import Lease
     from target_spark.tables.version_edit import VersionEdit
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
-from shared.types.arrow_types import as_nullable
 from target_spark.core.balance import Committed
 from target_spark.core.differences import DryRun, PlannedTable
 from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite

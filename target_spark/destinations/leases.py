@@ -26,8 +26,7 @@ from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes
 from shared.storage.files import StorageOptions, remote
 from shared.storage.name_locks import NO_LOCKS, NameLock, lock_name
 from shared.storage.process_owner import ENDED, LIVING, owner_status, process_owner
-from shared.storage.s3a import SCHEMES
-from shared.storage.urls import local_path
+from shared.storage.urls import S3_SCHEMES, local_path
 from target_spark.destinations.folders.local_folder import make_folders
 from target_spark.destinations.folders.table_folder import stream_file, writing
 from target_spark.run_settings import FAIL
@@ -381,7 +380,7 @@ def folder_leases(config: TargetConfig) -> FolderLeases:
         if path is not None:
             real = os.path.realpath(Path(path).expanduser())
             return LocalLease(Path(stream_file(real, "lease", stream)), holder)
-        if table.startswith(SCHEMES):
+        if table.startswith(S3_SCHEMES):
             return S3Lease(stream_file(table, "lease", stream), options, holder, expiry)
         return None
 

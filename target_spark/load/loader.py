@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT
-from shared.run_lines import CREATED
+from shared.singer.datasets import Dataset
 from shared.singer.logs import IN_SUMMARY
+from shared.singer.run_report import CREATED
 from shared.storage.files import StorageOptions, delete
-from shared.telemetry.run_observer import Dataset
 from target_spark.config import REGISTRY
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
 from target_spark.convert.converter import Converter, Rewriter
@@ -439,7 +439,7 @@ class Loader:
             DestinationError: It failed, or the table cannot mark rows; nothing has changed.
             SingerSparkError: See `convert`; a bad key is an error under any failure policy.
         """
-        from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
 
         config, stream = self._config, keys.stream
         if not self._loads or not self._destination.exists(self._tables.request(stream)):

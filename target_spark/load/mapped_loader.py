@@ -309,7 +309,7 @@ def _pruned(
 
     It is unchanged if records are checked and it asserts more than the types of properties.
     """
-    from shared.types.schema_nodes import only_properties  # noqa: PLC0415
+    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
 
     properties = schema.get("properties")
     if not properties or reads is None:

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, SettingsError, Where
-from shared.text_table import text_table
+from shared.settings.texts import text_table
 from target_spark.core.states import (
     JointState,
     StateConflict,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shared.errors import DifferenceError, SettingsError, Where
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from target_spark.config import REGISTRY
 from target_spark.core.differences import DryRun, TableDifference, Verification

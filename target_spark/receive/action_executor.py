@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SingerSparkError
-from shared.run_summary import RunSummary
+from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.logs import IN_SUMMARY
 from shared.singer.metrics import (
     BATCH_COUNT,
@@ -22,7 +22,7 @@ from shared.singer.metrics import (
     Point,
     emit,
 )
-from shared.telemetry.run_observer import Dataset, schema_fields
+from shared.singer.run_summary import RunSummary
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from shared.formats.parquet_profile import merged
+from shared.formats.row_groups import merged
 from target_spark.core.balance import (
     Expectations,
     Loaded,
@@ -17,7 +17,7 @@ from target_spark.core.balance import (
 )
 
 if TYPE_CHECKING:
-    from shared.run_summary import RunSummary
+    from shared.singer.run_summary import RunSummary
 
 _WILD = frozenset("*?[")
 

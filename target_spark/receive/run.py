@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
-from shared.run_summary import RunSummary
-from shared.settings.batch.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
-from shared.settings.batch.rules import cost_warnings
+from shared.settings.batch_rules import cost_warnings
+from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
 from shared.singer.live_lines import StreamProgress
 from shared.singer.metrics import JOB_DURATION, Timer
-from shared.stall_watch import StallWatch
+from shared.singer.run_summary import RunSummary
+from shared.singer.signals import StallWatch
 from shared.storage.files import StorageOptions
 from target_spark.core import events as ev
 from target_spark.core.failures import Backoff

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from shared.errors import SingerSparkError
-from shared.sigterm import SIGNALS, note_signal
+from shared.singer.signals import SIGNALS, note_signal
 from target_spark.core import events as ev
 
 LONGEST_WAIT = 3600.0

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from shared.errors import SettingsError, Where
+from shared.formats.arrow_types import as_nullable
+from shared.formats.json_schema import INTEGERS, TEXTS
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
-from shared.releases.spark_types import T
-from shared.types.arrow_types import as_nullable
-from shared.types.merge_types import INTEGERS, TEXTS
 from target_spark.core.load_plans import (
     DISCARD,
     EVOLVE,

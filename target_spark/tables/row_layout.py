@@ -10,14 +10,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import MessageError, Where
-from shared.json.json_lines import LineReader
-from shared.json.row_values import plain_rows, row_text
+from shared.formats.json_lines import LineReader
+from shared.formats.record_text import json_text, quoted, scalar_text
+from shared.formats.row_values import plain_rows, row_text
+from shared.formats.spark_conform import Fitting, Path
+from shared.formats.spark_functions import parse_json
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
-from shared.releases.spark_functions import parse_json
-from shared.releases.spark_types import T
 from shared.spark.session import try_cast
-from shared.types.record_text import json_text, quoted, scalar_text
-from shared.types.spark_conform import Fitting, Path
 from target_spark.core.load_plans import TableRequest
 from target_spark.tables.evolution import Projected, is_text
 
@@ -119,7 +119,7 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
     """
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     kept = (*request.keys, *request.order_by)
     if DOCUMENT in kept:

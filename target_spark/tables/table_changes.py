@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.run_lines import CREATED, RENAMED
-from shared.types.arrow_types import as_nullable
-from shared.types.merge_types import common_scalar
+from shared.formats.arrow_types import as_nullable
+from shared.formats.json_schema import common_scalar
+from shared.singer.run_report import CREATED, RENAMED
 from target_spark.tables.legal_names import NameRules, matched_names
 
 Path = tuple[str, ...]

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.json.json_lines import LineReader
+from shared.formats.json_lines import LineReader
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
-from shared.run_lines import MARKED, REMOVED
+from shared.singer.run_report import MARKED, REMOVED
 from shared.storage.files import StorageOptions, open_random
 
 _INSTANT = pa.timestamp("us", "UTC")

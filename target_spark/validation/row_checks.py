@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.json.json_lines import LinesRead
-from shared.json.json_values import Number
-from shared.json.row_values import as_json_value, plain_rows
-from shared.json.typed_rows import RowsRead
-from shared.releases.spark_types import T
-from shared.types.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
+from shared.formats.json_lines import LinesRead
+from shared.formats.json_values import Number
+from shared.formats.row_values import as_json_value, plain_rows
+from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
+from shared.formats.spark_types import T
+from shared.formats.typed_rows import RowsRead
 from target_spark.validation import judge
 from target_spark.validation.judge import ExactNumber
 from target_spark.validation.screen import Asked, Facts

@@ -23,10 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.releases.spark_types import T
-from shared.types.arrow_types import as_nullable, spark_to_arrow
-from shared.types.schema_nodes import JsonText
-from shared.types.type_hints import HINT, INTEGER_WIDTHS, MAX_DIGITS
+from shared.formats.arrow_types import as_nullable, spark_to_arrow
+from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
+from shared.formats.spark_types import T
 from target_spark.validation import judge
 from target_spark.validation.patterns import certain_pattern
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import MessageError, Where
+from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.maps.record_metadata import COLUMNS
-from shared.types.schema_nodes import JsonText, is_free_form, schema_columns
 from target_spark.core.load_plans import StreamSchema
 from target_spark.validation import judge
 from target_spark.validation.screen import Check, Facts, Screen, UnscreenedKeyword, suspects

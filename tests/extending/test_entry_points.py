@@ -63,7 +63,7 @@ def test_about_documents_an_encoding(tmp_path: Path, program: str) -> None:
 def test_the_schema_of_the_batch_settings_has_an_encoding(tmp_path: Path) -> None:
     install_examples(tmp_path)
     script = (
-        "import json, shared.settings.batch.schema as b; print(json.dumps(b.json_schema('tap')))"
+        "import json, shared.settings.batch_rules as b; print(json.dumps(b.json_schema('tap')))"
     )
     done = run_python(tmp_path, "-c", script)
     encoding = json.loads(done.stdout)["properties"]["batch_config"]["properties"]["encoding"]
@@ -100,7 +100,7 @@ def test_pages_are_generated_without_what_is_installed(
 ) -> None:
     install_examples(tmp_path)
     monkeypatch.setenv(extensions.SWITCH, "off")
-    done = run_python(tmp_path, "-m", "shared.settings.docs", "--check", cwd=ROOT)
+    done = run_python(tmp_path, "-m", "tools.docs", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from shared.settings.meltano import read_project
+from tools.meltano import read_project
 
 pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
 

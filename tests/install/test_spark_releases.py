@@ -12,7 +12,7 @@ from own_environments import Environment, WheelEnvironments
 from pipe_programs import SPARK
 from postgres_server import PASSWORD, Database
 
-from shared.releases.spark_release import LINES, RELEASES
+from shared.spark.spark_release import LINES, RELEASES
 
 pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.slow, pytest.mark.costly]
 QUERY = "SELECT id, CAST(id AS decimal(20,3)) / 8 AS part, array(id) AS list, "

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.arrow_types import struct_to_arrow
-from shared.types.json_schema import spark_to_json_schema
+from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.json_schema import spark_to_json_schema
 
 VERSION, DELETED = "_sdc_table_version", "_sdc_deleted_at"
 NUMBER = "n"

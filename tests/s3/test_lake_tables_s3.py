@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.storage import s3a
+from shared.spark import s3a
 from shared.storage.files import StorageOptions, remote
 from shared.storage.urls import join
 

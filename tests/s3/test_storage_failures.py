@@ -12,8 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.errors import (
+    DestinationError,
+    SettingsError,
+    SingerSparkError,
+    Where,
+    may_pass,
+    settled,
+)
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import Encoding
+from shared.formats.json_schema import json_schema_to_spark
 from shared.spark.spark_errors import explain
 from shared.storage.files import (
     StorageOptions,
@@ -27,9 +36,6 @@ from shared.storage.files import (
 )
 from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
 from shared.storage.urls import join
-from shared.transient_failures import may_pass, settled
-from shared.types.arrow_types import struct_to_arrow
-from shared.types.json_schema import json_schema_to_spark
 from target_spark.convert.read_rows import Piece, ReadPlan
 from target_spark.convert.task_reports import raise_failure
 from target_spark.convert.write_tasks import WritePlan, load

@@ -7,7 +7,7 @@ import sys
 import pytest
 from python_code import run_code
 
-from shared.allocators import MAPPED_BYTES, PURGE_DELAY, return_memory_early
+from shared.singer.platform import MAPPED_BYTES, PURGE_DELAY, return_memory_early
 
 SET = {"MIMALLOC_PURGE_DELAY", "MALLOC_MMAP_THRESHOLD_"}
 MODULES = ["tap_spark.cli", "target_spark.cli"]

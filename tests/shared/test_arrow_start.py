@@ -11,7 +11,7 @@ from python_code import run_code
 pytestmark = pytest.mark.pipe
 START = """
 import sys
-from shared.arrow_start import arrow_without_pandas
+from shared.singer.platform import arrow_without_pandas
 arrow_without_pandas()
 import pyarrow as pa
 pa.table({"n": [1]})
@@ -28,7 +28,7 @@ assert frame.to_pandas().equals(pd.DataFrame({"v": values}))
 """
 BEFORE = """
 import pandas as pd
-from shared.arrow_start import arrow_without_pandas
+from shared.singer.platform import arrow_without_pandas
 arrow_without_pandas()
 import pyarrow as pa
 """

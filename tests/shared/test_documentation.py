@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from shared.cli import docs_command
-from shared.documentation import page_text, topics
+from shared.cli import docs_command, page_text, topics
 from shared.errors import SettingsError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared import retries
-from shared.retries import Pauses, repeated
+from shared import errors
+from shared.errors import Pauses, repeated
 
 QUICK = Pauses(longest=0.5)
 
@@ -14,8 +14,8 @@ QUICK = Pauses(longest=0.5)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The longest pause of each time that was waited."""
     longest: list[float] = []
-    monkeypatch.setattr(retries.time, "sleep", lambda _: None)
-    monkeypatch.setattr(retries.random, "uniform", lambda _, most: longest.append(most))
+    monkeypatch.setattr(errors.time, "sleep", lambda _: None)
+    monkeypatch.setattr(errors.random, "uniform", lambda _, most: longest.append(most))
     return longest
 
 

@@ -10,8 +10,7 @@ import pytest
 from own_logs import own_records
 
 from shared.errors import RecordError, SettingsError
-from shared.run_drift import baseline_of, drift
-from shared.run_summary import RunSummary, summarized
+from shared.singer.run_summary import RunSummary, baseline_of, drift, summarized
 
 
 def baseline(rows: int, **shares: float) -> dict:

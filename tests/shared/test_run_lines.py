@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.run_lines import run_lines
+from shared.singer.run_report import run_lines
 
 
 def facts(program: str = "target-spark", **given: Any) -> dict[str, Any]:

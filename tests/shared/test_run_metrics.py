@@ -12,8 +12,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.errors import DestinationError, RecordError
-from shared.run_metrics import METRICS
-from shared.run_summary import RunSummary, summarized
+from shared.singer.run_report import METRICS
+from shared.singer.run_summary import RunSummary, summarized
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "sample_configs" / "prometheus"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shared.errors import RecordError
-from shared.run_report import html_report
-from shared.run_summary import RunSummary, summarized
-from shared.telemetry.run_observer import Dataset
+from shared.singer.datasets import Dataset
+from shared.singer.run_report import html_report
+from shared.singer.run_summary import RunSummary, summarized
 
 
 class Page(HTMLParser):

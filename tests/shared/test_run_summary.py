@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import DestinationError, RecordError, Where
-from shared.run_summary import FORMAT, MOST_POINTS, RunSummary, Timeline, summarized
+from shared.singer.run_summary import FORMAT, MOST_POINTS, RunSummary, Timeline, summarized
 
 
 def read(path: Path) -> dict:

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from shared.errors import StalledRunError
-from shared.stall_watch import StallWatch, ends_if_stalled, heartbeats
+from shared.singer.signals import StallWatch, ends_if_stalled, heartbeats
 
 
 def test_half_of_the_limit_warns_once_and_all_of_it_ends() -> None:
@@ -69,7 +69,7 @@ def test_a_silent_block_has_heartbeats(caplog: pytest.LogCaptureFixture) -> None
     numbers = count()
     with heartbeats(0.2, lambda: next(numbers), lambda: ""), heartbeats(0, lambda: 7, lambda: ""):
         time.sleep(0.5)
-    assert [record for record in caplog.records if record.name == "shared.stall_watch"] == []
+    assert [record for record in caplog.records if record.name == "shared.singer.signals"] == []
 
 
 def test_a_block_without_progress_is_ended(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.text_table import text_table
+from shared.settings.texts import text_table
 
 ROWS = [["name", "n", "about"], ["orders", "12", "x" * 90], ["a" * 40, "3", "-"]]
 

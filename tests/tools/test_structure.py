@@ -45,8 +45,8 @@ def test_types_that_an_older_spark_lacks_come_from_one_module() -> None:
     lacking = r"\b(?:Variant|CalendarInterval|Geometry|Geography|Datetime|Time)Type\b"
     for name, text in sources_of(None).items():
         code = re.sub(r"\"\"\".*?\"\"\"", "", text, flags=re.DOTALL)
-        if name != "shared.releases.spark_types" and re.search(lacking, code):
-            assert "from shared.releases.spark_types import T" in code, name
+        if name != "shared.formats.spark_types" and re.search(lacking, code):
+            assert "from shared.formats.spark_types import T" in code, name
             assert "from pyspark.sql import types as T" not in code, name
             assert not re.search(rf"(?<!T\.){lacking}", code), name
 

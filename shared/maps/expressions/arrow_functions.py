@@ -15,12 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.maps.expressions.arrow_columns import ArrowColumn, Case, Data, Rows, called, column
+from shared.maps.expressions.arrow_columns import (
+    ArrowColumn,
+    Case,
+    Data,
+    Rows,
+    called,
+    column,
+    unchanged,
+    view,
+)
 from shared.maps.expressions.arrow_results import results, taken
-from shared.maps.expressions.arrow_views import unchanged, view
-from shared.maps.expressions.column_functions import Unsupported
 from shared.maps.expressions.evaluator import error_text
 from shared.maps.expressions.value_kinds import Kind
+from shared.maps.expressions.values import Unsupported
 
 lit = column
 

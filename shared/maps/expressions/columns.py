@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from shared.errors import Where
 from shared.maps.expressions import functions, operators, records, texts
-from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.functions import Call
 from shared.maps.expressions.operators import both, chosen, first_of, negated, truth
 from shared.maps.expressions.personal import SALT
@@ -22,6 +21,7 @@ from shared.maps.expressions.syntax import (
 )
 from shared.maps.expressions.value_kinds import ANY, STR, Kind, joined
 from shared.maps.expressions.values import (
+    F,
     Fails,
     Names,
     Value,

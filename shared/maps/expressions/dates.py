@@ -12,9 +12,8 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.value_kinds import DATE
-from shared.maps.expressions.values import Fails, Rule, Value, lifted
+from shared.maps.expressions.values import F, Fails, Rule, Value, lifted
 from shared.spark.session import try_cast
 
 _OUT_OF_RANGE = "OverflowError: date value out of range"

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 import simpleeval
 
 from shared.maps.expressions import sandbox
-from shared.maps.expressions.arrow_records import Arrival, reader, records
-from shared.maps.expressions.arrow_results import results, taken
-from shared.maps.expressions.fakes import Fakes, FakeSettings
+from shared.maps.expressions.arrow_results import Arrival, reader, records, results, taken
+from shared.maps.expressions.personal import Fakes, FakeSettings
 from shared.maps.expressions.value_kinds import Kind
 
 LONGEST_ERROR = 500

@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql.types import StringType
 
+from shared.formats.spark_functions import arrow_udf
 from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
-from shared.maps.expressions.column_functions import F
-from shared.maps.expressions.fakes import FakeSettings, result_kind
 from shared.maps.expressions.numbers import OVERFLOW
 from shared.maps.expressions.operators import chosen, truth
+from shared.maps.expressions.personal import FakeSettings, result_kind
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.value_kinds import (
@@ -36,6 +36,7 @@ from shared.maps.expressions.value_kinds import (
 )
 from shared.maps.expressions.values import (
     Check,
+    F,
     Fails,
     Names,
     Rule,
@@ -45,7 +46,6 @@ from shared.maps.expressions.values import (
     settled,
     uncompiled,
 )
-from shared.releases.spark_functions import arrow_udf
 from shared.spark.session import try_cast
 
 _DIGITS = "[0-9](?:_?[0-9])*"

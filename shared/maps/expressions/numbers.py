@@ -14,16 +14,17 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.value_kinds import ANY, FLOAT
 from shared.maps.expressions.values import (
     INT_MIN,
     Check,
+    F,
     Make,
     Rule,
     Value,
     lifted,
     literal,
+    over_arrow,
     settled,
     uncompiled,
 )

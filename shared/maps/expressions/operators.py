@@ -16,14 +16,16 @@ from typing import Any
 
 from pyspark.sql import Column
 
+from shared.formats.spark_functions import is_variant_null
+from shared.formats.spark_types import T
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
-from shared.maps.expressions.column_functions import F
 from shared.maps.expressions.numbers import EXACT
 from shared.maps.expressions.records import NEVER_EMPTY, as_read
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.value_kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.values import (
+    F,
     Fails,
     Rule,
     Thunk,
@@ -36,8 +38,6 @@ from shared.maps.expressions.values import (
     settled,
     uncompiled,
 )
-from shared.releases.spark_functions import is_variant_null
-from shared.releases.spark_types import T
 from shared.spark.session import try_cast
 
 _SYMBOLS: Mapping[type[ast.AST], str] = {

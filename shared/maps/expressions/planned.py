@@ -10,12 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from shared.errors import SettingsError, Where
-from shared.maps.expressions import arrow_functions, columns, fakes
-from shared.maps.expressions.column_functions import Unsupported, using
+from shared.maps.expressions import arrow_functions, columns, personal
 from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
 from shared.maps.expressions.value_kinds import data_type_of
-from shared.maps.expressions.values import uncompiled
+from shared.maps.expressions.values import Unsupported, uncompiled, using
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -168,7 +167,7 @@ def _task(
     reads: frozenset[str],
     *,
     truth: bool,
-    fake: fakes.FakeSettings | None = None,
+    fake: personal.FakeSettings | None = None,
 ) -> Task:
     """Return the work of Python for an expression whose results are of a kind."""
     from shared.maps.expressions import python_columns  # noqa: PLC0415
@@ -197,7 +196,7 @@ def _named(tree: ast.AST) -> set[str]:
     return names | {f".{node.attr}" for node in nodes if isinstance(node, ast.Attribute)}
 
 
-def _fake(expression: Expression, names: Names, where: Where) -> fakes.FakeSettings | None:
+def _fake(expression: Expression, names: Names, where: Where) -> personal.FakeSettings | None:
     """Return how `fake` invents values, if the expression uses it.
 
     Raises:
@@ -209,9 +208,9 @@ def _fake(expression: Expression, names: Names, where: Where) -> fakes.FakeSetti
         hint = "pip install 'singer-spark[faker]', here and where Spark's workers run"
         raise SettingsError("fake needs the library Faker", where=where, hint=hint)
     config = names.faker or {}
-    settings = fakes.FakeSettings(config.get("locale"), config.get("seed"), str(where.setting))
+    settings = personal.FakeSettings(config.get("locale"), config.get("seed"), str(where.setting))
     try:
-        known = fakes.Fakes(settings)
+        known = personal.Fakes(settings)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise SettingsError(f"fake: {error}", where=Where(setting="faker_config.locale")) from None
     for node in ast.walk(expression.tree):

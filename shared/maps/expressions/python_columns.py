@@ -15,29 +15,24 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
+from shared.formats import spark_types
+from shared.formats.record_text import json_text, record_json
+from shared.formats.spark_functions import arrow_udf, parse_json
 from shared.maps.expressions import (
-    arrow_records,
     arrow_results,
     evaluator,
-    fakes,
     personal,
     sandbox,
     value_kinds,
 )
-from shared.maps.expressions.arrow_records import Arrival
-from shared.maps.expressions.arrow_results import is_json, storage
+from shared.maps.expressions.arrow_results import Arrival, is_json, storage
 from shared.maps.expressions.evaluator import Task, evaluated_inside
 from shared.maps.expressions.records import PATH, named
 from shared.maps.expressions.value_kinds import ANY, Kind, kind_of
-from shared.releases import spark_types
-from shared.releases.spark_functions import arrow_udf, parse_json
-from shared.types.record_text import json_text, record_json
 
 SENT = (
-    arrow_records,
     arrow_results,
     evaluator,
-    fakes,
     value_kinds,
     personal,
     sandbox,

@@ -9,19 +9,20 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
-from shared.maps.expressions.column_functions import F, over_arrow
+from shared.formats.spark_types import T
 from shared.maps.expressions.value_kinds import ANY, NONE, kind_of
 from shared.maps.expressions.values import (
     Check,
+    F,
     Fails,
     Rule,
     Thunk,
     Value,
     computed,
     lifted,
+    over_arrow,
     uncompiled,
 )
-from shared.releases.spark_types import T
 
 PATH = "path"
 """In a column's metadata: the names that lead to it, if it is a field inside another column."""
@@ -44,7 +45,7 @@ def named(field: T.StructField) -> Column:
     if functions := over_arrow():
         found: Column = functions.source(tuple(path))
         return found
-    from shared.types.record_text import at_path  # noqa: PLC0415
+    from shared.formats.record_text import at_path  # noqa: PLC0415
 
     return at_path(path)
 
@@ -93,7 +94,7 @@ def _viewed(raw: Column, data_type: T.DataType) -> Column:
     if functions := over_arrow():
         seen: Column = functions.viewed(raw, data_type)
         return seen
-    from shared.types.record_text import plain_text, scalar_text  # noqa: PLC0415
+    from shared.formats.record_text import plain_text, scalar_text  # noqa: PLC0415
 
     if _is_as_in_json(data_type):
         return raw

@@ -13,9 +13,18 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.maps.expressions.column_functions import F, over_arrow
 from shared.maps.expressions.value_kinds import STR
-from shared.maps.expressions.values import Make, Rule, Value, computed, constant, lifted, uncompiled
+from shared.maps.expressions.values import (
+    F,
+    Make,
+    Rule,
+    Value,
+    computed,
+    constant,
+    lifted,
+    over_arrow,
+    uncompiled,
+)
 
 WHITESPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
 """Characters that `str.strip` removes."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 
-from shared.releases.spark_types import T
+from shared.formats.spark_types import T
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,84 @@
 """Values of an expression: their kinds at once, their columns once Spark is there.
 
-A value's column may hold anything if its error is not null, but must never make Spark raise.
+A value's column may hold anything if its error is not null, but must never make Spark raise. Rules
+make columns with Spark's functions or with those of `arrow_columns`, by the names and with the
+arguments of `pyspark.sql.functions`.
 """
 
 from __future__ import annotations
 
 import ast
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import reduce
+from functools import reduce, wraps
 from itertools import product
 from operator import and_
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from pyspark.sql import Column
+from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import DataType, StructType
 
-from shared.maps.expressions.column_functions import F, Unsupported, once, over_arrow
 from shared.maps.expressions.value_kinds import ANY, NONE, Kind, constant_kind
+
+_T = TypeVar("_T")
+_current: ContextVar[Any] = ContextVar("functions", default=spark_functions)
+
+
+class Unsupported(Exception):  # noqa: N818
+    """Only Spark has a function, or only for such operands."""
+
+
+class _Functions:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*operands: Any, **options: Any) -> Any:
+            function = getattr(_current.get(), name, None)
+            if function is None:
+                raise Unsupported(name)
+            return function(*operands, **options)
+
+        return call
+
+
+if TYPE_CHECKING:
+    F = spark_functions
+else:
+    F = _Functions()
+
+
+@contextmanager
+def using(functions: Any) -> Iterator[None]:
+    """Make columns with the functions of an object or a module instead of Spark's."""
+    token = _current.set(functions)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def over_arrow() -> Any:
+    """Return the functions that columns are made with instead of Spark's; None if with those."""
+    functions = _current.get()
+    return None if functions is spark_functions else functions
+
+
+def once(make: Callable[[], _T]) -> Callable[[], _T]:
+    """Return a function that makes something once for each set of functions."""
+    made: dict[Any, _T] = {}
+
+    @wraps(make)
+    def kept() -> _T:
+        functions = _current.get()
+        if functions not in made:
+            made[functions] = make()
+        return made[functions]
+
+    return kept
+
 
 Thunk: TypeAlias = Callable[[], Column]
 UNKNOWN = object()

@@ -16,9 +16,9 @@ from pyarrow import orc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from shared.arrow_start import arrow_in_task
+from shared.formats.arrow_types import struct_to_arrow
+from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_random
-from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.arrow_start import arrow_in_task
-from shared.json.json_values import json_text
-from shared.json.row_values import as_json_value, plain_values
-from shared.releases.spark_types import T
-from shared.types.arrow_types import spark_to_arrow
+from shared.formats.arrow_types import spark_to_arrow
+from shared.formats.json_values import json_text
+from shared.formats.row_values import as_json_value, plain_values
+from shared.formats.spark_types import T
+from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files.arrow_parquet import time_texts
 from tap_spark.sources.frame_helpers import FILE, MAX_DECIMAL
 from tap_spark.sources.source_failures import row_failure

@@ -18,11 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError
+from shared.formats.json_schema import merge_structs
 from shared.formats.row_groups import told_by_footer
 from shared.storage.files import open_random
-from shared.storage.s3a import SCHEMES
-from shared.storage.urls import local_path
-from shared.types.merge_types import merge_structs
+from shared.storage.urls import S3_SCHEMES, local_path
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.arrow_parquet import (
     READERS,
@@ -92,7 +91,7 @@ class ParquetSource(FileSource):
     def told_rows(self) -> int | None:
         """See `TellingSource`: by the footers of local files, and of those on S3."""
         remote = [path for path in self.paths if local_path(path) is None]
-        if self.stream.options or not all(path.startswith(SCHEMES) for path in remote):
+        if self.stream.options or not all(path.startswith(S3_SCHEMES) for path in remote):
             return None
         files = list_files(tuple(self.paths))
         if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 )
 
 from shared.engine.engine import TYPES, Work
-from shared.engine.weights import JSON_VALUES
-from shared.releases.spark_types import T
+from shared.engine.settings import JSON_VALUES
+from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
-from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_rows, paths
 from tap_spark.sources.files.file_positions import StorageFileInspector
 from tap_spark.sources.files.file_source import (

@@ -22,12 +22,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.arrow_start import arrow_in_task
-from shared.json.exact_json import ExactReader
-from shared.json.fast_json import BlockRefused, FastReader
-from shared.json.json_values import NON_FINITE, Number, Refused, shown
+from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.fast_json import BlockRefused, FastReader
+from shared.formats.json_values import NON_FINITE, ExactReader, Number, Refused, shown
+from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
-from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files import json_kinds
 from tap_spark.sources.files.json_kinds import (
     Kind,
@@ -302,7 +301,7 @@ def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:
 def _kind_by_arrow(data: bytes) -> Kind:
     import pyarrow.json as pj  # noqa: PLC0415
 
-    from shared.json.fast_json import framed_lines  # noqa: PLC0415
+    from shared.formats.fast_json import framed_lines  # noqa: PLC0415
 
     lines = framed_lines(data)
     try:

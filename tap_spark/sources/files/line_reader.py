@@ -16,7 +16,7 @@ from lzma import LZMAError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.arrow_start import arrow_in_task
+from shared.singer.platform import arrow_in_task
 from shared.storage import limits
 from shared.storage.files import open_input, open_random
 from tap_spark.sources.files.file_positions import next_line_start

@@ -19,8 +19,8 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.storage.files import open_random
-from shared.types.arrow_types import struct_to_arrow
 from tap_spark.sources.files.file_positions import next_line_start
 from tap_spark.sources.files.json_kinds import SAFE, number_kind
 from tap_spark.sources.files.line_reader import BOM, FilePart

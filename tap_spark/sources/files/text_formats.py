@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.releases.spark_types import T
+from shared.formats.spark_types import T
 from tap_spark.sources.files.file_source import (
     FileSource,
     corrupt_options,

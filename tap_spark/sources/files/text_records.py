@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.json.json_values import json_text
-from shared.json.row_values import as_json_value
+from shared.formats.json_values import json_text
+from shared.formats.row_values import as_json_value
 from tap_spark.sources.files import text_types as forms
 from tap_spark.sources.files.text_types import is_known, is_text, keeps
 
@@ -59,7 +59,7 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
     """Return the JSON text of each row.
 
     Args:
-        batch: The rows, in the types of `shared.types.arrow_types`.
+        batch: The rows, in the types of `shared.formats.arrow_types`.
         struct: Their columns: plain types, and structs and arrays of them.
     """
     heads = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.arrow_start import arrow_in_task
+from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.file_source import FileSource
 from tap_spark.sources.files.line_reader import (

@@ -37,9 +37,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shared.arrow_start import arrow_in_task
+from shared.formats.arrow_types import spark_to_arrow
+from shared.singer.platform import arrow_in_task
 from shared.spark.session import try_cast
-from shared.types.arrow_types import spark_to_arrow
 from tap_spark.sources.frame_helpers import MAX_DECIMAL, col, fail_job
 
 OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT = (

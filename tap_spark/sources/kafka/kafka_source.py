@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SourceError, Where
+from shared.formats.spark_conform import conformed
 from shared.maps.record_metadata import DELETED_AT
 from shared.spark.spark_errors import explain
-from shared.types.spark_conform import conformed
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import col, missing_columns, prune, struct_from_text
 from tap_spark.sources.frame_source import REDISCOVER, FrameSource

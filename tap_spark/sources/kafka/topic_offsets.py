@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.errors import SourceError
+from shared.errors import SourceError, may_pass
 from shared.spark.kafka_admin import known_reason, open_admin
-from shared.transient_failures import may_pass
 from tap_spark.sources.formats import start_moment
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
+from shared.formats.spark_conform import Names, Path, conformed, loose
 from shared.storage.urls import local_path
-from shared.types.spark_conform import Names, Path, conformed, loose
 from tap_spark.sources.frame_helpers import col, quoted
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,

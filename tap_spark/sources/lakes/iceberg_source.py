@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SourceError
+from shared.formats.spark_conform import Names, conformed
+from shared.formats.spark_conform import Path as FieldPath
 from shared.spark.session import activate
 from shared.storage.files import open_input, remote
 from shared.storage.urls import join, local_path
-from shared.types.spark_conform import Names, conformed
-from shared.types.spark_conform import Path as FieldPath
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,

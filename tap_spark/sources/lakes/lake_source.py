@@ -22,10 +22,10 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError, Where
+from shared.formats.record_text import json_text
+from shared.formats.spark_conform import TypeChangeError, check_types
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.urls import local_path, shown
-from shared.types.record_text import json_text
-from shared.types.spark_conform import TypeChangeError, check_types
 from tap_spark.sources.frame_helpers import (
     col,
     missing_columns,

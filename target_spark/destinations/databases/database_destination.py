@@ -16,14 +16,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.errors import DestinationError, Pauses, SettingsError, SingerSparkError, Where, repeated
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
-from shared.retries import Pauses, repeated
+from shared.singer.datasets import DatasetName, table_name
 from shared.storage.files import StorageOptions
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import join, local_path
-from shared.telemetry.dataset_names import DatasetName, table_name
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD
 from target_spark.destinations.databases.database import (

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.releases.spark_types import T
+from shared.formats.spark_types import T
 from target_spark.destinations.destination import RefusedByStoreError
 
 _CONTROL = {chr(code): json.dumps(chr(code))[1:-1] for code in range(1, 32)}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
+from shared.formats.json_schema import TEXTS
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import DELETED_AT
-from shared.releases.spark_types import T
-from shared.types.merge_types import TEXTS
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Layout, outside_range
 from target_spark.destinations.databases.database import Database

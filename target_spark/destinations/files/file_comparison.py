@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
 from shared.errors import DestinationError, Where
+from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.storage.urls import join
-from shared.types.record_text import quoted
 from target_spark.core.differences import KINDS, VANISHED, TableDifference, Verification
 from target_spark.destinations.row_comparison import RowComparison
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.singer.datasets import DatasetName, place_name
+from shared.spark.s3a import s3a_options
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable
-from shared.storage.s3a import SCHEMES, s3a_options
-from shared.storage.urls import join, local_path, shown
-from shared.telemetry.dataset_names import DatasetName, place_name
+from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
@@ -157,7 +157,7 @@ class FileDestination(Destination):
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
         path = self._settings.path
-        unknown = local_path(path) is None and not path.startswith(SCHEMES)
+        unknown = local_path(path) is None and not path.startswith(S3_SCHEMES)
         if request.verification is not None and unknown:
             raise SettingsError(
                 "files can only be compared on a local disk and on S3", where=Where(setting="path")

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shared.errors import DestinationError, SettingsError
+from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable, spark_to_arrow
 from shared.formats.file_formats import FORMATS
+from shared.formats.json_schema import merge_structs, struct_to_arrow
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.storage.files import open_random, remote
 from shared.storage.urls import join, local_path, shown
-from shared.types.arrow_types import SPARK_ROW_METADATA, as_nullable, spark_to_arrow
-from shared.types.json_schema import merge_structs, struct_to_arrow
 from target_spark.core.load_plans import DISCARD, EVOLVE, FREEZE, contract_error, rules_error
 from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
 from target_spark.tables.table_changes import struct_change, without_new_fields
@@ -41,7 +41,7 @@ def orc_field(field: StructField) -> pa.Field:
 
 
 def _field(name: str, kind: DataType) -> pa.Field:
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
     attributes = {ATTRIBUTE: kind.simpleString()} if isinstance(kind, named) else None
@@ -49,7 +49,7 @@ def _field(name: str, kind: DataType) -> pa.Field:
 
 
 def _type(kind: DataType) -> pa.DataType:
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     if isinstance(kind, T.StructType):
         return pa.struct([orc_field(field) for field in kind])

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.maps.record_metadata import DELETED_AT
-from shared.types.arrow_types import TEXT_ONLY, mapped
 from target_spark.core.load_plans import Part
 from target_spark.destinations.destination import ROW_ORIGIN, Refusal
 from target_spark.destinations.lakes.lake_format import TableFlush

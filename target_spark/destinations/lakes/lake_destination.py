@@ -20,11 +20,11 @@ from shared.errors import (
     SingerSparkError,
     Where,
 )
+from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, METADATA, TABLE_VERSION
+from shared.singer.datasets import DatasetName, catalog_table_name, place_name
 from shared.storage.urls import join
-from shared.telemetry.dataset_names import DatasetName, catalog_table_name, place_name
-from shared.types.arrow_types import as_nullable
 from target_spark.core.balance import Committed
 from target_spark.core.differences import VANISHED
 from target_spark.core.load_plans import outside_range, rules_error, without_column

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
+from shared.formats.arrow_types import as_nullable
 from shared.maps.record_metadata import (
     DELETED_AT,
     IS_CURRENT,
@@ -26,7 +27,6 @@ from shared.maps.record_metadata import (
     VALID_TO,
     VERSION_COLUMNS,
 )
-from shared.types.arrow_types import as_nullable
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Backfill, TableRequest
 from target_spark.destinations.destination import Flush
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from target_spark.core.load_plans import TableRequest
-
 
 _STORED, _GONE, _START, _STATE = "__stored", "__gone", "__start", "__state"
 
@@ -93,7 +91,7 @@ class VersionColumns:
 
 def with_versions(request: TableRequest) -> TableRequest:
     """Return the request of a table with the columns of versions, which the stream cannot set."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     if request.method != "history":
         return request
@@ -209,7 +207,7 @@ def _state(frame: DataFrame, columns: VersionColumns) -> SparkColumn:
 
 
 def _lacks_equality(dtype: DataType) -> bool:
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     if isinstance(dtype, T.StructType):
         return any(_lacks_equality(field.dataType) for field in dtype)
@@ -597,7 +595,7 @@ def _struct(request: TableRequest) -> StructType:
 
 def _value(document: str, name: str, dtype: DataType) -> str:
     """Return one property of the record; null if it is not of its type."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     path = text_literal(f"$[{_in_brackets(name)}]")
     texts = (

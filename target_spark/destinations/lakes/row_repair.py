@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
-from shared.types.record_text import quoted
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
 from target_spark.destinations.row_comparison import KIND, RowComparison

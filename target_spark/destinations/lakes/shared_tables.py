@@ -18,13 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shared.errors import DestinationError, SingerSparkError, Where
-from shared.retries import Pauses
-from shared.retries import repeated as retried
+from shared.errors import DestinationError, Pauses, SingerSparkError, Where
+from shared.errors import repeated as retried
+from shared.spark.s3a import s3a_options
 from shared.spark.spark_errors import explain
 from shared.storage.files import StorageOptions
-from shared.storage.s3a import SCHEMES, s3a_options
-from shared.storage.urls import local_path
+from shared.storage.urls import S3_SCHEMES, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,7 +204,7 @@ def storage_conf(config: TargetConfig) -> dict[str, str]:
     Args:
         config: The settings.
     """
-    if config.catalog is not None or not config.path.startswith(SCHEMES):
+    if config.catalog is not None or not config.path.startswith(S3_SCHEMES):
         return {}
     found = s3a_options(StorageOptions(config.storage_options).for_url(config.path))
     own = config.spark.conf

@@ -195,7 +195,7 @@ def same_columns(change: TableChange, struct: StructType) -> bool:
         change: The projection of rows.
         struct: Columns of the parts.
     """
-    from shared.types.spark_conform import loose  # noqa: PLC0415
+    from shared.formats.spark_conform import loose  # noqa: PLC0415
 
     given = {item.source: item for item in change.projection if item.source is not None}
     return given.keys() == set(struct.names) and all(

@@ -9,8 +9,15 @@ import pyarrow as pa
 import pytest
 
 from shared.engine.engine import TYPES, Engine, FrameTask, Work, engine_of
-from shared.engine.settings import SPARK, THREADS, EngineSettings
-from shared.engine.weights import COLUMNAR, COMPRESSED, IN_PYTHON, weight
+from shared.engine.settings import (
+    COLUMNAR,
+    COMPRESSED,
+    IN_PYTHON,
+    SPARK,
+    THREADS,
+    EngineSettings,
+    weight,
+)
 from shared.errors import SettingsError
 from shared.formats.file_formats import Encoding
 from shared.spark.spark_settings import SparkSettings

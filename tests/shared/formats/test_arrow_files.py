@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shared.formats.arrow_encoding import group_sizes, read_groups
 from shared.formats.file_formats import FORMATS
-from shared.json.typed_rows import RowReader
+from shared.formats.typed_rows import RowReader
 from shared.storage import limits
 from shared.storage.files import StorageOptions
 from shared.testing import TABLE

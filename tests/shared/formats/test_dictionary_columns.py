@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shared.formats.dictionary_columns import dictionary_paths
+from shared.formats.columnar_encoding import dictionary_paths
 from shared.formats.file_formats import FORMATS
 
 ROWS = 100_000

@@ -21,8 +21,8 @@ from backports import zstd
 from case_matrix import matrix
 from pyarrow import parquet
 
+from shared.formats.columnar_encoding import CheckedPages
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.formats.parquet_pages import CheckedPages
 from shared.storage import limits
 from shared.storage.files import StorageOptions, open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO

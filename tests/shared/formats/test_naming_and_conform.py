@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.formats.arrow_types import conform
 from shared.maps.record_metadata import (
     COLUMNS,
     RecordMetadata,
     record_schema,
     stored_columns,
 )
-from shared.types.arrow_conform import conform
 from target_spark.destinations.folders.table_folder import MAX_BYTES, case_collisions, folder_name
 
 

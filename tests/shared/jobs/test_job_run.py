@@ -16,7 +16,7 @@ from shared.jobs.history import JobRun, add_run, runs_in
 from shared.jobs.job_file import NamedJob, job_of, read_job_file
 from shared.jobs.job_run import JobOptions, run_job
 from shared.jobs.pipe import Command, Ends
-from shared.run_summary import RunSummary, summarized
+from shared.singer.run_summary import RunSummary, summarized
 from shared.storage.name_locks import lock_name
 
 SECRET = "hunter2"

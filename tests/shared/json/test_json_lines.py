@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.json.json_lines import LineReader, LinesRead
+from shared.formats.json_lines import LineReader, LinesRead
 from target_spark.validation.row_checks import LineChecker
 
 INTEGER = {"type": ["integer", "null"]}

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.json import json_lines
-from shared.json.fast_json import BlockRefused
-from shared.json.json_lines import LineReader, LinesRead
-from shared.types.json_schema import spark_to_json_schema
+from shared.formats import json_lines
+from shared.formats.fast_json import BlockRefused
+from shared.formats.json_lines import LineReader, LinesRead
+from shared.formats.json_schema import spark_to_json_schema
 
 pytestmark = pytest.mark.once
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.json.json_lines import LineReader
-from shared.json.row_values import row_text
-from shared.json.typed_rows import RowReader
+from shared.formats.json_lines import LineReader
+from shared.formats.row_values import row_text
+from shared.formats.typed_rows import RowReader
 
 UTC = timezone.utc
 INTEGER = {"type": ["integer", "null"]}
@@ -171,5 +171,6 @@ def test_the_same_verdicts_as_for_json_lines(values: list[Any], node: Any) -> No
         line = json.dumps({"c": value}).encode()
         expected = reader.read(line)
         found, rejects = read(node, [value])
-        assert found == expected.table.column("c").to_pylist()
+        # As text: NaN is not equal to itself.
+        assert repr(found) == repr(expected.table.column("c").to_pylist())
         assert list(rejects.values()) == [reason for _, reason in expected.rejects]

@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from singer_sdk.mapper import PluginMapper
 
-from shared.json.json_lines import LineReader
+from shared.formats.arrow_types import as_nullable
+from shared.formats.json_lines import LineReader
+from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.record_text import record_json
 from shared.maps.map_settings import (
     PROPERTIES,
     TransformSettings,
@@ -22,9 +25,6 @@ from shared.maps.map_settings import (
 from shared.maps.stream_maps import StreamOutput, outputs
 from shared.maps.transform import ERROR
 from shared.settings.checking import complete_settings
-from shared.types.arrow_types import as_nullable
-from shared.types.json_schema import json_schema_to_spark
-from shared.types.record_text import record_json
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

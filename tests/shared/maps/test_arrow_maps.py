@@ -12,10 +12,10 @@ from map_cases import settings
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.formats.json_schema import spark_type_to_json_schema, struct_to_arrow
 from shared.maps.arrow_maps import arrow_map
 from shared.maps.stream_maps import outputs
 from shared.maps.transform import Transform
-from shared.types.json_schema import spark_type_to_json_schema, struct_to_arrow
 
 PAIR = T.StructType().add("a", "string").add("b", "long")
 SOURCE = (

@@ -9,9 +9,8 @@ from map_cases import INTEGER, TEXT, mapped, planned
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.maps.exploded_rows import PLACE
-from shared.maps.transform import ERROR, Transform
-from shared.types.json_schema import json_schema_to_spark
+from shared.formats.json_schema import json_schema_to_spark
+from shared.maps.transform import ERROR, PLACE, Transform
 
 pytestmark = pytest.mark.spark
 

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError
+from shared.formats.json_schema import json_schema_to_spark, spark_to_json_schema
+from shared.formats.record_text import record_json
 from shared.maps.map_settings import Flattening, TransformSettings
 from shared.maps.stream_maps import outputs
-from shared.types.json_schema import json_schema_to_spark, spark_to_json_schema
-from shared.types.record_text import record_json
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ import pytest
 from map_cases import ORDERS, planned
 from pyspark.sql import SparkSession
 
+from shared.formats.json_schema import json_schema_to_spark
 from shared.maps.transform import ERROR
-from shared.types.json_schema import json_schema_to_spark
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ from map_cases import ORDERS, TEXT, flat, names, planned
 from pyspark.sql import SparkSession
 
 from shared.errors import InvalidSettingsError
+from shared.formats.arrow_types import as_nullable
+from shared.formats.json_schema import json_schema_to_spark
 from shared.maps.stream_maps import StreamOutput
 from shared.maps.transform import ERROR
-from shared.types.arrow_types import as_nullable
-from shared.types.json_schema import json_schema_to_spark
 
 LINE = {
     "type": "object",

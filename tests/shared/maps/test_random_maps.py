@@ -12,8 +12,8 @@ from map_cases import INTEGER, TEXT, by_sdk, planned
 from singer_sdk.exceptions import MapExpressionError, StreamMapConfigError
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
+from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.maps.sql_expressions import sql_expression
-from shared.types.schema_nodes import node_types, object_node, resolved_node
 
 NAMES = ["id", "name", "email", "a b"]
 SCHEMA: dict[str, Any] = {

@@ -13,8 +13,8 @@ from map_cases import INTEGER, ORDERS, TEXT, by_sdk, fields, names, planned, set
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError
+from shared.formats.json_schema import json_schema_to_spark
 from shared.maps.stream_maps import outputs, reject_duplicate_names
-from shared.types.json_schema import json_schema_to_spark
 
 
 def problems(stream_maps: dict[str, Any], **values: Any) -> list[str]:

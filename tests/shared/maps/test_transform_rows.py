@@ -10,8 +10,8 @@ from map_cases import ORDERS, flat, names, planned
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.json_schema import json_schema_to_spark
 from shared.maps.transform import ERROR, Transform
-from shared.types.json_schema import json_schema_to_spark
 
 pytestmark = pytest.mark.spark
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from shared.errors import EXIT_CODES
-from shared.settings import about, docs
+from shared.settings import about
 from shared.settings.about import Program, settings_of
-from shared.settings.batch.batch_settings import BLOCKS
+from shared.settings.batch_settings import BLOCKS
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET
 from target_spark.config import target_config
+from tools import docs
 
 ROOT = Path(__file__).resolve().parents[3]
 BOTH = pytest.mark.parametrize("program", [TAP, TARGET], ids=["tap", "target"])

@@ -19,16 +19,11 @@ from shared.settings.about import Program, about_data
 from shared.settings.checking import complete_settings
 from shared.settings.config_text import yaml_lines
 from shared.settings.kinds import SECRET_VALUES
-from shared.settings.meltano import (
-    hub_path,
-    plugin_definition,
-    read_project,
-    sample_project,
-)
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET
 from target_spark.config import target_config
+from tools.meltano import hub_path, plugin_definition, read_project, sample_project
 
 pytestmark = pytest.mark.once
 

@@ -15,11 +15,11 @@ import pytest
 
 from shared.cli import read_settings
 from shared.errors import InvalidSettingsError
-from shared.run_summary import write_file
 from shared.settings.about import Program
-from shared.settings.docs import programs
 from shared.settings.secrets import secret_of, with_secrets, with_variables
 from shared.singer.logs import Console, ConsoleHandler, JsonFormatter, LineFormatter
+from shared.singer.run_summary import write_file
+from tools.docs import programs
 
 SECRET = "hunter2"
 VARIABLES = {"SECRET": SECRET, "LITERAL": "env:SECRET", "EMPTY": ""}
@@ -48,7 +48,7 @@ def document(path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.hidden_secrets._secrets", set())
+    monkeypatch.setattr("shared.settings.texts._secrets", set())
 
 
 CASES = [(one, path) for one in programs() for path in places(one.schema)]

@@ -14,7 +14,7 @@ import pytest
 
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from target_spark.convert.batch_files import batch_options, resolve
 from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects

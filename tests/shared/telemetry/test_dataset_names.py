@@ -9,7 +9,7 @@ import pytest
 from openlineage.client.naming import dataset as naming
 
 from shared.errors import InvalidSettingsError
-from shared.telemetry.dataset_names import catalog_table_name, jdbc_name, place_name, table_name
+from shared.singer.datasets import catalog_table_name, jdbc_name, place_name, table_name
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.tables import source_datasets
 from tap_spark.state.stream_plans import StreamPlan

@@ -13,11 +13,10 @@ import pytest
 from http_receiver import Receiver, receiving
 from own_logs import own_records
 
-from shared.run_summary import RunSummary
-from shared.telemetry.event_sender import MOST_WAITING, EventSender
-from shared.telemetry.observers import observers_of
-from shared.telemetry.run_observer import Dataset
-from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
+from shared.singer.datasets import Dataset
+from shared.singer.lineage import MOST_WAITING, EventSender
+from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings, observers_of
+from shared.singer.run_summary import RunSummary
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -88,14 +87,14 @@ def test_who_is_told(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> No
 
 def test_nothing_is_imported_if_nobody_is_told() -> None:
     code = (
-        "import sys; import shared.run_summary, tap_spark.config\n"
-        "from shared.telemetry.observers import *\n"
+        "import sys; import shared.singer.run_summary, tap_spark.config\n"
+        "from shared.singer.observers import *\n"
         "config = tap_spark.config.TapConfig()\n"
         "assert not observers_of('tap-spark', config.openlineage, config.opentelemetry, {}, dict)\n"
         "print(*sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    unwanted = {"shared.telemetry.event_sender", "urllib.request", "opentelemetry", "openlineage"}
+    unwanted = {"shared.singer.lineage", "urllib.request", "opentelemetry", "openlineage"}
     assert not unwanted & set(found.stdout.split())
 
 

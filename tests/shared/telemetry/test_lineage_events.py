@@ -11,10 +11,17 @@ import pytest
 from openlineage.client import event_v2 as spec
 from openlineage.client.serde import Serde
 
-from shared.run_summary import RunSummary
-from shared.telemetry.lineage_events import PRODUCER, DatasetUse, LineageJob, last_kind, parent_run
-from shared.telemetry.lineage_observer import RUNNING_SECONDS, LineageObserver
-from shared.telemetry.run_observer import Dataset
+from shared.singer.datasets import Dataset
+from shared.singer.lineage import (
+    PRODUCER,
+    RUNNING_SECONDS,
+    DatasetUse,
+    LineageJob,
+    LineageObserver,
+    last_kind,
+    parent_run,
+)
+from shared.singer.run_summary import RunSummary
 
 RUN, PARENT, ROOT = (str(UUID(int=number)) for number in (1, 2, 3))
 AT = "2026-01-02T03:04:05.678Z"

@@ -12,11 +12,10 @@ from http_receiver import Receiver, receiving
 from otlp import points, spans
 from own_logs import own_records
 
-from shared.run_summary import RunSummary
-from shared.telemetry import lineage_observer, trace_observer
-from shared.telemetry.observers import observers_of
-from shared.telemetry.run_observer import RunObserver
-from shared.telemetry.telemetry_settings import OpenLineageSettings, OpenTelemetrySettings
+from shared.singer import lineage, traces
+from shared.singer.datasets import RunObserver
+from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings, observers_of
+from shared.singer.run_summary import RunSummary
 
 NO_LINEAGE = OpenLineageSettings()
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -47,7 +46,7 @@ def test_who_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Monke
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
-        if name.startswith(("opentelemetry", "shared.telemetry.trace_observer")):
+        if name.startswith(("opentelemetry", "shared.singer.traces")):
             raise ImportError(name)
         return real(name, *rest)
 
@@ -98,8 +97,8 @@ def test_a_receiver_that_fails_is_one_warning(
     monkeypatch: pytest.MonkeyPatch,
     status: int | str | None,
 ) -> None:
-    assert trace_observer.FLUSH_SECONDS == lineage_observer.FLUSH_SECONDS == 2
-    monkeypatch.setattr(trace_observer, "FLUSH_SECONDS", 0.5)
+    assert traces.FLUSH_SECONDS == lineage.FLUSH_SECONDS == 2
+    monkeypatch.setattr(traces, "FLUSH_SECONDS", 0.5)
     receiver.status = status if isinstance(status, int) else 200
     if status == "silent":
         receiver.answers.clear()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.json_schema import (
+from shared.formats.json_schema import (
     FREE_FORM_COLUMN,
     HINT,
     json_schema_to_spark,

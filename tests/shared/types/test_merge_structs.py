@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
-from shared.types.json_schema import merge_structs
+from shared.formats.json_schema import merge_structs
 
 F = T.StructField
 BYTE, SHORT, INT, LONG = T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.json.json_lines import LineReader
-from shared.types.json_schema import json_schema_to_spark, spark_to_json_schema
+from shared.formats.json_lines import LineReader
+from shared.formats.json_schema import json_schema_to_spark, spark_to_json_schema
 
 UTC = timezone.utc
 SECOND = 1_000_000
@@ -153,7 +153,7 @@ def far_zone(spark: Any) -> Iterator[Any]:
 
 @pytest.mark.spark
 def test_every_type_at_every_depth_comes_back_as_it_was(far_zone: Any) -> None:
-    from shared.types.record_text import record_json
+    from shared.formats.record_text import record_json
 
     cases = list(_cases())
     names = [f'c.{i} `é"' for i in range(len(cases))]
@@ -175,7 +175,7 @@ def test_every_type_at_every_depth_comes_back_as_it_was(far_zone: Any) -> None:
 
 @pytest.mark.spark
 def test_numbers_are_plain_and_nulls_are_written(spark: Any) -> None:
-    from shared.types.record_text import record_json
+    from shared.formats.record_text import record_json
 
     frame = spark.sql(
         "select cast('1E-12' as decimal(38,18)) a, 12345678901234567890BD b, null c,"

@@ -15,9 +15,9 @@ import pytest
 import tap_spark
 from shared.errors import RecordError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.json.json_lines import LineReader
-from shared.json.typed_rows import RowReader
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.formats.json_lines import LineReader
+from shared.formats.typed_rows import RowReader
+from shared.settings.batch_settings import BatchConfig
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.storage import owned_folders
 from shared.storage.owned_folders import LOCK_NAME
 from tap_spark.send import batch_plan

@@ -11,7 +11,7 @@ import pytest
 
 from shared.engine.engine import Engine
 from shared.errors import SettingsError
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
 from tap_spark.send import slices, sync

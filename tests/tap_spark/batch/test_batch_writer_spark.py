@@ -17,12 +17,12 @@ from case_matrix import matrix
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.file_formats import FORMATS
-from shared.json.json_lines import LineReader
-from shared.json.typed_rows import RowReader
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.formats.json_lines import LineReader
+from shared.formats.json_schema import spark_to_json_schema
+from shared.formats.typed_rows import RowReader
+from shared.settings.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from shared.storage.files import codec_of
-from shared.types.json_schema import spark_to_json_schema
 from tap_spark.config import SpoolSettings
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import BatchStagingFolder

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
-from shared.types.json_schema import spark_to_json_schema
+from shared.formats.json_schema import spark_to_json_schema
 from tap_spark.plan.replication import typed_columns
 
 FIELDS = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.engine.engine import Engine
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.send import sync

@@ -17,7 +17,7 @@ from shared.engine.engine import Engine, engine_of
 from shared.engine.settings import EngineSettings
 from shared.errors import PartialRunError, SettingsError, SourceError
 from shared.formats import columnar_encoding
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config

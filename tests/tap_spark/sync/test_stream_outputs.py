@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import RecordError, SettingsError
+from shared.formats.json_schema import spark_to_json_schema
 from shared.maps.map_settings import TransformSettings
-from shared.types.json_schema import spark_to_json_schema
 from tap_spark.config import tap_config
 from tap_spark.plan.replication import DELETED_AT
 from tap_spark.send.stream_outputs import BEGIN, END, Outputs, map_error, outputs_of

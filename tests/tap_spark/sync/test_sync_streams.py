@@ -24,8 +24,8 @@ from shared.errors import (
     SparkStartError,
     TerminatedRunError,
 )
-from shared.run_summary import RunSummary
-from shared.sigterm import raise_on_sigterm
+from shared.singer.run_summary import RunSummary
+from shared.singer.signals import raise_on_sigterm
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.plan.run_options import RunOptions, StreamRange
 from tap_spark.send import slices, sync, trials
@@ -407,7 +407,7 @@ def test_a_second_sigterm_or_some_seconds_end_the_run_at_once(
             sigterm()
         time.sleep(30)
 
-    monkeypatch.setattr("shared.sigterm.GRACE_SECONDS", 60 if twice else 0.1)
+    monkeypatch.setattr("shared.singer.signals.GRACE_SECONDS", 60 if twice else 0.1)
     monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
     run_bench.slices["a"] = with_break(pause, *SORTED)  # type: ignore[assignment]
     began = time.monotonic()

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from target_world import World, pipeline
 
-from shared.settings.batch.batch_settings import (
-    FixedSize,
-    LowLatency,
-    MemoryBased,
-    Strategy,
-    TimeWindow,
-)
+from shared.settings.batch_settings import FixedSize, LowLatency, MemoryBased, Strategy, TimeWindow
 from target_spark.config import target_config
 from target_spark.core import events as ev
 from target_spark.core.policies import LEAST_SAMPLES, BatchSize, CommitCost, flush_rule

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from target_world import World, pipeline
 
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_settings import (
     AdaptiveSize,
     FixedSize,
     LowLatency,

@@ -18,8 +18,8 @@ from shared.errors import (
     SettingsError,
     SparkStartError,
     TerminatedRunError,
+    may_pass,
 )
-from shared.transient_failures import may_pass
 from target_spark.core import events as ev
 from target_spark.core.failures import LONGEST_PAUSE, Backoff
 from target_spark.core.policies import SizeAndAge

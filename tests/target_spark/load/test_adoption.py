@@ -14,7 +14,7 @@ import pytest
 from shared.engine.engine import Engine
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import local_folder
 from target_spark.load.loader import Loader

@@ -18,7 +18,7 @@ from test_loader import Bench
 
 from shared.errors import MessageError, RecordError
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.settings.batch.batch_settings import BatchConfig, FailurePolicy
+from shared.settings.batch_settings import BatchConfig, FailurePolicy
 from target_spark.convert.converter import _spark_task
 from target_spark.convert.task_reports import read_rejects
 from target_spark.convert.write_tasks import RESULTS_DDL

@@ -15,7 +15,7 @@ from engines import threads
 
 from shared.engine.engine import Engine
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.batch_settings import FailurePolicy
+from shared.settings.batch_settings import FailurePolicy
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, StreamSchema
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig

@@ -337,7 +337,7 @@ def test_a_table_of_another_program_is_continued(bench: Any, spark: Any, tmp_pat
 
 
 def test_types_with_no_name_in_parquet(bench: Any, spark: Any) -> None:
-    from shared.types.json_schema import spark_to_json_schema
+    from shared.formats.json_schema import spark_to_json_schema
 
     ddl = (
         "id bigint, y interval year to month, d interval day to second, m map<string,int>, "

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys, time
 from dataclasses import replace
-from shared.settings.batch.batch_settings import FailurePolicy
+from shared.settings.batch_settings import FailurePolicy
 from shared.formats.file_formats import Encoding
 from shared.errors import RecordError
 from shared.engine.engine import Engine

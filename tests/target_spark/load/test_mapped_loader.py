@@ -11,8 +11,7 @@ from engines import threads
 from target_fakes import FakeSpark
 
 from shared.engine.engine import Engine
-from shared.engine.settings import SPARK_ABOVE
-from shared.engine.weights import IN_PYTHON
+from shared.engine.settings import IN_PYTHON, SPARK_ABOVE
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded

@@ -15,7 +15,7 @@ import pytest
 from mapped_bench import Bench, of_type, records
 
 from shared.errors import RecordError, SettingsError
-from shared.types.json_schema import spark_to_json_schema
+from shared.formats.json_schema import spark_to_json_schema
 from tap_spark.config import tap_config
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import DELETED_AT

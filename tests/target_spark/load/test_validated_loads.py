@@ -13,7 +13,7 @@ from test_loader import Bench
 
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
-from shared.settings.batch.batch_settings import FailurePolicy
+from shared.settings.batch_settings import FailurePolicy
 from target_spark.convert.task_reports import read_rejects
 from target_spark.core.load_plans import InputFile
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
-from shared.json.json_lines import LineReader
+from shared.formats.json_lines import LineReader
 from target_spark.convert.task_reports import read_rejects, reject_line
 from target_spark.core.events import LineRejected, RecordsSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema

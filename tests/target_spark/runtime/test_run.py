@@ -27,7 +27,7 @@ from shared.errors import (
     SettingsError,
     StalledRunError,
 )
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
 from target_spark.core.balance import Loaded

@@ -8,7 +8,7 @@ from pyspark.sql import types as T  # noqa: N812
 from table_plans import applied, plan, request, sources
 
 from shared.errors import SettingsError
-from shared.types.merge_types import common_scalar
+from shared.formats.json_schema import common_scalar
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.legal_names import NameRules
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from table_plans import applied, plan, request
 
-from shared.types.arrow_types import as_nullable
-from shared.types.record_text import record_json
+from shared.formats.arrow_types import as_nullable
+from shared.formats.record_text import record_json
 from target_spark.tables.evolution import Projected
 from target_spark.tables.legal_names import NameRules
 from target_spark.tables.row_layout import project, value_text

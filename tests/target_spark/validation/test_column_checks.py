@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.arrow_types import spark_to_arrow
+from shared.formats.arrow_types import spark_to_arrow
 from target_spark.validation import screen as C  # noqa: N812
 from target_spark.validation.judge import ExactNumber, draft
 from target_spark.validation.screen import Facts

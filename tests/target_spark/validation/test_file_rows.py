@@ -17,9 +17,9 @@ from test_keyword_cases import Collected
 from validation_cases import CASES, COMMON, DEFINITIONS, OBJECT
 
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.json.json_lines import LineReader
-from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
-from shared.types.schema_nodes import JsonText, schema_columns
+from shared.formats.json_lines import LineReader
+from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
+from shared.formats.schema_nodes import JsonText, schema_columns
 from target_spark.convert.read_rows import Piece, ReadPlan, read_task
 from target_spark.core.load_plans import InputFile
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from test_keyword_cases import NOT_STORED
 
-from shared.json.json_lines import LineReader
+from shared.formats.json_lines import LineReader
 from target_spark.validation.judge import draft
 from target_spark.validation.patterns import certain_pattern
 from target_spark.validation.row_checks import LineChecker

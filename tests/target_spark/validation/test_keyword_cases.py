@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from validation_cases import CASES, COMMON, DEFINITIONS, RECORDS, ROOTS
 
 from shared.formats.file_formats import Encoding
-from shared.types.json_schema import json_schema_to_spark, struct_to_arrow
+from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from target_spark.convert.read_rows import Piece, ReadPlan, read_task
 from target_spark.core.load_plans import InputFile, Reject
 

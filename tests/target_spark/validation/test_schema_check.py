@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import LongType
 
 from shared.errors import MessageError
-from shared.json.json_values import shown
-from shared.types.schema_nodes import JsonText, schema_columns
+from shared.formats.json_values import shown
+from shared.formats.schema_nodes import JsonText, schema_columns
 from target_spark.convert.adoption import _only_types
 from target_spark.core.load_plans import StreamSchema
 from target_spark.validation.validator import SlowKeywords, checked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from validation_cases import OBJECT
 
-from shared.json.json_lines import LineReader
+from shared.formats.json_lines import LineReader
 from target_spark.validation import judge
 from target_spark.validation.row_checks import LineChecker
 from target_spark.validation.screen import NULL, NUMBER, TEXT, Facts

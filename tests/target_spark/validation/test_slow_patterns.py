@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.json.json_lines import LineReader
+from shared.formats.json_lines import LineReader
 from target_spark.validation import patterns
 from target_spark.validation.judge import is_valid, reason, validator_of
 from target_spark.validation.patterns import SlowPatternError, check_time, is_short

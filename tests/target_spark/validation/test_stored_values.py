@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.json.json_lines import LineReader
-from shared.json.typed_rows import RowReader, RowsRead
+from shared.formats.json_lines import LineReader
+from shared.formats.typed_rows import RowReader, RowsRead
 from target_spark.validation.row_checks import RowChecker
 
 TEXT = {"type": "string"}

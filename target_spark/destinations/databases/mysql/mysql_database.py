@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.errors import DestinationError, SettingsError, Where
-from shared.releases.spark_types import T
+from shared.formats.json_schema import holds_all
+from shared.formats.spark_types import T
 from shared.storage.storage_errors import NO_SUCH_HOST, is_unknown_host
-from shared.types.merge_types import holds_all
 from target_spark.destinations.databases.database import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_tables import (
     Connection,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from shared.releases.spark_types import T
+from shared.formats.spark_types import T
 from target_spark.destinations.databases.database_tables import (
     Cursor,
     FoundColumn,

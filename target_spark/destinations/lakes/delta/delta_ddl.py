@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
-from shared.types.arrow_types import mapped
+from shared.formats.arrow_types import mapped
 from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
@@ -124,7 +124,7 @@ def alterations(change: TableChange) -> Iterator[str]:
 
 def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> bool:
     """Return whether the table has exactly the requested columns and partitions."""
-    from shared.types.spark_conform import loose  # noqa: PLC0415
+    from shared.formats.spark_conform import loose  # noqa: PLC0415
 
     if now is None or change.create is None:
         return False
@@ -147,7 +147,7 @@ def additions(
     Returns:
         The change; None if adding columns is not enough, or there is no NOT NULL to keep.
     """
-    from shared.types.spark_conform import loose  # noqa: PLC0415
+    from shared.formats.spark_conform import loose  # noqa: PLC0415
 
     if now is None or change.create is None:
         return None
@@ -190,7 +190,7 @@ def delta_storable(struct: StructType) -> StructType:
 
 
 def _storable(dtype: DataType) -> DataType:
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     absent = (
         T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
@@ -201,7 +201,7 @@ def _storable(dtype: DataType) -> DataType:
 
 def delta_widens(old: DataType, new: DataType) -> bool:
     """Return whether Delta's type widening can change a column from one type to another."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from shared.formats.arrow_types import as_nullable, spark_to_arrow
 from shared.storage.files import make_durable
 from shared.storage.urls import local_path
-from shared.types.arrow_types import as_nullable, spark_to_arrow
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from shared.engine.settings import SPARK
+from shared.formats.record_text import quoted as column_name
 from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions, failures, remote
-from shared.storage.s3a import SCHEMES
-from shared.storage.urls import join, local_path, shown
-from shared.types.record_text import quoted as column_name
+from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.delta import delta_files, delta_rows
 from target_spark.destinations.lakes.delta.delta_ddl import (
@@ -118,7 +117,7 @@ _NOT_THERE = re.compile(
 
 def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
     """Return the destination for Delta tables."""
-    if config.catalog is None and config.path.startswith(SCHEMES):
+    if config.catalog is None and config.path.startswith(S3_SCHEMES):
         stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
         if not stores:
             _log.warning(_ONE_PROGRAM)

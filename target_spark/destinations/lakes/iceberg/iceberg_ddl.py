@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared.types.record_text import quoted as column_name
+from shared.formats.record_text import quoted as column_name
 from target_spark.destinations.lakes.iceberg.iceberg_layout import order_sql, partitions_sql
 from target_spark.destinations.lakes.iceberg.iceberg_types import can_identify, needs_version_3
 from target_spark.destinations.lakes.lake_sql import (

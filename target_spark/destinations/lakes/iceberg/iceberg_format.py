@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import AtomicType, DataType
 
-from shared.errors import SettingsError, Where
-from shared.retries import Pauses, repeated
+from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.storage.files import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
@@ -642,7 +641,7 @@ def _fits(
         request: With the layout.
         declares: Whether a replaced table can have NOT NULL columns.
     """
-    from shared.types.spark_conform import loose  # noqa: PLC0415
+    from shared.formats.spark_conform import loose  # noqa: PLC0415
 
     if change.create is None:
         return False

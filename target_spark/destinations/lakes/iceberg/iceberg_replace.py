@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from shared.types.record_text import quoted
-from shared.types.spark_conform import loose
+from shared.formats.record_text import quoted
+from shared.formats.spark_conform import loose
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     Described,
     identifiers,

@@ -18,15 +18,14 @@ from pyspark.sql.types import StructType
 from sdk_expressions import CONFIG, STREAM
 
 from shared.errors import SettingsError, Where
+from shared.formats.arrow_types import struct_to_arrow
 from shared.maps.arrow_maps import arrow_map, has_kernels
 from shared.maps.column_makers import Maker
-from shared.maps.expressions.arrow_columns import Rows, column
-from shared.maps.expressions.arrow_views import view
+from shared.maps.expressions.arrow_columns import Rows, column, view
 from shared.maps.expressions.planned import plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names
 from shared.maps.transform import ERROR, Cell, Transform
-from shared.types.arrow_types import struct_to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

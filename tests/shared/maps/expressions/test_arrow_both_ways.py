@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maps.expressions import arrow_records, arrow_results
-from shared.maps.expressions.arrow_records import Arrival, reader, records
+from shared.maps.expressions import arrow_results
 from shared.maps.expressions.arrow_results import (
+    Arrival,
     json_text,
+    reader,
+    records,
     results,
     storage,
     taken,
@@ -71,7 +73,7 @@ def test_integers_of_any_size_where_the_type_is_open() -> None:
 
 def test_without_the_fast_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "orjson", None)
-    assert arrow_records._fast_loads() is json.loads
+    assert arrow_results._fast_loads() is json.loads
     assert read(Kind("list", item=Kind("float")), '["NaN"]', "[1.5]")[1] == [1.5]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from shared.maps.expressions import arrow_functions as F  # noqa: N812
 from shared.maps.expressions.arrow_columns import ArrowColumn, Data, Rows
-from shared.maps.expressions.column_functions import F as CHOSEN
-from shared.maps.expressions.column_functions import Unsupported, once, over_arrow, using
 from shared.maps.expressions.value_kinds import INT
+from shared.maps.expressions.values import F as CHOSEN
+from shared.maps.expressions.values import Unsupported, once, over_arrow, using
 
 
 def rows(everything: bool = False, **columns: Any) -> Rows:

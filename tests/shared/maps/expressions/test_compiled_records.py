@@ -405,7 +405,7 @@ def test_the_date_in_the_text_of_a_timestamp(spark: Any) -> None:
     """The first ten characters do not need the whole text, and are the same."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from shared.types.record_text import plain_text
+    from shared.formats.record_text import plain_text
 
     day = 86_400_000_000
     first, last = -719_162 * day, 2_932_897 * day - 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maps.expressions.arrow_records import Arrival
+from shared.maps.expressions.arrow_results import Arrival
 from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, error_text
 from shared.maps.expressions.personal import FUNCTIONS
 from shared.maps.expressions.value_kinds import Kind

@@ -10,7 +10,7 @@ import simpleeval
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
-from shared.maps.expressions.fakes import MOST, Fakes, FakeSettings, result_kind
+from shared.maps.expressions.personal import MOST, Fakes, FakeSettings, result_kind
 from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.values import Names

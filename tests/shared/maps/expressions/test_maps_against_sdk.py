@@ -11,10 +11,10 @@ from comparing import Raised, as_json, framed, same, too_large
 from sdk_expressions import CONFIG, STREAM
 from sdk_records import DDL, handmade
 
+from shared.formats.json_schema import spark_to_json_schema
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
 from shared.maps.transform import ERROR
-from shared.types.json_schema import spark_to_json_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

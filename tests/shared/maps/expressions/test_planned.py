@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from shared.maps.expressions import arrow_results, python_columns
-from shared.maps.expressions.arrow_records import Arrival
+from shared.maps.expressions.arrow_results import Arrival
 from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.syntax import parse
 from shared.maps.expressions.value_kinds import Kind, data_type_of, kind_of

@@ -11,7 +11,7 @@ from batch_documents import STRATEGY_KEYS
 
 from shared.batch_config import DOTTED_KEYS, settings_properties, settings_rule, validate
 from shared.errors import InvalidSettingsError
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     COMPRESSIONS,
@@ -20,11 +20,10 @@ from shared.settings.batch.batch_settings import (
     FailurePolicy,
     MegaBatch,
 )
-from shared.settings.checking import complete_settings
-from shared.settings.docs import BATCH_TABLES as TABLES
-from shared.settings.docs import ROOT, filled, main
+from shared.settings.checking import DURATION_UNITS, SIZE_UNITS, complete_settings
 from shared.settings.loading import load_settings
-from shared.settings.units import DURATION_UNITS, SIZE_UNITS
+from tools.docs import BATCH_TABLES as TABLES
+from tools.docs import ROOT, filled, main
 
 PAGE = ROOT / "docs" / "batch-config.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from shared.batch_config import validate
 from shared.errors import SettingsError
-from shared.settings.batch.batch_settings import Validated
+from shared.settings.batch_settings import Validated
 from shared.settings.checking import Problem
 
 STRATEGY_NAMES = (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from shared.batch_config import DOTTED_KEYS, json_schema, validate
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_settings import (
     BATCH,
     BATCH_CONFIG,
     DOTTED,

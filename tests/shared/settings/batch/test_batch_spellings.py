@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.batch_config import DOTTED_KEYS, is_batch_key, validate
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_settings import (
     DOTTED,
     AdaptiveSize,
     FailurePolicy,

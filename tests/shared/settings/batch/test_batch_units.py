@@ -9,7 +9,7 @@ from batch_documents import calm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.settings.units import (
+from shared.settings.checking import (
     DURATION_UNITS,
     SIZE_UNITS,
     byte_count,

@@ -9,7 +9,7 @@ from batch_documents import calm, config_blocks, documents
 from hypothesis import given
 
 from shared.batch_config import as_json, validate
-from shared.settings.batch.batch_settings import (
+from shared.settings.batch_settings import (
     AdaptiveSize,
     BatchConfig,
     FailurePolicy,

@@ -12,7 +12,7 @@ import pytest
 from mapped_bench import Bench
 from pyarrow import orc
 
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from tap_spark.config import tap_config
 from tap_spark.send import sync
 from tap_spark.sources.files import columnar_files

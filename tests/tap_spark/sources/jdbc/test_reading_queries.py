@@ -13,7 +13,7 @@ from postgres_server import PASSWORD as SECRET
 from postgres_server import Database
 
 from shared.errors import SourceError
-from shared.json import json_values
+from shared.formats import json_values
 from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_failures import source_error
 from tap_spark.stream_config import StreamConfig

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shared.types.record_text import record_json
+from shared.formats.record_text import record_json
 from tap_spark.plan.catalog import build_entry
 from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.source import source_for

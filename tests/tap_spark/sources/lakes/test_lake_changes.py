@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.record_text import record_json
-from shared.types.spark_conform import TypeChangeError, check_types, conformed, widens
+from shared.formats.record_text import record_json
+from shared.formats.spark_conform import TypeChangeError, check_types, conformed, widens
 from tap_spark.sources.lakes.lake_source import (
     as_records,
     both_versions,

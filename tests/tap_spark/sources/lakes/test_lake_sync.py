@@ -13,7 +13,7 @@ import pytest
 from shared.engine.engine import Engine
 from shared.maps.map_rules import map_rules
 from shared.maps.map_settings import TransformSettings
-from shared.settings.batch.batch_settings import BatchConfig
+from shared.settings.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.plan.discovery import catalog_for

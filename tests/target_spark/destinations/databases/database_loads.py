@@ -15,7 +15,7 @@ from mysql_servers import MySqlLikeServer
 from postgres_server import PASSWORD, Database
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.types.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import struct_to_arrow
 from target_spark.core.load_plans import Layout, Part, Segment, TableName, TableRequest
 from target_spark.destinations.databases.database_destination import JdbcDestination, JdbcTarget
 from target_spark.destinations.databases.database_tables import (

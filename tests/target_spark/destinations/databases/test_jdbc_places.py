@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
-from shared.types.merge_types import holds_all
+from shared.formats.json_schema import holds_all
 from target_spark.destinations.databases.database_tables import (
     DatabaseAddress,
     JdbcSettings,

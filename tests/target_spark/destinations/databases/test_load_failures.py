@@ -12,9 +12,8 @@ import pytest
 from database_loads import PASSWORD, PG, Loads, MariaDb, request, tables_of
 from postgres_server import free_port
 
-from shared.errors import DestinationError, SettingsError, SingerSparkError
-from shared.transient_failures import may_pass
-from shared.types.arrow_types import struct_to_arrow
+from shared.errors import DestinationError, SettingsError, SingerSparkError, may_pass
+from shared.formats.arrow_types import struct_to_arrow
 from target_spark.destinations.databases.database import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect
 

@@ -13,9 +13,8 @@ from database_loads import PASSWORD, PG, tables_of
 from pyspark.sql import SparkSession
 
 from shared.engine.engine import Engine
-from shared.errors import DestinationError, RecordError
+from shared.errors import DestinationError, RecordError, may_pass
 from shared.formats.file_formats import Encoding
-from shared.transient_failures import may_pass
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.load.loader import Loader

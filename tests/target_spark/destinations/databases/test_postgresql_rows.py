@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import RecordError
-from shared.types.arrow_types import spark_to_arrow, struct_to_arrow
+from shared.formats.arrow_types import spark_to_arrow, struct_to_arrow
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
 from target_spark.destinations.databases.postgresql.postgresql_rows import (
     binary_rows,

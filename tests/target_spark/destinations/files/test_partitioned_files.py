@@ -14,8 +14,8 @@ import pytest
 from file_tables import Table, struct
 
 from shared.errors import DestinationError, SettingsError
-from shared.types.arrow_types import SPARK_ROW_METADATA
-from shared.types.json_schema import struct_to_arrow
+from shared.formats.arrow_types import SPARK_ROW_METADATA
+from shared.formats.json_schema import struct_to_arrow
 from target_spark.convert.write_tasks import MOST_FOLDERS, in_folders
 from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
 from target_spark.destinations.files.stored_columns import TableSchema

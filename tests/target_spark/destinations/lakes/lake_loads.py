@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.spark_settings import SparkSettings
-from shared.types.arrow_types import struct_to_arrow
 from target_spark.core.differences import Verification
 from target_spark.core.load_plans import (
     Backfill,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shared import retries as doing_again
+from shared import errors as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked

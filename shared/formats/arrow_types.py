@@ -1,0 +1,222 @@
+"""The Arrow type of each Spark type, and tables with exactly the columns that a table stores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.formats.spark_types import T
+
+SPARK_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
+"""Parquet footer key from which Spark reads the exact schema of a file."""
+
+TEXT_ONLY = (
+    T.CalendarIntervalType,
+    T.VariantType,
+    T.GeometryType,
+    T.GeographyType,
+    T.CharType,
+    T.VarcharType,
+)
+"""Types that are stored as text, variants as JSON."""
+
+_SCALARS: dict[type[T.DataType], pa.DataType] = {
+    T.NullType: pa.null(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.BinaryType: pa.binary(),
+    T.BooleanType: pa.bool_(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.TimeType: pa.time64("us"),
+    T.DayTimeIntervalType: pa.int64(),
+    T.YearMonthIntervalType: pa.int32(),
+}
+_NEEDS_FOOTER = (
+    T.DayTimeIntervalType,
+    T.YearMonthIntervalType,
+    T.TimeType,
+    T.NullType,
+)
+
+
+def spark_to_arrow(data_type: T.DataType) -> pa.DataType:
+    """Return the storage type: intervals as microseconds or months, variants as JSON text."""
+    if isinstance(data_type, T.DecimalType):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if isinstance(data_type, T.ArrayType):
+        element = spark_to_arrow(data_type.elementType)
+        return pa.list_(pa.field("element", element, data_type.containsNull))
+    if isinstance(data_type, T.MapType):
+        value = pa.field("value", spark_to_arrow(data_type.valueType), data_type.valueContainsNull)
+        return pa.map_(spark_to_arrow(data_type.keyType), value)
+    if isinstance(data_type, T.StructType):
+        return pa.struct([_field(field) for field in data_type.fields])
+    return _SCALARS.get(type(data_type), pa.string())
+
+
+def struct_to_arrow(struct: T.StructType) -> pa.Schema:
+    """Return the Arrow schema of files that Spark reads back as `struct`.
+
+    Types that Arrow and Parquet cannot name (intervals, time, void) are named in the
+    schema's metadata under Spark's own footer key, which pyarrow writes along. Variants are JSON
+    text, and read back as strings.
+    """
+    metadata = None
+    if _any(struct, _NEEDS_FOOTER):
+        metadata = {SPARK_ROW_METADATA: json.dumps(_footer(struct.jsonValue())).encode()}
+    return pa.schema([_field(field) for field in struct.fields], metadata=metadata)
+
+
+def as_nullable(data_type: T.DataType) -> Any:
+    """Return the same type with null allowed at every depth (map keys stay as they are)."""
+    if isinstance(data_type, T.StructType):
+        fields = [T.StructField(f.name, as_nullable(f.dataType), True) for f in data_type.fields]
+        return T.StructType(fields)
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(as_nullable(data_type.elementType), True)
+    if isinstance(data_type, T.MapType):
+        return T.MapType(data_type.keyType, as_nullable(data_type.valueType), True)
+    return data_type
+
+
+def mapped(data_type: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
+    """Return the type with a change applied to everything in it that is not nested.
+
+    Null is allowed at every depth of what comes out.
+    """
+    if isinstance(data_type, T.StructType):
+        fields = [T.StructField(f.name, mapped(f.dataType, change)) for f in data_type]
+        return T.StructType(fields)
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(mapped(data_type.elementType, change))
+    if isinstance(data_type, T.MapType):
+        return T.MapType(mapped(data_type.keyType, change), mapped(data_type.valueType, change))
+    return change(data_type)
+
+
+def _field(field: T.StructField) -> pa.Field:
+    return pa.field(field.name, spark_to_arrow(field.dataType), field.nullable)
+
+
+def _any(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+    if isinstance(data_type, T.StructType):
+        return any(_any(field.dataType, kinds) for field in data_type.fields)
+    if isinstance(data_type, T.ArrayType):
+        return _any(data_type.elementType, kinds)
+    if isinstance(data_type, T.MapType):
+        return _any(data_type.keyType, kinds) or _any(data_type.valueType, kinds)
+    return isinstance(data_type, kinds)
+
+
+def _footer(value: Any) -> Any:
+    """Replace the types that are stored as text in Spark's JSON form of a schema."""
+    if isinstance(value, dict):
+        return {key: _footer(part) if key != "name" else part for key, part in value.items()}
+    if isinstance(value, list):
+        return [_footer(part) for part in value]
+    return "string" if value in ("variant", "interval") else value
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with the columns, order and types of `schema`.
+
+    Columns it lacks become null, at any depth; columns that `schema` lacks are dropped.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value does not fit the wider type.
+    """
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(schema.metadata)
+    rows = table.num_rows
+    found = {name: position for position, name in enumerate(table.column_names)}
+    columns = [
+        conform_column(table.column(found[field.name]), field.type)
+        if field.name in found
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def dropped_fields(
+    column: pa.ChunkedArray, kind: pa.DataType, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the fields of structs that `conform` drops, at any depth of structs and lists.
+
+    Args:
+        column: Values that are to be converted.
+        kind: Their new type.
+        path: Where they are.
+
+    Yields:
+        The path of a field, and how many of its values are not null.
+    """
+    if pa.types.is_list(column.type) and pa.types.is_list(kind):
+        yield from dropped_fields(pc.list_flatten(column), kind.value_type, path)
+    if not (pa.types.is_struct(column.type) and pa.types.is_struct(kind)):
+        return
+    for field, values in zip(column.type, column.flatten(), strict=True):
+        place, inner = kind.get_field_index(field.name), (*path, field.name)
+        if place >= 0:
+            yield from dropped_fields(values, kind.field(place).type, inner)
+        elif values.null_count < len(values):
+            yield inner, len(values) - values.null_count
+
+
+def conform_column(
+    column: pa.Array | pa.ChunkedArray, kind: pa.DataType
+) -> pa.Array | pa.ChunkedArray:
+    """Return a column converted to a type; errors as `conform`."""
+    if column.type.equals(kind):
+        return column
+    if isinstance(column, pa.Array):
+        return _conform_array(column, kind)
+    return pa.chunked_array([_conform_array(chunk, kind) for chunk in column.chunks], kind)
+
+
+def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type.equals(kind):
+        return array
+    if array.offset and pa.types.is_nested(kind):
+        array = pa.concat_arrays([array])
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        return _conform_struct(array, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        keys, items = (_conform_array(part, wanted) for part, wanted in _map_parts(array, kind))
+        return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=_mask(array))
+    if pa.types.is_list(kind) and pa.types.is_list(array.type):
+        values = _conform_array(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=_mask(array))
+    return array.cast(kind)
+
+
+def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    found = {array.type.field(position).name for position in range(array.type.num_fields)}
+    fields = [kind.field(position) for position in range(kind.num_fields)]
+    if not fields:
+        return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
+    children = [
+        _conform_array(array.field(field.name), field.type)
+        if field.name in found
+        else pa.nulls(len(array), field.type)
+        for field in fields
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
+
+
+def _map_parts(array: pa.MapArray, kind: pa.MapType) -> tuple[tuple[pa.Array, pa.DataType], ...]:
+    return (array.keys, kind.key_type), (array.items, kind.item_type)
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

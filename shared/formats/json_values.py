@@ -1,0 +1,593 @@
+"""JSON values and lines to Arrow-ready Python values, exactly, with a reason for each reject.
+
+The slow but exact half of the reader: `json_lines` uses it only if Arrow's own JSON reader rejects
+a block, and for the few types that reader does not support.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from calendar import monthrange
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from json.encoder import encode_basestring
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.schema_nodes import INTEGER_WIDTHS, JsonText
+from shared.formats.spark_types import T
+
+Value = Any
+Convert = Callable[[Value], Value]
+
+
+class Number(str):
+    """A JSON number as it was written, so that every digit is there when its type is known."""
+
+    __slots__ = ()
+
+
+class Refused(ValueError):  # noqa: N818 - a verdict, not a failure
+    """A value does not fit its property.
+
+    Args:
+        reason: What is wrong, without the property's name.
+        path: Names and positions that lead to the value, outermost first.
+    """
+
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def under(self, name: str) -> Refused:
+        """Return the same reject, with the name of the parent before its place."""
+        return Refused(self.reason, (name, *self.path))
+
+    def __str__(self) -> str:
+        if not self.path:
+            return self.reason
+        name = self.path[0] + "".join(p if p[:1] == "[" else f".{p}" for p in self.path[1:])
+        return f"property '{name}': {self.reason}"
+
+
+NON_FINITE = {
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
+"""How numbers that JSON lacks are written, in a column of type number."""
+
+_WORDS = {None: "null", True: "true", False: "false"}
+_SHOWN = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_INTEGER = re.compile(r"-?\d+\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.ASCII)
+_EXACT = Context(prec=100)
+_LONGEST_INTEGER = 40
+_BEYOND = int("1" + "0" * _LONGEST_INTEGER)
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z")
+_TIME_PART = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?"
+_YEAR = r"\d{4}|-\d{4,6}|\+\d{4,6}"
+"""Years before 1 and after 9999 have a sign; the year 0 is 1 BC."""
+_INSTANT = re.compile(
+    rf"({_YEAR})-(\d\d)-(\d\d)(?:[Tt ]{_TIME_PART} ?([Zz]|[+-]\d\d(?::?\d\d)?)?)?\Z", re.ASCII
+)
+_DATE = re.compile(rf"({_YEAR})-(\d\d)-(\d\d)\Z", re.ASCII)
+_TIME = re.compile(rf"{_TIME_PART}\Z", re.ASCII)
+_DAY_TIME = re.compile(
+    r"([+-]?)P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?\Z",
+    re.ASCII,
+)
+_YEAR_MONTH = re.compile(r"([+-]?)P(?=.)(?:(\d+)Y)?(?:(\d+)M)?\Z", re.ASCII)
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+
+
+def json_text(value: Value) -> str:
+    """Write a decoded value as compact JSON, numbers as they were written (but -0 as 0).
+
+    Raises:
+        Refused: For text that is not Unicode (a lone surrogate).
+    """
+    if isinstance(value, str):
+        if type(value) is Number:
+            return str(value) if value != "-0" else "0"
+        return encode_basestring(text(value))
+    if isinstance(value, dict):
+        items = (f"{encode_basestring(text(k))}:{json_text(v)}" for k, v in value.items())
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, float):
+        return f'"{_constant(value)}"'
+    return _WORDS[value]
+
+
+def _constant(value: float) -> str:
+    return next(name for name, found in NON_FINITE.items() if repr(found) == repr(value))
+
+
+def shown(value: Value) -> str:
+    """Return a value for an error message: JSON-like, short."""
+    try:
+        whole = f"'{value}'" if type(value) is str else json_text(value)
+    except (Refused, RecursionError):
+        whole = repr(value)
+    whole = whole.encode("utf-8", "backslashreplace").decode()
+    whole = _CONTROL.sub(lambda found: repr(found[0])[1:-1], whole)
+    return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
+
+
+def not_of_type(value: Value, name: str) -> Refused:
+    """Return the reject of a value of another type."""
+    return Refused(f"{shown(value)} is not of type {name}")
+
+
+def text(value: Value) -> str:
+    """Check that a string is Unicode text."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f"lone surrogate {value[error.start]!a} is not Unicode text") from None
+    return str(value)
+
+
+def string(strict: bool, any_json: bool) -> Convert:
+    """Convert to text; if `any_json` or not strict, convert other values to their JSON text."""
+
+    def convert(value: Value) -> str:
+        if type(value) is str:
+            return text(value)
+        if strict and not any_json:
+            raise not_of_type(value, "string")
+        return json_text(value)
+
+    return convert
+
+
+def boolean(strict: bool) -> Convert:
+    """Convert to a boolean."""
+    words = {} if strict else {"true": True, "false": False}
+
+    def convert(value: Value) -> bool:
+        if isinstance(value, bool):
+            return value
+        if type(value) is str and value in words:
+            return words[value]
+        raise not_of_type(value, "boolean")
+
+    return convert
+
+
+def integer(low: int, high: int, strict: bool) -> Convert:
+    """Convert to an integer in a range; 1.0 and 1e3 are integers to JSON Schema."""
+
+    def convert(value: Value) -> int:
+        found = None
+        if type(value) is Number:
+            try:
+                found = int(value)
+            except ValueError:
+                found = _integer(value)
+        elif type(value) is str and not strict:
+            found = _integer(value)
+        if found is None:
+            raise not_of_type(value, "integer")
+        if not low <= found <= high:
+            raise Refused(f"{shown(value)} is not between {low} and {high}")
+        return found
+
+    return convert
+
+
+def _integer(written: str) -> int | None:
+    if _INTEGER.match(written) and len(written) <= _LONGEST_INTEGER:
+        return int(written)
+    if not _NUMBER.match(written):
+        return None
+    number = Decimal(written)
+    if number and number.adjusted() >= _LONGEST_INTEGER:
+        return _BEYOND if number > 0 else -_BEYOND
+    whole = int(number)
+    return whole if number == whole else None
+
+
+def decimal(precision: int, scale: int) -> Convert:
+    """Convert to a decimal without losing a digit; strings that hold a number are accepted."""
+    step = Decimal(1).scaleb(-scale)
+    name = f"decimal({precision},{scale})"
+
+    def convert(value: Value) -> Decimal:
+        if not isinstance(value, str) or not _NUMBER.match(value):
+            raise not_of_type(value, "number")
+        number = Decimal(str(value))
+        if not number:
+            return Decimal(0).quantize(step)
+        if number.adjusted() >= precision - scale:
+            raise Refused(f"{shown(value)} has too many digits for {name}")
+        rounded = number.quantize(step, context=_EXACT)
+        if rounded != number:
+            raise Refused(f"{shown(value)} has more than {scale} decimal places, for {name}")
+        return rounded
+
+    return convert
+
+
+def floating(single: bool, strict: bool) -> Convert:
+    """Convert to the nearest double or float; the words for NaN and infinities are accepted."""
+
+    def convert(value: Value) -> float:
+        if isinstance(value, float):
+            return value
+        if type(value) is str and value in NON_FINITE:
+            return NON_FINITE[value]
+        if type(value) is not Number and (strict or not _is_number(value)):
+            raise not_of_type(value, "number")
+        found = _single(value) if single else float(value)
+        if found - found != 0:
+            raise Refused(f"{shown(value)} is out of range")
+        return found
+
+    return convert
+
+
+def _is_number(value: Value) -> bool:
+    return type(value) is str and _NUMBER.match(value) is not None
+
+
+def _single(written: str) -> float:
+    """Round once, to single precision; the way through a double could round twice."""
+    found: float = pa.scalar(str(written).lstrip("+")).cast(pa.float32()).as_py()
+    return found
+
+
+def binary(value: Value) -> bytes:
+    """Decode base64."""
+    if type(value) is not str or not _BASE64.match(value):
+        raise not_of_type(value, "binary in base64")
+    return binascii.a2b_base64(value)
+
+
+def _days(year: int, month: int, day: int) -> int | None:
+    """Count days since 1970-01-01 in the proleptic Gregorian calendar; None for an invalid day."""
+    if not 1 <= month <= 12 or not 1 <= day <= monthrange(year or 4, month)[1]:  # noqa: PLR2004
+        return None
+    shifted = year - (month <= 2)  # noqa: PLR2004
+    era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + era_day - 719_468
+
+
+def date(strict: bool) -> Convert:
+    """Convert to days since 1970; if not strict, accept midnight of a day."""
+
+    def convert(value: Value) -> int:
+        match = _DATE.match(value) if type(value) is str else None
+        days = _days(*map(int, match.groups())) if match else None
+        if days is None and not strict and type(value) is str:
+            micros = _instant(value)
+            days = micros // _DAY if micros is not None and micros % _DAY == 0 else None
+        if days is None:
+            raise not_of_type(value, "date")
+        return days
+
+    return convert
+
+
+def instant(value: Value) -> int:
+    """Convert to microseconds since 1970 UTC; without a zone it is UTC; truncate finer digits."""
+    found = _instant(value) if type(value) is str else None
+    if found is None:
+        raise not_of_type(value, "date-time")
+    if not -(2**63) <= found < 2**63:
+        raise Refused(f"{shown(value)} is out of range")
+    return found
+
+
+def _instant(written: str) -> int | None:
+    match = _INSTANT.match(written)
+    if not match:
+        return None
+    days = _days(*(int(part) for part in match.group(1, 2, 3)))
+    clock = _clock(*match.group(4, 5, 6, 7))
+    offset = _offset(match[8])
+    if days is None or clock is None or offset is None:
+        return None
+    return days * _DAY + clock - offset
+
+
+def _clock(
+    hour: str | None, minute: str | None, second: str | None, part: str | None
+) -> int | None:
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:  # noqa: PLR2004
+        return None
+    return (hours * 3600 + minutes * 60 + seconds) * _SECOND + _micros(part)
+
+
+def _micros(digits: str | None) -> int:
+    return int(((digits or "") + "000000")[:6])
+
+
+def _offset(zone: str | None) -> int | None:
+    if not zone or zone in "Zz":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[-2:]) if len(zone) > 3 else 0  # noqa: PLR2004
+    if hours > 23 or minutes > 59:  # noqa: PLR2004
+        return None
+    return (hours * 60 + minutes) * 60 * _SECOND * (-1 if zone[0] == "-" else 1)
+
+
+def time(value: Value) -> int:
+    """Convert to microseconds since midnight."""
+    match = _TIME.match(value) if type(value) is str else None
+    found = _clock(*match.groups()) if match else None
+    if found is None:
+        raise not_of_type(value, "time")
+    return found
+
+
+def day_time(value: Value) -> int:
+    """Convert an ISO 8601 duration of days to fractions of a second to microseconds."""
+    match = _DAY_TIME.match(value) if type(value) is str else None
+    if not match:
+        raise not_of_type(value, "duration")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.group(2, 3, 4, 5))
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return _signed(match[1], total * _SECOND + _micros(match[6]), 63, value)
+
+
+def year_month(value: Value) -> int:
+    """Convert an ISO 8601 duration of years and months to months."""
+    match = _YEAR_MONTH.match(value) if type(value) is str else None
+    if not match:
+        raise not_of_type(value, "duration")
+    return _signed(match[1], int(match[2] or 0) * 12 + int(match[3] or 0), 31, value)
+
+
+def _signed(sign: str, size: int, bits: int, value: Value) -> int:
+    found = -size if sign == "-" else size
+    if not -(2**bits) <= found < 2**bits:
+        raise Refused(f"{shown(value)} is out of range")
+    return found
+
+
+def nothing(value: Value) -> None:
+    """Reject any value: the column takes only null."""
+    raise not_of_type(value, "null")
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=Number, parse_int=Number, parse_constant=NON_FINITE.__getitem__
+)
+_QUOTED = (
+    T.StringType,
+    T.CharType,
+    T.VarcharType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.TimeType,
+    T.DayTimeIntervalType,
+    T.YearMonthIntervalType,
+)
+
+
+@dataclass
+class ExactRows:
+    """What was read from lines: one list per column, and the rejected lines."""
+
+    columns: list[list[Value]]
+    extracted: list[int | None] = field(default_factory=list)
+    versions: list[int | None] = field(default_factory=list)
+    rows_read: int = 0
+    rejects: list[tuple[int, str]] = field(default_factory=list)
+
+
+class ExactReader:
+    """Reads lines with converters made once from the stream's columns.
+
+    Args:
+        struct: The columns, text columns that take any JSON marked by `JsonText`.
+        free_form: The only column takes the whole record.
+        envelope: Lines are RECORD messages, not bare records.
+        strict: Reject values of another type, even if nothing would be lost.
+    """
+
+    def __init__(
+        self, struct: T.StructType, *, free_form: bool, envelope: bool, strict: bool
+    ) -> None:
+        self.envelope = envelope
+        self.width = len(struct.fields)
+        self._convert = _whole if free_form else _fields(struct, strict)
+
+    def read(self, lines: Iterator[tuple[int, bytes]]) -> ExactRows:
+        """Read numbered lines; ignore blank ones."""
+        found = ExactRows([[] for _ in range(self.width)])
+        for number, line in lines:
+            if line.strip(b" \t\r\n"):
+                found.rows_read += 1
+                try:
+                    self._line(line, found)
+                except Refused as refused:
+                    found.rejects.append((number, str(refused)))
+        return found
+
+    def values(self, record: Mapping[str, Value]) -> list[Value]:
+        """Convert a decoded record to the values of its columns.
+
+        Raises:
+            Refused: A value does not fit its column.
+        """
+        try:
+            return self._convert(record)
+        except RecursionError:
+            raise Refused("values are nested too deeply") from None
+
+    def _line(self, line: bytes, found: ExactRows) -> None:
+        message = decode(line)
+        record = message.get("record") if self.envelope else message
+        if not isinstance(record, dict):
+            raise Refused("RECORD message without a 'record' object")
+        for column, value in zip(found.columns, self.values(record), strict=True):
+            column.append(value)
+        if self.envelope:
+            found.extracted.append(_or_none(instant, message.get("time_extracted")))
+            found.versions.append(_or_none(_VERSION, message.get("version")))
+
+
+_VERSION = integer(*INTEGER_WIDTHS[T.LongType], strict=True)
+
+
+def _or_none(convert: Convert, value: Value) -> Value:
+    try:
+        return convert(value)
+    except Refused:
+        return None
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Decode one line to an object whose numbers are still text.
+
+    Raises:
+        Refused: The line is not UTF-8, not JSON or not an object.
+    """
+    try:
+        value = _DECODER.decode(line.decode())
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8: byte {error.start + 1} of the line") from None
+    except (ValueError, KeyError) as error:
+        raise Refused(f"not JSON: {error}") from None
+    except RecursionError:
+        raise Refused("values are nested too deeply") from None
+    if not isinstance(value, dict):
+        raise Refused(f"not a JSON object: {shown(value)}")
+    return value
+
+
+def _whole(record: Mapping[str, Value]) -> list[Value]:
+    return [json_text(record)]
+
+
+def _fields(struct: T.StructType, strict: bool) -> Callable[[Mapping[str, Value]], list[Value]]:
+    plans = [
+        (f.name, converter(f.dataType, strict), f.nullable or not strict) for f in struct.fields
+    ]
+
+    def convert(record: Mapping[str, Value]) -> list[Value]:
+        values, get, name = [], record.get, ""
+        try:
+            for name, change, nullable in plans:
+                value = get(name)
+                values.append(change(value) if value is not None else _null(nullable))
+        except Refused as refused:
+            raise refused.under(name) from None
+        return values
+
+    return convert
+
+
+def _null(nullable: bool) -> Value:
+    if not nullable:
+        raise Refused("null or missing where a value is required")
+    return None
+
+
+def _value(value: Value, name: str, convert: Convert, nullable: bool) -> Value:
+    try:
+        return convert(value) if value is not None else _null(nullable)
+    except Refused as refused:
+        raise refused.under(name) from None
+
+
+def converter(data_type: T.DataType, strict: bool) -> Convert:
+    """Return the function that turns a non-null JSON value into what Arrow takes."""
+    if isinstance(data_type, T.StructType):
+        return _struct(data_type, strict)
+    if isinstance(data_type, T.ArrayType):
+        return _array(data_type, strict)
+    if isinstance(data_type, T.MapType):
+        return _map(data_type, strict)
+    if isinstance(data_type, T.DecimalType):
+        return decimal(data_type.precision, data_type.scale)
+    if type(data_type) in INTEGER_WIDTHS:
+        low, high = INTEGER_WIDTHS[type(data_type)]
+        return integer(low, high, strict)
+    make = _SCALARS.get(type(data_type))
+    return make(strict) if make else string(strict, any_json=False)
+
+
+_SCALARS: Mapping[type[T.DataType], Callable[[bool], Convert]] = {
+    T.NullType: lambda _: nothing,
+    T.FloatType: lambda strict: floating(True, strict),
+    T.DoubleType: lambda strict: floating(False, strict),
+    T.BooleanType: boolean,
+    T.BinaryType: lambda _: binary,
+    T.DateType: date,
+    T.TimestampType: lambda _: instant,
+    T.TimestampNTZType: lambda _: instant,
+    T.TimeType: lambda _: time,
+    T.DayTimeIntervalType: lambda _: day_time,
+    T.YearMonthIntervalType: lambda _: year_month,
+    T.VariantType: lambda _: json_text,
+    JsonText: lambda strict: string(strict, True),
+}
+
+
+def _struct(data_type: T.StructType, strict: bool) -> Convert:
+    fields = _fields(data_type, strict)
+
+    def convert(value: Value) -> dict[str, Value]:
+        if not isinstance(value, dict):
+            raise not_of_type(value, "object")
+        return dict(zip(data_type.names, fields(value), strict=True))
+
+    return convert
+
+
+def _array(data_type: T.ArrayType, strict: bool) -> Convert:
+    element = converter(data_type.elementType, strict)
+    nullable = data_type.containsNull or not strict
+
+    def convert(value: Value) -> list[Value]:
+        if not isinstance(value, list):
+            raise not_of_type(value, "array")
+        return [_value(item, f"[{i}]", element, nullable) for i, item in enumerate(value)]
+
+    return convert
+
+
+def _map(data_type: T.MapType, strict: bool) -> Convert:
+    element = converter(data_type.valueType, strict)
+    nullable = data_type.valueContainsNull or not strict
+    key_of = _key(data_type.keyType)
+
+    def convert(value: Value) -> list[tuple[Value, Value]]:
+        if not isinstance(value, dict):
+            raise not_of_type(value, "object")
+        return [(key_of(k), _value(v, k, element, nullable)) for k, v in value.items()]
+
+    return convert
+
+
+def _key(data_type: T.DataType) -> Convert:
+    """Return the function that reads a map's key from the text it has in JSON."""
+    convert = converter(data_type, True)
+    if isinstance(data_type, _QUOTED):
+        return convert
+
+    def from_text(key: str) -> Value:
+        if key in NON_FINITE:
+            return convert(key)
+        try:
+            return convert(_DECODER.decode(key))
+        except (ValueError, RecursionError):
+            raise not_of_type(key, data_type.simpleString()) from None
+
+    return from_text

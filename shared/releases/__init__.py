@@ -1,1 +1,0 @@
-"""What differs between the supported releases of Spark, and what replaces what one lacks."""

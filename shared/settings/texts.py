@@ -1,0 +1,63 @@
+"""Texts for people: tables for terminals, and nothing that shows a secret."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+WIDTH = 80
+_GAP = "  "
+_NARROWEST = 6
+
+
+def text_table(
+    rows: Sequence[Sequence[str]], width: int | None = WIDTH, cuttable: Collection[int] = ()
+) -> Iterator[str]:
+    """Yield the lines of a table.
+
+    Args:
+        rows: Cells, first those of the head.
+        width: Most characters in a line; None for any number.
+        cuttable: Columns to cut, with an ellipsis, as far as the width asks for it.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widest = max(cuttable, key=lambda column: widths[column])
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    for row in rows:
+        cells = (cut(text, most).ljust(most) for text, most in zip(row, widths, strict=True))
+        yield _GAP.join(cells).rstrip()
+
+
+def printable(text: str) -> str:
+    """Replace what could steer a terminal or end a line: names may hold anything."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a printable text of so many characters at most, with an ellipsis if it is longer."""
+    return printable(text if len(text) <= most else f"{text[: most - 1]}…")
+
+
+SHORTEST = 6
+"""Characters of a secret; shorter ones would take words out of ordinary texts."""
+
+_secrets: set[str] = set()
+
+
+def hide(secret: str) -> None:
+    """Hide a secret from now on, as text, in JSON and in HTML."""
+    if len(secret) >= SHORTEST:
+        _secrets.update((secret, json.dumps(secret)[1:-1], html.escape(secret)))
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with `***` in place of secrets."""
+    if not any(secret in text for secret in _secrets):
+        return text
+    longest_first = sorted(map(re.escape, _secrets), key=len, reverse=True)
+    return re.sub("|".join(longest_first), "***", text)

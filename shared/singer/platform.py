@@ -1,0 +1,154 @@
+"""Machinery against the platform: what Python, Arrow and the C library do by themselves.
+
+1. `arrow_without_pandas`: importing pandas takes longer than all else that a small run does.
+2. `return_memory_early`: allocators keep memory that is free, each thread its own.
+3. `run_to_exit`: Python's finalization aborts or hangs if a thread of Arrow is still at work.
+
+Imports nothing of this project, so that it can be sent to workers by value.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def arrow_in_task() -> None:
+    """Set up Arrow in a task of Spark: no pandas, and one thread, as other tasks run beside it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    arrow_without_pandas()
+    pa.set_cpu_count(1)
+
+
+def arrow_without_pandas() -> None:
+    """Import Arrow so that it does not import pandas by itself.
+
+    Arrow looks for pandas once, at the first Python value that it converts. Here it finds none. It
+    finds pandas as soon as something else imports it, as Spark Connect and code of users may do.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    is_done = any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
+    if is_done or "pandas" in sys.modules:
+        return
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([None])
+    finally:
+        finder.is_hidden = False
+
+
+class _PandasFinder:
+    """Hides pandas, and later tells Arrow of it."""
+
+    is_hidden = True
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name != "pandas":
+            return None
+        if self.is_hidden:
+            raise ModuleNotFoundError(name)
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _call_after(spec.loader)
+        return spec
+
+
+def _call_after(loader: object) -> None:
+    """Let Arrow look for pandas again once its module has been executed."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    execute = loader.exec_module  # type: ignore[attr-defined]
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        pa.nulls(0).to_pandas()
+
+    loader.exec_module = exec_module  # type: ignore[attr-defined]
+
+
+MAPPED_BYTES = 4 * 1024 * 1024
+"""Bytes from which the C library maps a block by itself, and unmaps it if freed. Left alone, it
+raises this bound up to 32 MiB as blocks are freed, and then keeps such blocks in each thread."""
+
+PURGE_DELAY = 10
+"""Milliseconds after which Arrow's allocator returns memory, instead of 1,000."""
+
+_MAPPED_VARIABLE, _PURGE_VARIABLE = "MALLOC_MMAP_THRESHOLD_", "MIMALLOC_PURGE_DELAY"
+_M_MMAP_THRESHOLD = -3
+
+
+def return_memory_early(environ: MutableMapping[str, str]) -> None:
+    """Let this process, and processes that it starts, hold little free memory.
+
+    Values that the user has set stay. Call it before Arrow is imported.
+
+    Args:
+        environ: The environment of the process.
+    """
+    environ.setdefault(_PURGE_VARIABLE, str(PURGE_DELAY))
+    if _MAPPED_VARIABLE in environ:
+        return
+    environ[_MAPPED_VARIABLE] = str(MAPPED_BYTES)
+    # The variable is read before Python starts. Only the GNU C library has the function.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def run_to_exit(main: Callable[[], int]) -> int:
+    """Run a program; end the process with its exit code once all functions at exit have run.
+
+    Python's own finalization is left out: if a thread of Arrow still lets go of Python's objects,
+    it aborts or hangs.
+
+    Args:
+        main: Returns the exit code.
+
+    Returns:
+        The exit code, for `sys.exit`.
+    """
+    open_standard_streams()
+    codes: list[int] = []
+    # Registered before what the run registers, so it runs last.
+    atexit.register(_end_process, codes)
+    codes.append(main())
+    return codes[0]
+
+
+def open_standard_streams() -> None:
+    """Open those of the descriptors 0 to 2 that the caller has closed.
+
+    Otherwise the next file that is opened becomes standard input, output or error. What is opened
+    here refuses to be read (0) or written (1), so that its use is an error; logs get lost.
+    """
+    for fd, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, flags)  # The lowest free descriptor: this one.
+            os.set_inheritable(fd, True)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, "w", closefd=False))
+
+
+def _end_process(codes: list[int]) -> None:
+    """End the process; do nothing if the program has not returned."""
+    for code in codes:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)

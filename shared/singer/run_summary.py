@@ -1,0 +1,442 @@
+"""The summary of a run: what each stream moved, how it ended, what differs from the last one.
+
+`docs/observability.md` documents the file; `FORMAT` is its version.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
+from shared.settings.about import version
+from shared.settings.texts import without_secrets
+from shared.singer.datasets import Dataset, RunObserver
+from shared.singer.logs import CONSOLE, mark_run
+from shared.singer.run_report import html_report, last_success_in, metrics_text
+from shared.singer.signals import known_error
+
+FACTOR, LEAST_ROWS = 2.0, 100
+"""Rows of a table differ much by this factor, and by so many rows."""
+NULL_SHARE = 0.1
+"""Difference of the share of nulls of a column that is much."""
+MAGNITUDE = 10.0
+"""Numbers of a column differ much if their greatest magnitude does by this factor."""
+
+Baseline = Mapping[str, Any]
+
+
+def baseline_of(summary: Mapping[str, Any]) -> Baseline | None:
+    """Return what later runs are compared with: of a run that ended well, or of the one before.
+
+    Args:
+        summary: A run summary (`docs/observability.md`).
+    """
+    if summary.get("exit_code") != 0 or summary.get("dry_run"):
+        found = summary.get("baseline")
+        return found if isinstance(found, Mapping) else None
+    return {
+        "started_at": summary["started_at"],
+        "rows": dict(_rows(summary["streams"])),
+        "columns": summary["columns"],
+    }
+
+
+def drift(last: Baseline, now: Baseline) -> list[str]:
+    """Return what differs much, one line for each difference."""
+    return [*_row_drift(last["rows"], now["rows"]), *_column_drift(last, now)]
+
+
+def _rows(streams: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    for name, facts in streams.items():
+        if "tables" not in facts:
+            yield name, facts.get("sent", 0)
+        for table, counts in facts.get("tables", {}).items():
+            yield table, counts.get("committed", 0)
+
+
+def _row_drift(last: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
+    for name, before in last.items():
+        rows = now.get(name, 0)
+        least, most = sorted((before, rows))
+        if most - least >= LEAST_ROWS and most >= FACTOR * least:
+            yield f"stream '{name}': {rows:,} rows, {before:,} in the last run"
+        elif before and not rows:
+            yield f"stream '{name}': no rows, {before:,} in the last run"
+
+
+def _column_drift(last: Baseline, now: Baseline) -> Iterator[str]:
+    for name, columns in last["columns"].items():
+        found = now["columns"].get(name)
+        if not found or not now["rows"].get(name):
+            continue
+        for column, facts in columns.items():
+            where = f"stream '{name}', column '{column}'"
+            if column not in found:
+                yield f"{where}: missing, the last run had it"
+                continue
+            before, share = facts["null_share"], found[column]["null_share"]
+            if abs(share - before) >= NULL_SHARE:
+                yield f"{where}: {share:.0%} nulls, {before:.0%} in the last run"
+            if min(last["rows"].get(name, 0), now["rows"][name]) >= LEAST_ROWS:
+                old, new = _range(facts), _range(found[column])
+                if what := _range_drift(old, new):
+                    yield f"{where}: {what}, {_shown(new)}; {_shown(old)} in the last run"
+
+
+Range = tuple[Any, Any]
+
+
+def _range(facts: Mapping[str, Any]) -> Range:
+    return facts.get("min"), facts.get("max")
+
+
+def _shown(bounds: Range) -> str:
+    return f"{bounds[0]} to {bounds[1]}"
+
+
+def _range_drift(before: Range, now: Range) -> str | None:
+    """Return what differs much between two ranges of values; None for nothing, or if unknown."""
+    if None in (*before, *now):
+        return None
+    texts = [isinstance(bound, str) for bound in (*before, *now)]
+    if any(texts):
+        return None if all(texts) else "values of another type"
+    if now[0] < 0 <= before[0]:
+        return "negative values"
+    old, new = (max(map(abs, bounds)) for bounds in (before, now))
+    if max(old, new) >= MAGNITUDE * min(old, new) and old != new:
+        return "values of another magnitude"
+    return "one value only" if now[0] == now[1] and before[0] != before[1] else None
+
+
+_log = logging.getLogger(__name__)
+
+FORMAT = "singer-spark/run-summary/1"
+_LARGEST_FILE = 64 << 20
+MOST_POINTS = 500
+"""Points of the timeline; above that, every two are merged."""
+
+
+@dataclass
+class Timeline:
+    """Rows that became durable (target) or were sent (tap), in steps of equal length.
+
+    Attributes:
+        step: Seconds of a step; doubles as the run gets longer.
+        rows: Rows of each step since the start.
+    """
+
+    step: float = 1.0
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, seconds: float, rows: int) -> None:
+        """Count rows at a time since the start."""
+        while seconds >= self.step * MOST_POINTS:
+            pairs = zip(self.rows[::2], [*self.rows[1::2], 0], strict=False)
+            self.rows = [one + two for one, two in pairs]
+            self.step *= 2
+        place = int(seconds / self.step)
+        self.rows += [0] * (place + 1 - len(self.rows))
+        self.rows[place] += rows
+
+
+class RunSummary:
+    """Collects the facts of one run; methods may be called from any thread.
+
+    Args:
+        program: Name of the program.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        run_id: Identifies the run, also in logs, commits and what observers send.
+        has_work: Whether anything was to do: a record, a batch or a version of a table came.
+        exit_code: Exit code of the run if it ends well.
+    """
+
+    def __init__(self, program: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._program = program
+        self._clock = clock
+        self._started_at = clock()
+        self._lock = threading.Lock()
+        self._streams: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._totals: dict[str, int] = defaultdict(int)
+        self._facts: dict[str, Any] = {}
+        self._columns: dict[str, dict[str, Any]] = {}
+        self._timeline = Timeline()
+        self._is_dry = False
+        self._observers: tuple[RunObserver, ...] = ()
+        self.run_id = str(uuid.uuid4())
+        self.has_work = False
+        self.exit_code = 0
+
+    def add(self, stream: str, **counts: float) -> None:
+        """Add to counts of a stream."""
+        with self._lock:
+            _add(self._streams[stream], counts)
+        self._tell(lambda observer: observer.counts(stream, counts))
+
+    def observe(self, observers: Iterable[RunObserver]) -> None:
+        """Tell observers what happens from now on."""
+        self._observers = tuple(observers)
+
+    def uses(
+        self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False
+    ) -> None:
+        """Tell observers what a stream reads or writes, and note the places of tables.
+
+        `datasets` is not called for what a stream reads if there are no observers.
+        """
+        if not self._observers and not is_output:
+            return
+        try:
+            found = tuple(datasets())
+        except Exception as error:
+            _log.warning("stream '%s': its datasets have no name in lineage: %r", stream, error)
+            return
+        with self._lock:
+            for dataset in found:
+                if dataset.table is not None and dataset.place is not None:
+                    tables = self._streams[stream].setdefault("tables", {})
+                    tables.setdefault(dataset.table, {})["place"] = dataset.place
+        self._tell(lambda observer: observer.uses(stream, found, is_output=is_output))
+
+    def end(self, facts: Mapping[str, Any]) -> None:
+        """Tell observers that the run has ended."""
+        self._tell(lambda observer: observer.ended(facts))
+
+    def add_to_table(
+        self, stream: str, table: str, changes: Sequence[str] = (), **counts: float
+    ) -> None:
+        """Add to counts and changes of a table that a stream is loaded into."""
+        with self._lock:
+            known = self._streams[stream].setdefault("tables", {}).setdefault(table, {})
+            _add(known, counts)
+            if changes:
+                known["changes"] = [*known.get("changes", ()), *changes]
+
+    def describe(self, **facts: Any) -> None:
+        """Set facts of the run."""
+        with self._lock:
+            self._facts.update(facts)
+
+    def note(self, stream: str, **facts: Any) -> None:
+        """Set facts of a stream."""
+        with self._lock:
+            self._streams[stream].update(facts)
+
+    def profile(self, table: str, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Set the facts of a table's columns.
+
+        Args:
+            table: Name of the table.
+            rows: Rows of the run.
+            columns: Nulls, least and greatest value of each column.
+        """
+        facts = {
+            name: {"null_share": round(nulls / rows, 6), "min": least, "max": greatest}
+            for name, (nulls, least, greatest) in columns.items()
+        }
+        with self._lock:
+            self._columns[table] = facts
+
+    def moved(self, rows: int) -> None:
+        """Count rows that were sent or became durable now, for the timeline."""
+        with self._lock:
+            self._timeline.add(max(0.0, self._clock() - self._started_at), rows)
+
+    def mark_dry(self) -> None:
+        """Say that the run loads nothing: its counts are those of a run that would."""
+        self._is_dry = True
+
+    def choose_exit_code(self, empty_code: int | None) -> None:
+        """Let a run that ended well end with `empty_code`, if given, if nothing was to do."""
+        if empty_code is not None and not self.has_work:
+            _log.info("nothing to do: no records, batches or versions (exit code %d)", empty_code)
+            self.exit_code = empty_code
+
+    def of_table(self, table: str) -> Mapping[str, Any]:
+        """Return the counts of a table so far."""
+        with self._lock:
+            found = (facts.get("tables", {}).get(table) for facts in self._streams.values())
+            return dict(next((counts for counts in found if counts is not None), {}))
+
+    def count(self, **counts: int) -> None:
+        """Add to counts of the run."""
+        with self._lock:
+            for name, count in counts.items():
+                self._totals[name] += count
+
+    def so_far(self) -> dict[str, Any]:
+        """Return the summary of a run that goes on."""
+        return self.as_dict(None)
+
+    def as_dict(self, error: BaseException | None) -> dict[str, Any]:
+        """Return the summary of a run that ends now, well or with an error."""
+        with self._lock:
+            now = self._clock()
+            return {
+                "format": FORMAT,
+                "program": self._program,
+                "program_version": version(),
+                "run_id": self.run_id,
+                "started_at": _time(self._started_at),
+                "ended_at": _time(now),
+                "seconds": round(now - self._started_at, 3),
+                **({"dry_run": True} if self._is_dry else {}),
+                **_ending(error, self.exit_code),
+                **self._facts,
+                **self._totals,
+                "streams": {name: dict(facts) for name, facts in self._streams.items()},
+                "columns": dict(self._columns),
+                "timeline": {"step_seconds": self._timeline.step, "rows": self._timeline.rows},
+            }
+
+    def _tell(self, tell: Callable[[RunObserver], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                # What tells of a run must not end it.
+                self._observers = tuple(one for one in self._observers if one is not observer)
+                _log.warning("%s is off: %r", type(observer).__name__, error)
+
+
+@contextmanager
+def summarized(
+    program: str,
+    summary: str | None = None,
+    report: str | None = None,
+    *,
+    metrics: str | None = None,
+    warn_drift: bool = False,
+) -> Iterator[RunSummary]:
+    """Yield the summary of a run, and write it to files when the run ends, however it ends.
+
+    Args:
+        program: Name of the program.
+        summary: The JSON file; None for no file. Each file is replaced in one step.
+        report: The HTML file, likewise.
+        metrics: The file for Prometheus, likewise.
+        warn_drift: Compare the run with the last one, which the JSON file holds, and log what
+            differs much.
+
+    Raises:
+        SettingsError: There is no JSON file to compare with.
+        DestinationError: A file cannot be written; not if the run has failed anyway.
+    """
+    if warn_drift and summary is None:
+        raise SettingsError(
+            "--warn-drift compares with the last --summary", hint="give --summary FILE, too"
+        )
+    last = None if summary is None else _baseline_in(summary)
+    last_success = None if metrics is None else last_success_in(_text_of(metrics))
+
+    def write(facts: Mapping[str, Any]) -> None:
+        if summary is not None:
+            text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+            write_file(text, summary, "--summary")
+        if report is not None:
+            write_file(html_report(facts), report, "--report")
+        if metrics is not None:
+            pipeline = re.sub(r"(\.tap|\.target)?(\.prom)?$", "", Path(metrics).name)
+            write_file(metrics_text(facts, pipeline, last_success), metrics, "--metrics-file")
+
+    collected = RunSummary(program)
+    mark_run(collected.run_id)
+    try:
+        yield collected
+        facts = collected.as_dict(None)
+        now = baseline_of(facts)
+        if warn_drift and last is not None and now is not None:
+            facts["drift"] = drift(last, now)
+            for line in facts["drift"]:
+                _log.warning("%s", line)
+        write(facts if now else {**facts, "baseline": last})
+    except BaseException as error:
+        facts = {**collected.as_dict(error), "baseline": last}
+        with suppress(DestinationError):
+            write(facts)
+        _show(facts)
+        collected.end(facts)
+        raise
+    _show(facts)
+    collected.end(facts)
+
+
+def _show(facts: Mapping[str, Any]) -> None:
+    """Show what a run has moved to a person at a terminal."""
+    if not CONSOLE.is_for_people or not _log.isEnabledFor(logging.INFO):
+        return
+    from shared.singer.run_report import run_lines  # noqa: PLC0415
+
+    text = "\n".join(run_lines(facts, CONSOLE.size.columns, str(Path.cwd())))
+    if text:
+        CONSOLE.write_line(text)
+
+
+def _baseline_in(path: str) -> Baseline | None:
+    """Return what a summary file holds of the last run that ended well; None for nothing."""
+    try:
+        return baseline_of(json.loads(_text_of(path)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _text_of(path: str) -> str:
+    """Return what the last run has left in a file; empty for nothing."""
+    with suppress(OSError, ValueError):
+        # Anything else may block (a FIFO), or never end (a device).
+        if Path(path).is_file() and Path(path).stat().st_size <= _LARGEST_FILE:
+            return Path(path).read_text(encoding="utf-8")
+    return ""
+
+
+def write_file(text: str, path: str, option: str) -> None:
+    """Replace a file in one step; write to what is there if it is no file, such as a FIFO."""
+    text = without_secrets(text)
+    try:
+        if Path(path).exists() and not Path(path).is_file():
+            # Without a reader, opening a FIFO would block.
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+            return
+        complete = Path(f"{path}.{os.getpid()}.tmp")
+        complete.write_text(text, encoding="utf-8", errors="replace")
+        complete.replace(path)
+    except OSError as error:
+        raise DestinationError(
+            f"cannot be written ({error.strerror})", where=Where(file=path), hint=f"see {option}"
+        ) from error
+
+
+def _ending(error: BaseException | None, good: int) -> dict[str, Any]:
+    if error is None:
+        return {"exit_code": good, "error": None}
+    known = known_error(error)
+    code = SingerSparkError.exit_code if known is None else known.exit_code
+    return {"exit_code": code, "error": error_text(error) if known is None else str(known)}
+
+
+def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:
+    for name, count in counts.items():
+        facts[name] = facts.get(name, 0) + count
+
+
+def _time(seconds: float) -> str:
+    at = datetime.fromtimestamp(seconds, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
