@@ -9,11 +9,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from textwrap import fill
 
 from shared.errors import EXIT_CODES
-from shared.settings.about import Program, schema_json, settings_of, settings_table
+from shared.settings.about import Program, Setting, schema_json, settings_of, table_of
 from shared.settings.batch_settings import (
     BATCH,
     BATCH_CONFIG,
@@ -41,36 +43,42 @@ def programs() -> tuple[Program, ...]:
 
 
 def settings_page() -> str:
-    """Write docs/settings.md."""
-    secrets = (
+    """Write docs/settings.md: settings that both programs declare alike stand there once."""
+    text = (
         "A secret may stand elsewhere: `env:NAME`, `file:PATH` or `cmd:COMMAND` "
-        "([secrets](settings-files.md#secrets))."
+        "([secrets](settings-files.md#secrets)). With `--config=ENV`, a setting is read from its "
+        "environment variable: the program's prefix (`TAP_SPARK_`, `TARGET_SPARK_`) and the name "
+        "in upper case, nested names joined by `__` (one underscore, as in Meltano, works too). "
+        "Objects and arrays are JSON; a key of a free-form object may follow its name: "
+        "`TAP_SPARK_SPARK__CONF__spark.driver.memory=4g`."
     )
-    parts = [NOTE, "# Settings", secrets]
-    for program in programs():
-        parts += [
-            f"## {program.name}",
-            program.description,
-            settings_table(program),
-            f"With `--config=ENV`, a setting is read from `{program.env_prefix}<SETTING>` in upper "
-            "case, nested names joined by `__` (one underscore, as in Meltano, works too). Objects "
-            "and arrays are JSON; a key of a free-form object may follow its name: "
-            f"`{program.env_prefix}SPARK__CONF__spark.driver.memory=4g`.",
-            _variables(program),
-        ]
+    tap, target = programs()
+    rows_of_tap, rows_of_target = dict(_settings(tap)), dict(_settings(target))
+    both = [name for name, row in rows_of_tap.items() if rows_of_target.get(name) == row]
+    parts = [NOTE, "# Settings", text]
+    for program, rows in ((tap, rows_of_tap), (target, rows_of_target)):
+        about = f"{program.description} [Settings of both programs](#both-programs) stand below."
+        table = table_of(row for name, row in rows.items() if name not in both)
+        own = table.replace("| `…", f"| `{program.env_prefix}")
+        parts += [f"## {program.name}", about, own]
+    parts += [
+        "## Both programs",
+        "`…` stands for `TAP_SPARK_` or `TARGET_SPARK_`.",
+        table_of(rows_of_tap[name] for name in both),
+    ]
     return with_links("\n\n".join(parts) + "\n")
+
+
+def _settings(program: Program) -> Iterator[tuple[str, Setting]]:
+    """Yield each setting by name, its variable without the prefix of the program."""
+    for row in settings_of(program):
+        variable = row.variable.replace(program.env_prefix, "…", 1)
+        yield row.name, replace(row, variable=variable, schema={})
 
 
 def with_links(text: str) -> str:
     """Turn commands that print a page into links to it."""
     return _COMMAND.sub(r"[\1](\1.md\2)", text)
-
-
-def _variables(program: Program) -> str:
-    rows = ["| Setting | Environment variable |", "|:--------|:---------------------|"]
-    named = (setting for setting in settings_of(program) if setting.variable)
-    rows += [f"| `{setting.name}` | `{setting.variable}` |" for setting in named]
-    return "\n".join(rows)
 
 
 def exit_code_table() -> str:
@@ -100,9 +108,7 @@ def errors_page() -> str:
 def _examples() -> Iterator[str]:
     """Yield what each exit code looks like, and what to do."""
     for error in sorted(EXIT_CODES, key=lambda error: error.exit_code):
-        yield f"## Exit code {error.exit_code}"
-        yield f"```\n{error.example}\n```"
-        yield error.next_step
+        yield f"## Exit code {error.exit_code}\n```\n{error.example}\n```\n{error.next_step}"
 
 
 def config_table() -> str:
@@ -143,12 +149,12 @@ def _variant_table(fields: Iterable[Field], noun: str) -> str:
     return _table((noun, "Setting", "Dotted", "Allowed", "Default", "Meaning"), rows)
 
 
-def _unit_table(units: Mapping[str, int], without: str, amount: Callable[[int], str]) -> str:
+def _unit_text(units: Mapping[str, int], without: str, amount: Callable[[int], str]) -> str:
     words: dict[int, list[str]] = {}
     for unit, count in units.items():
         words.setdefault(count, []).append(f"`{unit}`")
-    rows = [(", ".join(names), amount(count)) for count, names in words.items()]
-    return _table(("Unit", "Is"), [("none", without), *rows])
+    parts = [f"{', '.join(names)}: {amount(count)}" for count, names in words.items()]
+    return fill(f"no unit: {without}; {'; '.join(parts)}.", 118, break_on_hyphens=False)
 
 
 def _allowed(field: Field) -> str:
@@ -176,8 +182,8 @@ BATCH_TABLES: Mapping[str, Callable[[], str]] = {
     "compressions": compression_table,
     "strategies": lambda: _variant_table(BATCH.fields, "Strategy"),
     "failure": lambda: _variant_table(FAILURE.fields, "Policy"),
-    "durations": lambda: _unit_table(DURATION_UNITS, "milliseconds", duration_text),
-    "sizes": lambda: _unit_table(SIZE_UNITS, size_text(1), lambda count: f"{count:,} bytes"),
+    "durations": lambda: _unit_text(DURATION_UNITS, "milliseconds", duration_text),
+    "sizes": lambda: _unit_text(SIZE_UNITS, size_text(1), lambda count: f"{count:,} bytes"),
 }
 """Tables of the batch settings by name."""
 

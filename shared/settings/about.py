@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -184,12 +184,17 @@ def about_text(program: Program) -> str:
 
 
 def settings_table(program: Program) -> str:
-    """Write the settings as a Markdown table."""
+    """Write the settings of a program as a Markdown table."""
+    return table_of(settings_of(program))
+
+
+def table_of(settings: Iterable[Setting]) -> str:
+    """Write settings as a Markdown table."""
     lines = [
-        "| Setting | Type | Required | Default | Description |",
-        "|:--------|:-----|:--------:|:--------|:------------|",
+        "| Setting | Type | Required | Default | Description | Environment variable |",
+        "|:--------|:-----|:--------:|:--------|:------------|:---------------------|",
     ]
-    for setting in settings_of(program):
+    for setting in settings:
         default = f"`{setting.default}`" if setting.default else ""
         cells = (
             f"`{setting.name}`",
@@ -197,6 +202,7 @@ def settings_table(program: Program) -> str:
             "yes" if setting.required else "",
             default,
             setting.description,
+            f"`{setting.variable}`" if setting.variable else "",
         )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
