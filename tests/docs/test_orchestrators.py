@@ -6,6 +6,7 @@ import configparser
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from shared.cli import CHOSEN_CODE
 from shared.errors import EXIT_CODES
 
 PAGE = ROOT / "docs" / "orchestrators.md"
+SAMPLES = ROOT / "sample_configs" / "orchestrators"
 PLACE = "/srv/orders"
 CSV = "id,name\n1,a\n2,b\n"
 SCHEMA = {"type": "SCHEMA", "stream": "orders", "schema": {"properties": {}}, "key_properties": []}
@@ -34,7 +36,12 @@ def snippets(*languages: str) -> list[str]:
     return [block.text for block in blocks(*languages) if block.page == PAGE]
 
 
+def samples(*names: str) -> list[str]:
+    return [(SAMPLES / name).read_text(encoding="utf-8") for name in names]
+
+
 SCRIPT = snippets("bash")[0]
+UNITS = ("orders.service", "orders.timer")
 
 
 class Folder:
@@ -104,6 +111,13 @@ def cron_line() -> str:
     return line.split(maxsplit=5)[5]
 
 
+def test_the_page_names_every_sample() -> None:
+    named = re.findall(r"orchestrators/([\w.-]+)\)", text_of(PAGE))
+    assert set(named) == {file.name for file in SAMPLES.iterdir()}
+    shown = {line.strip() for text in snippets("python") for line in text.splitlines()}
+    assert shown <= {line.strip() for line in samples("airflow_dag.py")[0].splitlines()}
+
+
 def test_codes_of_choice_are_nobody_elses() -> None:
     assert (CHOSEN_CODE.min, CHOSEN_CODE.max) == (64, 125)
     assert not {kind.exit_code for kind in EXIT_CODES} & set(range(64, 126))
@@ -117,7 +131,7 @@ def test_a_run_without_news_is_skipped_and_the_state_is_pushed(folder: Folder) -
     push = f"git remote add origin {origin} && git push -qu origin HEAD"
     made = folder.shell(f"git init -q --bare {origin} && git init -q && {begin} && {push}")
     assert made.returncode == 0, made.stderr
-    job = yaml.safe_load(snippets("yaml")[0])["jobs"]["load"]
+    job = yaml.safe_load(samples("github-actions.yml")[0])["jobs"]["load"]
     steps = [step["run"] for step in job["steps"] if "run" in step]
     for step in steps[1:]:
         done = folder.shell(step)
@@ -189,7 +203,7 @@ def test_a_signal_keeps_the_state_of_what_is_committed(folder: Folder) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(folder: Folder) -> None:
-    units = [text.replace(PLACE, str(folder.path)) for text in snippets("ini")]
+    units = [text.replace(PLACE, str(folder.path)) for text in samples(*UNITS)]
     files = [folder.path / Path(text.split()[1]).name for text in units]
     for file, text in zip(files, units, strict=True):
         file.write_text(text)
@@ -198,7 +212,7 @@ def test_systemd_accepts_the_units(folder: Folder) -> None:
     assert (checked.returncode, "orders" in checked.stderr) == (0, False), checked.stderr
 
 
-@pytest.mark.parametrize("text", snippets("ini"), ids=lambda text: text.splitlines()[0])
+@pytest.mark.parametrize("text", samples(*UNITS), ids=UNITS)
 def test_units_are_of_systemd(text: str) -> None:
     unit = configparser.ConfigParser()
     unit.read_string(text)
@@ -210,6 +224,7 @@ def test_units_are_of_systemd(text: str) -> None:
 
 
 def test_python_runs_the_script_and_skips() -> None:
-    for text in snippets("python"):
+    for text in samples("airflow_dag.py", "dagster_assets.py"):
+        compile(text, "sample", "exec")
         assert f"{PLACE}/run.sh" in text or f'Path("{PLACE}")' in text
         assert "99" in text
