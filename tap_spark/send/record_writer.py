@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
-from shared.spark.session import JobTags
 from tap_spark.send import spool_files
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
@@ -54,6 +53,8 @@ def tagged(spark: SparkSession) -> Iterator[str]:
     Args:
         spark: The session, classic or Connect.
     """
+    from shared.spark.session import JobTags  # noqa: PLC0415
+
     tag = f"tap-spark-{uuid.uuid4().hex}"
     tags = JobTags(spark)
     tags.add(tag)
@@ -67,11 +68,15 @@ def tagged(spark: SparkSession) -> Iterator[str]:
 
 def interrupt(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
+    from shared.spark.session import JobTags  # noqa: PLC0415
+
     _ask(lambda: JobTags(spark).interrupt(tag))
 
 
 def interrupt_all(spark: SparkSession) -> None:
     """Cancel everything that runs in the session; does not wait long for an answer."""
+    from shared.spark.session import JobTags  # noqa: PLC0415
+
     _ask(lambda: JobTags(spark).interrupt_all())
 
 
@@ -104,6 +109,8 @@ class SparkJob(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
+        from shared.spark.session import JobTags  # noqa: PLC0415
+
         try:
             JobTags(self._spark).add(self._tag)
             self._result.append(self._action())

@@ -25,8 +25,6 @@ from shared.singer.metrics import (
 )
 from shared.singer.run_summary import RunSummary
 from shared.spark.spark_errors import explain_environment
-from tap_spark.send.batch_plan import BatchStagingFolder
-from tap_spark.send.batch_writer import BatchWriter, KeyWriter
 from tap_spark.send.line_output import LineOutput, StateWriter
 from tap_spark.send.record_writer import (
     ChunkInfo,
@@ -62,6 +60,9 @@ from tap_spark.state.stream_plans import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from tap_spark.send.batch_plan import BatchStagingFolder
+    from tap_spark.send.batch_writer import BatchWriter
 
 _logger = logging.getLogger(__name__)
 State = Mapping[str, Any]
@@ -124,6 +125,8 @@ class Run:
 def write_keys(reader: SliceReader) -> None:
     """Write the keys of all rows that the source has, one message for each output."""
     run, plan = reader.run, reader.plan
+    from tap_spark.send.batch_writer import KeyWriter  # noqa: PLC0415
+
     batch, source = run.batch_of(plan.stream), source_for(plan.config)
     if batch is None:
         return
@@ -335,6 +338,8 @@ def _on_chunk(
 def _files(
     run: Run, batch: BatchConfig, plan: StreamPlan, writer: type[BatchWriter] | None = None
 ) -> BatchWriter:
+    from tap_spark.send.batch_writer import BatchWriter  # noqa: PLC0415
+
     return (writer or BatchWriter)(
         lambda: run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
     )

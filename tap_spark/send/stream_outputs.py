@@ -25,7 +25,6 @@ from shared.errors import (
 from shared.maps.map_settings import TransformSettings
 from shared.maps.record_metadata import DELETED_AT
 from shared.singer.metrics import Counter
-from tap_spark.send.batch_writer import BatchWriter
 from tap_spark.send.line_output import LineOutput, StateWriter
 from tap_spark.send.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.send.spool import Spool
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from shared.maps.stream_maps import StreamOutput
     from shared.maps.transform import Transform
+    from tap_spark.send.batch_writer import BatchWriter
 
 
 KEY = "__replication_key"

@@ -64,7 +64,6 @@ from tap_spark.plan.run_options import (
     refreshed_state,
     ruled_catalog,
 )
-from tap_spark.send.batch_plan import staging_folder_for
 from tap_spark.send.line_output import LineOutput, StateWriter
 from tap_spark.send.record_writer import (
     ChunkInfo,
@@ -413,9 +412,11 @@ def prepared(
     spool = staging = None
     if executors_share_disk(config.spark):
         spool = cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
-        staging = staging_folder_for(config.batch)
-        if staging is not None:
-            cleaning.enter_context(staging)
+        if config.batch is not None:
+            from tap_spark.send.batch_plan import staging_folder_for  # noqa: PLC0415
+
+            staging = staging_folder_for(config.batch)
+            cleaning.enter_context(staging or nullcontext())
     lines = LineOutput(output)
     cleaning.callback(lines.close)
     run = Run(

@@ -26,7 +26,6 @@ from shared.errors import (
     repeated,
 )
 from shared.spark import s3a
-from shared.spark.session import sql_state
 from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
 from tap_spark.connection_config import ConnectionConfig, secrets_of
 
@@ -136,6 +135,8 @@ def database_error(
     Returns:
         None if a database is not the cause; a TransientSourceError if a retry may help.
     """
+    from shared.spark.session import sql_state  # noqa: PLC0415
+
     text = str(error)
     state = sql_state(error)
     thrown = _THROWN.findall(text)

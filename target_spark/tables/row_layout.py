@@ -17,7 +17,6 @@ from shared.formats.spark_conform import Fitting, Path
 from shared.formats.spark_functions import parse_json
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
-from shared.spark.session import try_cast
 from target_spark.core.load_plans import TableRequest
 from target_spark.tables.evolution import Projected, is_text
 
@@ -69,6 +68,8 @@ def _column(item: Projected, have: T.DataType | None) -> Column:
 
 def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
     """Return the value as the wanted type if that holds it exactly; else null."""
+    from shared.spark.session import try_cast  # noqa: PLC0415
+
     if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
         return F.lit(None).cast(want)
     cast = try_cast(value, want)

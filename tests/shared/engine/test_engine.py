@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.engine.engine import TYPES, Engine, FrameTask, Work, engine_of
+from shared.engine.engine import TYPES, Engine, FrameTask, LateStarter, Work, engine_of
 from shared.engine.settings import (
     COLUMNAR,
     COMPRESSED,
@@ -18,7 +18,7 @@ from shared.engine.settings import (
     EngineSettings,
     weight,
 )
-from shared.errors import SettingsError
+from shared.errors import SettingsError, SparkLostError
 from shared.formats.file_formats import Encoding
 from shared.spark.spark_settings import SparkSettings
 
@@ -230,3 +230,11 @@ def test_spark_returns_the_same_reports(spark: Any, make: Callable[[], Any]) -> 
     chooser = Engine.of(lambda: spark)
     reports = chooser.run(make(), 3, Work("s", 1, reports=DDL))
     assert sorted(next(iter(row.values())) for row in reports) == [0, 1, 2]
+
+
+def test_a_stopped_engine_starts_no_spark() -> None:
+    starter = LateStarter(SparkSettings())
+    starter.stop()
+    assert starter.running() is None
+    with pytest.raises(SparkLostError):
+        starter.get()

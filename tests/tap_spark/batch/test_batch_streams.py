@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
-from tap_spark.send import slices, sync
+from tap_spark.send import batch_writer, slices, sync
 from tap_spark.send.line_output import StateWriter
 from tap_spark.send.record_writer import ChunkInfo, RowsWritten
 from tap_spark.send.slices import Run
@@ -110,7 +110,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     for module in (slices, sync):
         monkeypatch.setattr(module, "source_for", lambda _: source)
     monkeypatch.setattr(slices, "write_records", bench.write_records)
-    monkeypatch.setattr(slices, "BatchWriter", FakeFiles)
+    monkeypatch.setattr(batch_writer, "BatchWriter", FakeFiles)
     return bench
 
 

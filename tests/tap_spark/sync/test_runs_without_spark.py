@@ -24,7 +24,7 @@ from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
 from tap_spark.plan.discovery import found_catalog
 from tap_spark.plan.run_options import RunOptions
-from tap_spark.send import spool, sync, trials
+from tap_spark.send import batch_plan, spool, sync, trials
 from tap_spark.send.trials import dry_run, run_test
 from tap_spark.sources.files import csv_blocks
 from tap_spark.sources.files.file_positions import StorageFileInspector
@@ -472,7 +472,7 @@ def test_if_one_value_is_left_to_spark_no_file_stays(
     with Path(orders["path"], "b.csv").open("a") as file:
         file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
     if not staged:
-        monkeypatch.setattr(sync, "staging_folder_for", lambda _: None)
+        monkeypatch.setattr(batch_plan, "staging_folder_for", lambda _: None)
     # The first file is a row group: it is written before the other is read.
     monkeypatch.setattr(columnar_encoding, "ROW_GROUP_BYTES", 1)
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
