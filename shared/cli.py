@@ -25,8 +25,15 @@ from shared.errors import (
     error_text,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
-from shared.settings.loading import DOTENV, ENV, load_settings, merge, normalize, read_dotenv
-from shared.settings.secrets import with_secrets
+from shared.settings.loading import (
+    DOTENV,
+    ENV,
+    load_settings,
+    merge,
+    normalize,
+    read_dotenv,
+    with_secrets,
+)
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
 from shared.singer.signals import forget_signals, known_error, raise_on_sigterm

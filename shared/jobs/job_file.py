@@ -12,8 +12,7 @@ from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.settings.checking import Problem, Schema, complete_settings, nearest
 from shared.settings.files import read_settings_file
 from shared.settings.kinds import SWITCH, TEXT, VALUES, at_least
-from shared.settings.loading import DOTENV, read_dotenv
-from shared.settings.secrets import with_variables
+from shared.settings.loading import DOTENV, read_dotenv, with_variables
 
 Settings = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from shared.errors import AlreadyRunningError, DestinationError, Where
 from shared.jobs.history import JobRun, add_run, time_text
 from shared.jobs.job_file import NamedJob, Settings
 from shared.jobs.pipe import Command, Ends, run_pipe
-from shared.storage.name_locks import NO_LOCKS, lock_name
+from shared.storage.owned_folders import NO_LOCKS, lock_name
 
 _log = logging.getLogger(__name__)
 

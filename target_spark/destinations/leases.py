@@ -24,8 +24,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes
 from shared.storage.files import StorageOptions, remote
-from shared.storage.name_locks import NO_LOCKS, NameLock, lock_name
-from shared.storage.process_owner import ENDED, LIVING, owner_status, process_owner
+from shared.storage.owned_folders import (
+    ENDED,
+    LIVING,
+    NO_LOCKS,
+    NameLock,
+    lock_name,
+    owner_status,
+    process_owner,
+)
 from shared.storage.urls import S3_SCHEMES, local_path
 from target_spark.destinations.folders.local_folder import make_folders
 from target_spark.destinations.folders.table_folder import stream_file, writing

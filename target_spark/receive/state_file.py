@@ -13,8 +13,7 @@ from pathlib import Path
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError, Where
 from shared.storage.files import make_durable
-from shared.storage.name_locks import NO_LOCKS, NameLock, lock_name
-from shared.storage.process_owner import process_owner
+from shared.storage.owned_folders import NO_LOCKS, NameLock, lock_name, process_owner
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shared.errors import SettingsError, Where
 from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, remote
-from shared.storage.name_locks import NameLock, lock_name
-from shared.storage.owned_folders import OwnedFolder
-from shared.storage.process_owner import ENDED, LIVING, boot_id, owner_status, process_owner
+from shared.storage.owned_folders import (
+    ENDED,
+    LIVING,
+    NameLock,
+    OwnedFolder,
+    boot_id,
+    lock_name,
+    owner_status,
+    process_owner,
+)
 from shared.storage.urls import join, local_path
 from target_spark.destinations.folders.local_folder import LocalFolder, make_folders
 from target_spark.destinations.folders.remote_folder import RemoteFolder

@@ -17,7 +17,7 @@ from shared.jobs.job_file import NamedJob, job_of, read_job_file
 from shared.jobs.job_run import JobOptions, run_job
 from shared.jobs.pipe import Command, Ends
 from shared.singer.run_summary import RunSummary, summarized
-from shared.storage.name_locks import lock_name
+from shared.storage.owned_folders import lock_name
 
 SECRET = "hunter2"
 

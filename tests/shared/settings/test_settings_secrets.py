@@ -16,7 +16,7 @@ import pytest
 from shared.cli import read_settings
 from shared.errors import InvalidSettingsError
 from shared.settings.about import Program
-from shared.settings.secrets import secret_of, with_secrets, with_variables
+from shared.settings.loading import secret_of, with_secrets, with_variables
 from shared.singer.logs import Console, ConsoleHandler, JsonFormatter, LineFormatter
 from shared.singer.run_summary import write_file
 from tools.docs import programs
@@ -133,7 +133,7 @@ def test_errors_hide_what_a_command_writes(reference: str, error: str) -> None:
 
 def test_a_command_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.monotonic()
-    monkeypatch.setattr("shared.settings.secrets.COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr("shared.settings.loading.COMMAND_SECONDS", 0.2)
     with pytest.raises(ValueError, match=r"not ended within 0.2 s"):
         secret_of("cmd:sleep 20; echo x", {})
     assert time.monotonic() - start < 15

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.storage.name_locks import LOCKS_NAME, lock_name
+from shared.storage.owned_folders import LOCKS_NAME, lock_name
 
 HOLD = """
 import sys
 from pathlib import Path
-from shared.storage.name_locks import lock_name
+from shared.storage.owned_folders import lock_name
 lock = lock_name(Path(sys.argv[1]), "a")
 print(flush=True)
 sys.stdin.read()
@@ -24,7 +24,7 @@ sys.stdin.read()
 CONTEND = """
 import random, sys, time
 from pathlib import Path
-from shared.storage.name_locks import lock_name
+from shared.storage.owned_folders import lock_name
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])
 draw = random.Random(seed)
 until = time.monotonic() + 2

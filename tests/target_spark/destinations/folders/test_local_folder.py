@@ -17,7 +17,7 @@ import pytest
 
 import shared
 from shared.errors import DestinationError
-from shared.storage.name_locks import LOCKS_NAME
+from shared.storage.owned_folders import LOCKS_NAME
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.local_folder import (
     LocalFolder,

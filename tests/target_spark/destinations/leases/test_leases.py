@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import AlreadyRunningError, Where
-from shared.storage import name_locks
+from shared.storage import owned_folders
 from target_spark.destinations.leases import (
     PAUSE,
     Holder,
@@ -154,6 +154,6 @@ class TestLocal:
         def no_lock(*_: object, **__: object) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(name_locks, "_set_lock", no_lock)
+        monkeypatch.setattr(owned_folders, "_set_lock", no_lock)
         with pytest.raises(NoLeasesError, match="has no locks"):
             LocalLease(tmp_path / "lease", this_run()).take()
