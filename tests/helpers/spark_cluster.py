@@ -27,6 +27,7 @@ from packaging.requirements import Requirement
 
 from shared.spark.java import find_java
 from shared.spark.jvm import pyspark_home
+from shared.spark.spark_release import installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("shared", "tap_spark", "target_spark")
@@ -215,7 +216,7 @@ class SparkCluster:
         log = (self.folder / f"{name}.log").open("wb")
         process = subprocess.Popen(
             [*(hiding if can_hide_folders() else ()), *java, java_class, *args],
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"},
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": installed().scala},
             cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
         log.close()
