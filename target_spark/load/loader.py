@@ -1,32 +1,28 @@
 """The one load path: files of a batch in, durable rows of a table out.
 
-`Converter` turns files into hidden parts, the destination commits them, `ReplayDetector` recognises
-what an earlier run has committed. `Loader` puts the three in order.
+`Converter` turns files into hidden parts, and the destination commits them. Guards look at each
+step: leases, replays, held flushes, table versions, balance, lineage, expectations, audit.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT
-from shared.singer.datasets import Dataset
-from shared.singer.logs import IN_SUMMARY
-from shared.singer.run_report import CREATED
 from shared.storage.files import StorageOptions, delete
 from target_spark.config import REGISTRY
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
 from target_spark.convert.converter import Converter, Rewriter
 from target_spark.convert.stream_tables import StreamTables
-from target_spark.convert.task_reports import columns_of, record_error
-from target_spark.core.balance import Counts, Loaded, check_commit, check_conversion, merged_rows
+from target_spark.convert.task_reports import record_error
+from target_spark.core.balance import Counts, Loaded
 from target_spark.core.differences import VANISHED, TableDifference, Verification
 from target_spark.core.load_plans import (
     Batch,
@@ -36,23 +32,28 @@ from target_spark.core.load_plans import (
     RefusedRecordError,
     Reject,
     StreamSchema,
-    TableRequest,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
 from target_spark.destinations.dry_destination import DryDestination
-from target_spark.load.replay_detection import ReplayDetector
-from target_spark.load.run_leases import RunLeases
+from target_spark.load.guards.audit import AuditGuard
+from target_spark.load.guards.balance import BalanceGuard
+from target_spark.load.guards.expectations import ExpectationGuard, plain_names
+from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
+from target_spark.load.guards.held_flushes import HeldFlushes
+from target_spark.load.guards.leases import LeaseGuard, RunLeases
+from target_spark.load.guards.lineage import LineageGuard
+from target_spark.load.guards.replays import ReplayGuard
+from target_spark.load.guards.versions import VersionGuard
 from target_spark.run_settings import ALLOW, DISCARD
 from target_spark.stream_settings import (
     check_deletes,
     expectations,
     load_method,
     stream_settings,
-    table_name,
 )
-from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
+    from shared.run_summary import RunSummary
     from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
@@ -81,13 +82,7 @@ class Loader:
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
-        self._has_warned_of_versions = False
-        self._versions: dict[str, set[int]] = {}
-        self._emptied: set[str] = set()
-        self._held: dict[str, dict[str, _HeldFlush]] = {}
-        self._unswapped: dict[str, int] = {}
         declared = REGISTRY.get(config.format)
-        self._supports = declared.supports
         why = declared.needs_spark(config)
         if why:
             engine.needs(why)
@@ -96,13 +91,26 @@ class Loader:
         )
         if config.dry_run is not None:
             self._destination = DryDestination(self._destination, config.dry_run)
-        self._destination.changed = self._note_changes
-        self._changes: dict[str, list[str]] = {}
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
         self._converter = Converter(config, engine, self._files, self._tables)
         self._leases = RunLeases(config.overlapping_runs)
-        self._replays = ReplayDetector(config, self._destination, self._tables, self._files)
+        self._replays = ReplayGuard(config, self._destination, self._tables, self._files)
+        self._held = HeldFlushes(self._destination)
+        self._versions = VersionGuard(config, is_supported=declared.supports.versions)
+        self._expected = ExpectationGuard(
+            partial(expectations, config), plain_names(config.streams)
+        )
+        self._guards: tuple[Guard, ...] = (
+            LeaseGuard(config, self._leases, self._destination, self._tables),
+            self._replays,
+            self._held,
+            self._versions,
+            BalanceGuard(),
+            LineageGuard(config, self._destination),
+            self._expected,
+            AuditGuard(config, self._destination),
+        )
 
     def plan(self, stream: StreamSchema) -> bool:
         """Plan the load of a new SCHEMA.
@@ -149,18 +157,18 @@ class Loader:
             BalanceError: Records are missing among those read and written.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
-        self._take_lease(batch.stream)
-        batch = self._files.resolved(batch)
-        write = self._tables.prepare(batch)
-        segments = self._replays.segments(batch)
-        if batch.replay is not None and self._replays.is_replay(batch, segments):
-            lines = sum(segment.lines for segment in segments)
-            return LoadResult(received=lines, replayed=lines)
-        result = replace(self._converter.convert(batch, write), segments=segments)
+        step = ConvertStep(self._files.resolved(batch))
+        for guard in self._guards:
+            guard.before_conversion(step)
+        if step.result is not None:
+            return step.result
+        result = self._converter.convert(step.batch, self._tables.prepare(step.batch))
         if result.rejected and not self._leaves_out:
-            self._destination.abort(self._tables.flush(batch, [result]))
-            raise record_error(batch, result)
-        return check_conversion(batch, result)
+            self._destination.abort(self._tables.flush(step.batch, [result]))
+            raise record_error(step.batch, result)
+        for guard in self._guards:
+            result = guard.after_conversion(step, result)
+        return result
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
         """Make all parts of a batch durable, visible in one step.
@@ -179,34 +187,29 @@ class Loader:
             BalanceError: The commit has another number of rows than the batch.
             AlreadyRunningError: Another run has taken over the table.
         """
-        self._check_lease(batch.stream.stream)
+        stream = batch.stream.stream
+        self._before_change(stream)
         if not results and not self._changes_table(batch.stream):
-            return {batch.stream.stream: Loaded(Counts())}
-        reject_duplicates(batch.files, batch.stream.stream)
-        flush, committed = self._tables.flush(batch, results), None
-        rows = sum(result.rows for result in results)
-        if flush.request.method == "overwrite":
-            with self._lock:
-                held = self._held.setdefault(flush.stream, {})
-                held[flush.token] = _HeldFlush(flush, batch.version, rows)
-        else:
-            with self._replays.committing(batch, results):
-                try:
-                    committed = self._destination.commit(flush)
-                except RefusedByStoreError as error:
-                    raise self._refusal(batch, results, flush, error) from error
-            if self._destination.holds_rows:
-                with self._lock:
-                    self._unswapped[flush.stream] = self._unswapped.get(flush.stream, 0) + rows
-        if rows and batch.version is not None:
-            with self._lock:
-                self._versions.setdefault(flush.stream, set()).add(batch.version)
+            self._expected.add(stream, Loaded(Counts()))
+            return {stream: Loaded(Counts())}
+        reject_duplicates(batch.files, stream)
+        step = CommitStep(batch, results, self._tables.flush(batch, results))
+        for guard in self._guards:
+            guard.before_commit(step)
+        if not step.is_held:
+            try:
+                step.committed = self._destination.commit(step.flush)
+            except RefusedByStoreError as error:
+                raise self._refusal(batch, results, step.flush, error) from error
         self._tables.release(batch)
         self.delete_rejects(results)
-        counts = check_commit(batch, results, committed)
-        facts = columns_of([result.columns for result in results if result.rows])
-        changes, dataset = self._taken_changes(flush.stream), partial(self._dataset, flush.request)
-        return {batch.stream.stream: Loaded(counts, facts, changes, dataset)}
+        for guard in self._guards:
+            guard.after_commit(step)
+        return {stream: step.loaded}
+
+    def _before_change(self, stream: str) -> None:
+        for guard in self._guards:
+            guard.before_change(stream)
 
     def _changes_table(self, stream: StreamSchema) -> bool:
         """Return whether a flush without rows would replace, create or change the table."""
@@ -272,7 +275,7 @@ class Loader:
 
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
-        return self._replays.can_detect(stream)
+        return self._replays.must_see(stream)
 
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
@@ -280,7 +283,7 @@ class Loader:
 
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""
-        return self._leases.are_taken or self.can_detect_replays(stream)
+        return any(guard.must_see(stream) for guard in self._guards)
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
         """Take the lease of a stream, and adopt an earlier run's note.
@@ -296,8 +299,8 @@ class Loader:
             DestinationError: The table cannot be read.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
-        self._take_lease(stream)
-        return self._replays.recall(stream, source or stream.stream)
+        seen = [guard.before_stream(stream, source or stream.stream) for guard in self._guards]
+        return max(seen, key=len)
 
     def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """Discard the segments that a STATE covers; called before it is emitted.
@@ -311,12 +314,14 @@ class Loader:
         Raises:
             DestinationError: The note of a table cannot be changed: the STATE must not be emitted.
         """
-        self._replays.cover(position, state, held)
+        for guard in self._guards:
+            guard.before_state(position, state, held)
 
     def close(self) -> None:
         """End the run: later ones may adopt its notes and take its leases."""
         self._destination.close()
-        self._leases.close()
+        for guard in self._guards:
+            guard.close()
 
     def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End a stream whose input has ended well: `overwrite` makes its rows visible.
@@ -331,56 +336,50 @@ class Loader:
         Raises:
             BalanceError: The table has another number of rows than the stream.
         """
-        self._check_lease(stream)
-        self._replays.finish(stream, awaits_state=awaits_state)
-        if stream in self._emptied and stream not in self._versions:
-            _log.info(
-                "stream '%s': no rows came, and those of its table stay, if any "
-                "(`hard_delete: true` removes them)",
-                stream,
-            )
-        request = self._tables.latest_written(stream)
-        held = self._held.get(stream, {}).values()
-        for one in held:
-            self._destination.commit(one.flush)
-        committed = None if request is None else self._destination.finish(request)
-        with self._lock:
-            written = self._unswapped.pop(stream, 0)
-            self._held.pop(stream, None)
-        written += sum(one.rows for one in held if not one.is_older)
-        older = sum(one.rows for one in held if one.is_older)
-        counts = Counts(committed=-older, merged=older, unconfirmed=-older)
-        changes = self._taken_changes(stream)
-        if committed is not None and committed.rows is not None:
-            merged = merged_rows(stream, written, committed)
-            counts += Counts(committed=-merged, merged=merged, unconfirmed=-written)
-        is_told = changes or counts != Counts()
-        return {stream: Loaded(counts, changes=changes)} if is_told else {}
+        self._before_change(stream)
+        step = EndStep(stream, awaits_state, self._tables.latest_written(stream))
+        for guard in self._guards:
+            guard.before_end(step)
+        for flush in step.flushes:
+            self._destination.commit(flush)
+        if step.request is not None:
+            step.committed = self._destination.finish(step.request)
+        for guard in self._guards:
+            guard.after_end(step)
+        return {} if step.loaded == Loaded(Counts()) else {stream: step.loaded}
 
-    def publish(self, problems: Sequence[str]) -> None:
-        """Audit and publish all rows of the run (`write_audit_publish`).
-
-        Args:
-            problems: What is already known to be wrong.
+    def audit(self) -> None:
+        """Check what is expected of all rows of the run, and publish them (`write_audit_publish`).
 
         Raises:
             AuditError: Something is wrong; nothing was published.
+            ExpectationError: Something is wrong, and the rows need no publication.
             DestinationError: It failed; some tables may be published. May be repeated.
             AlreadyRunningError: Another run has taken over a table.
         """
-        self._leases.check_all()
-
-        def checks(stream: str) -> Sequence[str]:
-            expected = expectations(self._config, stream)
-            return () if expected is None else expected.no_rows_where
-
-        found = [*problems, *self._destination.audit(checks)]
-        if found:
+        if not self._config.write_audit_publish:
+            self.check()
+            return
+        problems = [line for guard in self._guards for line in guard.before_publish()]
+        if problems:
             raise AuditError(
-                f"nothing was published: {'; '.join(found)}",
+                f"nothing was published: {'; '.join(problems)}",
                 hint=f"the rows are in {', '.join(self._destination.staged()) or 'no table'}",
             )
         self._destination.publish()
+
+    def check(self) -> None:
+        """Check the whole run once its input has ended well.
+
+        Raises:
+            ExpectationError: Tables are not what is expected of them.
+        """
+        for guard in self._guards:
+            guard.check()
+
+    def describe(self, summary: RunSummary) -> None:
+        """Add the facts of columns to a summary."""
+        self._expected.describe(summary)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Remove rows of versions before an ACTIVATE_VERSION (`hard_delete`), or mark them.
@@ -396,25 +395,16 @@ class Loader:
         if not config.activate_version:
             return
         if load_method(config, stream.stream) == "overwrite":
-            self._leave_out_older(stream.stream, version)
+            self._held.leave_out_older(stream.stream, version)
             return
-        why = self._why_not_activated(stream.stream)
-        if why is not None:
-            with self._lock:
-                has_warned, self._has_warned_of_versions = self._has_warned_of_versions, True
-            if not has_warned:
-                _log.warning("ignoring ACTIVATE_VERSION: %s", why)
+        if self._versions.are_ignored(stream.stream):
             return
         self._tables.claim_alone(stream.stream, "ACTIVATE_VERSION")
-        self._check_lease(stream.stream)
+        self._before_change(stream.stream)
         request = self._tables.request(stream)
-        has_rows = version in self._versions.get(stream.stream, ())
-        if request.replaces_source and not has_rows:
-            self._emptied.add(stream.stream)
-        edit = VersionEdit(version, request.hard_delete, time.time(), has_rows)
-        change = self._destination.activate(request, edit)
+        change = self._destination.activate(request, self._versions.edit(request, version))
         if change is not None:
-            self._note_changes(stream.stream, (change,))
+            self._destination.changed(stream.stream, (change,))
 
     def check_keys(self, stream: StreamSchema) -> None:
         """Check that the tables of a stream can follow its KEYS messages.
@@ -444,7 +434,7 @@ class Loader:
         config, stream = self._config, keys.stream
         if not self._loads or not self._destination.exists(self._tables.request(stream)):
             return 0
-        self._check_lease(stream.stream)
+        self._before_change(stream.stream)
         found: list[TableDifference] = []
         own = Loader(
             replace(
@@ -473,73 +463,6 @@ class Loader:
     @property
     def _loads(self) -> bool:
         return self._config.dry_run is None and self._config.verification is None
-
-    def _note_changes(self, stream: str, lines: Sequence[str]) -> None:
-        """Log and keep what a commit has done to the columns of a table; see `Destination`."""
-        with self._lock:
-            known = self._changes.setdefault(stream, [])
-            new = [line for line in lines if line not in known]
-            known += new
-        for line in new:
-            extra = IN_SUMMARY if line.startswith(CREATED) else None
-            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line, extra=extra)
-
-    def _taken_changes(self, stream: str) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(self._changes.pop(stream, ()))
-
-    def _shown(self, stream: str) -> str:
-        return self._destination.table(table_name(self._config, stream)).shown
-
-    def _dataset(self, request: TableRequest) -> Dataset:
-        found = self._destination.dataset(request.name)
-        place, name = found or (self._config.format, self._shown(request.stream))
-        fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
-        return Dataset(name, place, fields, request.stream)
-
-    def _take_lease(self, stream: StreamSchema) -> None:
-        request = self._tables.request(stream)
-        shown = self._destination.table(request.name).shown
-        self._leases.take(stream.stream, shown, lambda: self._destination.lease(request))
-
-    def _check_lease(self, stream: str) -> None:
-        self._leases.check(stream, self._shown(stream))
-
-    def _leave_out_older(self, stream: str, version: int) -> None:
-        """Remove the parts of held flushes of a version before this one."""
-        held = self._held.get(stream, {})
-        for token, one in list(held.items()):
-            if one.version is not None and one.version < version and not one.is_older:
-                self._destination.abort(one.flush)
-                flush = replace(one.flush, parts=())
-                held[token] = replace(one, flush=flush, is_older=True)
-
-    def _why_not_activated(self, stream: str) -> str | None:
-        """Return why table versions of a stream are ignored; None if they are not."""
-        if not self._config.add_record_metadata:
-            return "'add_record_metadata' is false"
-        if load_method(self._config, stream) == "history":
-            return "'history' leaves unchanged rows at the version of the table that they came with"
-        if not self._supports.versions:
-            return f"not supported by format '{self._config.format}'"
-        return None
-
-
-@dataclass(frozen=True)
-class _HeldFlush:
-    """A flush that replaces rows once its stream is complete.
-
-    Attributes:
-        flush: The flush; without parts if they are left out.
-        version: Table version of its records, if any.
-        rows: Rows of its parts.
-        is_older: A newer version has been activated, so its rows are left out.
-    """
-
-    flush: Flush
-    version: int | None
-    rows: int
-    is_older: bool = False
 
 
 def _deleted_rows(found: TableDifference) -> int:

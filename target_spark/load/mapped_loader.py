@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from shared.engine.engine import Engine
     from shared.maps.stream_maps import StreamOutput
+    from shared.run_summary import RunSummary
     from target_spark.load.loader import Loader
     from target_spark.run_settings import TargetConfig
 
@@ -163,9 +164,17 @@ class MappedLoader:
             found |= self._loader.finish(name, awaits_state=awaits_state)
         return found
 
-    def publish(self, problems: Sequence[str]) -> None:
-        """See `Loader.publish`."""
-        self._loader.publish(problems)
+    def audit(self) -> None:
+        """See `Loader.audit`."""
+        self._loader.audit()
+
+    def check(self) -> None:
+        """See `Loader.check`."""
+        self._loader.check()
+
+    def describe(self, summary: RunSummary) -> None:
+        """See `Loader.describe`."""
+        self._loader.describe(summary)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Activate a table version in the tables of all outputs."""

@@ -18,7 +18,7 @@ from target_spark.destinations.lakes.run_files import lake_leases, note_files
 from target_spark.destinations.lakes.shared_tables import LostCommit, own_session, sync_to_disk
 from target_spark.destinations.lakes.table_history import TableCommit, TableHistory
 from target_spark.destinations.lakes.table_maintenance import TableMaintenance
-from target_spark.load.run_leases import RunLeases
+from target_spark.load.guards.leases import RunLeases
 from target_spark.stream_settings import table_layout
 
 if TYPE_CHECKING:

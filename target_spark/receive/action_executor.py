@@ -26,7 +26,6 @@ from shared.singer.run_summary import RunSummary
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
-from target_spark.receive.expected_rows import ExpectedRows
 from target_spark.receive.rejected_input import DeadLetters, Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.workers import Workers
@@ -113,8 +112,16 @@ class Loads(Protocol):
         """End a stream: make `overwrite` rows visible and clean up; return what that changes."""
         ...
 
-    def publish(self, problems: Sequence[str]) -> None:
-        """Audit and publish all rows of the run; raise AuditError if there are problems."""
+    def audit(self) -> None:
+        """Check all rows of the run, and publish them if the settings say so."""
+        ...
+
+    def check(self) -> None:
+        """Raise ExpectationError if tables are not what is expected of them."""
+        ...
+
+    def describe(self, summary: RunSummary) -> None:
+        """Add the facts of columns to a summary."""
         ...
 
     def activate(self, stream: StreamSchema, version: int) -> None:
@@ -143,8 +150,6 @@ class ActionExecutor:
         dead_letters: Keeps rejected records, or None.
         rejections: Reports rejected records.
         summary: Collects what the run moved.
-        expected: Collects what is expected of the rows.
-        publishes: Nothing is visible before it is audited.
         state_file: Keeps STATE for the next run, or None.
     """
 
@@ -160,13 +165,9 @@ class ActionExecutor:
         dead_letters: DeadLetters | None = None,
         rejections: Rejections | None = None,
         summary: RunSummary | None = None,
-        expected: ExpectedRows | None = None,
-        publishes: bool = False,
         state_file: StateFile | None = None,
     ) -> None:
-        self._publishes = publishes
         self._state_file = state_file
-        self._expected = expected or ExpectedRows()
         self._summary = summary or RunSummary("target-spark")
         self._dead_letters = dead_letters
         self._rejections = rejections or Rejections()
@@ -334,17 +335,10 @@ class ActionExecutor:
         self._start(action.work, name, finish)
 
     def _audit(self, action: ev.Audit) -> None:
-        def audit() -> None:
-            if self._publishes:
-                self._loader.publish(self._expected.broken())
-            else:
-                self._expected.check()
-
-        self._start(action.work, None, audit)
+        self._start(action.work, None, self._loader.audit)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
         for table, loaded in tables.items():
-            self._expected.add(table, loaded)
             self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
             if loaded.dataset is not None:
                 self._summary.uses(stream, partial(_only, loaded.dataset), is_output=True)

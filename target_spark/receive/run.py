@@ -29,11 +29,10 @@ from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
 from target_spark.receive.action_executor import ActionExecutor, Loads
-from target_spark.receive.expected_rows import ExpectedRows, plain_names
 from target_spark.receive.rejected_input import DeadLetters, Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.workers import StopSignals, Wakeup, Workers
-from target_spark.stream_settings import error_budget, expectations
+from target_spark.stream_settings import error_budget
 from target_spark.validation.validator import checked
 
 if TYPE_CHECKING:
@@ -138,7 +137,6 @@ def run_with(
             contextlib.closing(progress),
         ):
             run_id, failure = summary.run_id, config.failure
-            expected = ExpectedRows(partial(expectations, config), plain_names(config.streams))
             letters = failure.dead_letter_path
             executor = ActionExecutor(
                 loader=loader,
@@ -150,8 +148,6 @@ def run_with(
                 dead_letters=_dead_letters(config, run_id),
                 rejections=Rejections(letters),
                 summary=summary,
-                expected=expected,
-                publishes=config.write_audit_publish,
                 state_file=state_file,
             )
             loop = _Loop(
@@ -169,9 +165,9 @@ def run_with(
             )
             try:
                 loop.run()
-                expected.check()
+                loader.check()
             finally:
-                expected.describe(summary)
+                loader.describe(summary)
                 executor.close()
     finally:
         wakeup.close()

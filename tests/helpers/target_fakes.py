@@ -9,16 +9,20 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shared.engine.engine import Engine
 from shared.errors import AuditError, RecordError, Where
+from shared.run_summary import RunSummary
 from target_spark.config import target_config
 from target_spark.convert.task_reports import reject_line
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
+from target_spark.load.guards.expectations import ExpectationGuard, plain_names
 from target_spark.run_settings import TargetConfig
+from target_spark.stream_settings import expectations
 
 
 class FakeSpark:
@@ -49,9 +53,18 @@ class FakeLoader:
     """Keeps committed rows in `tables`, or as lines of files in `folder`."""
 
     def __init__(
-        self, folder: Path | None = None, delay: float = 0.0, load_method: str = "append-only"
+        self,
+        folder: Path | None = None,
+        delay: float = 0.0,
+        load_method: str = "append-only",
+        config: TargetConfig | None = None,
     ) -> None:
         self.load_method = load_method
+        self.publishes = config is not None and config.write_audit_publish
+        self.expected = ExpectationGuard()
+        if config is not None:
+            named = plain_names(config.streams)
+            self.expected = ExpectationGuard(partial(expectations, config), named)
         self.policy = "FailBatch"
         self.rejects_folder: Path | None = None
         self.passing_failures: list[BaseException] = []
@@ -129,7 +142,9 @@ class FakeLoader:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             path.rename(path.with_suffix(".done"))
         counts = check_commit(batch, results, Committed(len(rows)))
-        return {batch.stream.stream: Loaded(counts, {"id": [0, 0, len(rows)]})}
+        loaded = Loaded(counts, {"id": [0, 0, len(rows)]})
+        self.expected.add(batch.stream.stream, loaded)
+        return {batch.stream.stream: loaded}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self.aborted.append(batch)
@@ -159,10 +174,19 @@ class FakeLoader:
         self.acts.append(("finish", stream))
         return {}
 
-    def publish(self, problems: Sequence[str]) -> None:
-        if problems:
+    def audit(self) -> None:
+        if not self.publishes:
+            self.expected.check()
+            return
+        if problems := self.expected.before_publish():
             raise AuditError("; ".join(problems))
         self.acts.append(("publish", dict(self.tables)))
+
+    def check(self) -> None:
+        self.expected.check()
+
+    def describe(self, summary: RunSummary) -> None:
+        self.expected.describe(summary)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         self.acts.append(("activate", (stream.stream, version)))

@@ -11,8 +11,8 @@ import pytest
 
 from shared.errors import AlreadyRunningError, DestinationError
 from target_spark.destinations.leases import Holder, NoLeasesError
-from target_spark.load import run_leases
-from target_spark.load.run_leases import RunLeases
+from target_spark.load.guards import leases
+from target_spark.load.guards.leases import RunLeases
 from target_spark.run_settings import OverlapSettings
 
 
@@ -77,7 +77,7 @@ def test_a_run_may_end_while_it_takes_a_lease(monkeypatch: pytest.MonkeyPatch) -
     lease = FakeLease()
     own = Runs(lease)
     taking = threading.Thread(target=own.take)
-    monkeypatch.setattr(run_leases.threading, "Thread", SlowThread)
+    monkeypatch.setattr(leases.threading, "Thread", SlowThread)
     taking.start()
     begins.wait()
     own.leases.close()

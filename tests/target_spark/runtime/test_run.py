@@ -80,7 +80,7 @@ class Result:
     def __init__(self, tmp_path: Path, **settings) -> None:
         self.tmp_path = tmp_path
         self.config = config(tmp_path, **settings)
-        self.loader = FakeLoader(load_method=self.config.load_method)
+        self.loader = FakeLoader(load_method=self.config.load_method, config=self.config)
         self.spark, self.output = FakeSpark(), Output()
 
     def load(self, data: bytes, summary: RunSummary | None = None) -> Result:

@@ -1,11 +1,14 @@
-"""The leases that a run holds on its tables: taken before the first record, kept until its end."""
+"""The guard of leases: one run at a time loads a stream into a table.
+
+Leases are taken before the first record, renewed by a thread, and kept until the end of the run.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,10 +20,16 @@ from target_spark.destinations.leases import (
     already_running,
     take_lease,
 )
+from target_spark.load.guards.guard import Guard
 from target_spark.run_settings import ALLOW
+from target_spark.stream_settings import table_name
 
 if TYPE_CHECKING:
-    from target_spark.run_settings import OverlapSettings
+    from target_spark.convert.stream_tables import StreamTables
+    from target_spark.core.load_plans import StreamSchema
+    from target_spark.destinations.destination import Destination
+    from target_spark.load.guards.guard import ConvertStep
+    from target_spark.run_settings import OverlapSettings, TargetConfig
 
 _log = logging.getLogger(__name__)
 _BEATS = 4
@@ -152,3 +161,57 @@ class RunLeases:
         at = self._clock()
         held.is_lost = not held.lease.renew()
         held.renewed = at
+
+
+class LeaseGuard(Guard):
+    """Takes the lease of each stream, and makes sure before each change that the run has it.
+
+    Args:
+        config: The settings.
+        leases: The leases of the run.
+        destination: Has leases.
+        tables: The tables of the run.
+    """
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        leases: RunLeases,
+        destination: Destination,
+        tables: StreamTables,
+    ) -> None:
+        self._config = config
+        self._leases = leases
+        self._destination = destination
+        self._tables = tables
+
+    def must_see(self, stream: str) -> bool:  # noqa: ARG002
+        """Return whether the settings ask for leases."""
+        return self._leases.are_taken
+
+    def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:  # noqa: ARG002
+        """Take the lease of a stream; raise AlreadyRunningError if another run has it."""
+        if self._leases.are_taken:
+            request = self._tables.request(stream)
+            shown = self._destination.table(request.name).shown
+            self._leases.take(stream.stream, shown, lambda: self._destination.lease(request))
+        return ()
+
+    def before_conversion(self, step: ConvertStep) -> None:
+        """Take the lease of a stream that has a new table."""
+        self.before_stream(step.batch.stream, step.batch.source)
+
+    def before_change(self, stream: str) -> None:
+        """Raise AlreadyRunningError if another run has taken over the table."""
+        if self._leases.are_taken:
+            shown = self._destination.table(table_name(self._config, stream)).shown
+            self._leases.check(stream, shown)
+
+    def before_publish(self) -> Sequence[str]:
+        """Raise AlreadyRunningError if another run has taken over a table."""
+        self._leases.check_all()
+        return ()
+
+    def close(self) -> None:
+        """Release all leases."""
+        self._leases.close()

@@ -1,4 +1,6 @@
-"""Detection of replayed records of a killed run: notes of the destination, journals of this run.
+"""The guard of replays: records that a killed run has committed are not loaded twice.
+
+The destination keeps notes of flushes that no STATE covers; this run keeps journals.
 
 `target_spark.replays` says what counts as a replay.
 """
@@ -6,14 +8,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema
 from target_spark.destinations.destination import Destination
+from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.stream_settings import load_method
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class ReplayDetector:
+class ReplayGuard(Guard):
     """Distinguishes replays from new records; methods may be called from any thread.
 
     Args:
@@ -48,15 +51,15 @@ class ReplayDetector:
         self._sources: dict[str, str] = {}
         self._bookmarks: Bookmarks | None = None
 
-    def can_detect(self, stream: str) -> bool:
-        """See `Loader.can_detect_replays`."""
+    def must_see(self, stream: str) -> bool:
+        """Return whether replayed records of a stream can be detected."""
         adds = load_method(self._config, stream) in {"append-only", "history"}
         return self._config.replays.detect and self._destination.keeps_notes and adds
 
-    def recall(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
-        """See `Loader.recall`."""
+    def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
+        """Adopt the note of an earlier run."""
         name = stream.stream
-        if not self.can_detect(name):
+        if not self.must_see(name):
             return ()
         note = self._destination.recall(self._tables.request(stream))
         journal = Journal(self._config.replays.max_segments)
@@ -73,14 +76,25 @@ class ReplayDetector:
             )
         return expected
 
-    def segments(self, batch: Batch) -> tuple[Segment, ...]:
+    def before_conversion(self, step: ConvertStep) -> None:
+        """Skip a piece that an earlier run has committed."""
+        step.segments = self._segments(step.batch)
+        if step.batch.replay is not None and self._is_replay(step.batch, step.segments):
+            lines = sum(segment.lines for segment in step.segments)
+            step.result = LoadResult(received=lines, replayed=lines)
+
+    def after_conversion(self, step: ConvertStep, result: LoadResult) -> LoadResult:
+        """Add the segments of the piece to its result."""
+        return replace(result, segments=step.segments)
+
+    def _segments(self, batch: Batch) -> tuple[Segment, ...]:
         """Return the segments of a piece, by which a later run can detect replays."""
         if batch.stream.stream not in self._journals:
             return ()
         with self._files.readable(batch):
             return segments_of(batch.files)
 
-    def is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
+    def _is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
         """Return whether an earlier run has committed the one file of a piece."""
         journal, index = self._journals.get(batch.stream.stream), batch.replay
         if journal is None or index is None:
@@ -96,29 +110,31 @@ class ReplayDetector:
             )
         return is_replay
 
-    @contextmanager
-    def committing(self, batch: Batch, results: Sequence[LoadResult]) -> Iterator[None]:
-        """Keep a note of a flush while the block commits it.
+    def before_commit(self, step: CommitStep) -> None:
+        """Keep a note of a flush that is about to be committed.
 
         Raises:
-            DestinationError: The note cannot be stored; the block has not run.
+            DestinationError: The note cannot be stored.
         """
-        stream = batch.stream.stream
+        stream = step.flush.stream
         journal = self._journals.get(stream)
         if journal is None:
-            yield
             return
-        segments = tuple(segment for result in results for segment in result.segments)
+        segments = tuple(segment for result in step.results for segment in result.segments)
         # A segment without rows does not need a commit.
-        token = batch.token if any(result.parts for result in results) else ""
+        token = step.batch.token if step.flush.parts else ""
         with journal.lock:
             if journal.begin(token, segments):
                 self._keep(stream, journal)
-        yield
-        journal.committed()
 
-    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
-        """See `Loader.cover`."""
+    def after_commit(self, step: CommitStep) -> None:
+        """Note that the flush is durable."""
+        journal = self._journals.get(step.flush.stream)
+        if journal is not None:
+            journal.committed()
+
+    def before_state(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
+        """Discard the segments that a STATE covers: they must never count as replays."""
         self._bookmarks = Bookmarks(state)
         for name, journal in tuple(self._journals.items()):
             at = held.get(self._sources[name], position)
@@ -126,15 +142,15 @@ class ReplayDetector:
                 if journal.is_open and journal.cover(at, self._bookmark(name, journal)):
                     self._keep(name, journal)
 
-    def finish(self, stream: str, *, awaits_state: bool) -> None:
+    def before_end(self, step: EndStep) -> None:
         """Store the note of records that no STATE covers, or none if they will not come again."""
-        journal = self._journals.get(stream)
+        journal = self._journals.get(step.stream)
         if journal is None or not journal.is_open:
             return
         with journal.lock:
-            if not (awaits_state or journal.expects_replays):
+            if not (step.awaits_state or journal.expects_replays):
                 journal.forget()
-            self._keep(stream, journal)
+            self._keep(step.stream, journal)
 
     def _keep(self, stream: str, journal: Journal) -> None:
         """Store the note of a stream, while its journal is locked."""

@@ -1,20 +1,22 @@
-"""What became durable in each table of a run, checked against what is expected of it."""
+"""The guard of expectations: what became durable in each table is what users expect of it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shared.formats.row_groups import merged
 from target_spark.core.balance import (
+    Counts,
     Expectations,
     Loaded,
     Profile,
     broken_expectations,
     check_expectations,
 )
+from target_spark.load.guards.guard import CommitStep, EndStep, Guard
 
 if TYPE_CHECKING:
     from shared.singer.run_summary import RunSummary
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _WILD = frozenset("*?[")
 
 
-class ExpectedRows:
+class ExpectationGuard(Guard):
     """Collects profiles of streams; methods may be called from any thread.
 
     Args:
@@ -39,8 +41,17 @@ class ExpectedRows:
         self._lock = threading.Lock()
         self._profiles = {name: Profile() for name in streams}
 
-    def add(self, stream: str, loaded: Loaded) -> None:
+    def after_commit(self, step: CommitStep) -> None:
         """Add a durable flush."""
+        self.add(step.flush.stream, step.loaded)
+
+    def after_end(self, step: EndStep) -> None:
+        """Add what the end of a stream has changed."""
+        if step.loaded != Loaded(Counts()):
+            self.add(step.stream, step.loaded)
+
+    def add(self, stream: str, loaded: Loaded) -> None:
+        """Add what a table has got; nothing counts, too."""
         rows = loaded.counts.committed + loaded.counts.merged
         with self._lock:
             profile = self._profiles.setdefault(stream, Profile())
@@ -56,10 +67,8 @@ class ExpectedRows:
                 }
             profile.rows += rows
 
-    def describe(self, summary: RunSummary | None) -> None:
+    def describe(self, summary: RunSummary) -> None:
         """Add the facts of columns to a summary."""
-        if summary is None:
-            return
         with self._lock:
             for stream, profile in self._profiles.items():
                 if profile.columns:
@@ -74,7 +83,7 @@ class ExpectedRows:
         with self._lock:
             check_expectations(self._wanted(), self._profiles, time.time())
 
-    def broken(self) -> list[str]:
+    def before_publish(self) -> Sequence[str]:
         """Return which expectations do not hold, one line each."""
         with self._lock:
             return broken_expectations(self._wanted(), self._profiles, time.time())

@@ -1,0 +1,34 @@
+"""The guard of write-audit-publish: what expectations forbid is not in any table to publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from target_spark.destinations.destination import Destination
+from target_spark.load.guards.guard import Guard
+from target_spark.stream_settings import expectations
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+
+class AuditGuard(Guard):
+    """Lets the destination look for rows that the expectations of their stream forbid.
+
+    Args:
+        config: The settings.
+        destination: Holds the rows back.
+    """
+
+    def __init__(self, config: TargetConfig, destination: Destination) -> None:
+        self._config = config
+        self._destination = destination
+
+    def before_publish(self) -> Sequence[str]:
+        """Return which conditions rows of tables meet that none may meet."""
+        return self._destination.audit(self._conditions)
+
+    def _conditions(self, stream: str) -> Sequence[str]:
+        expected = expectations(self._config, stream)
+        return () if expected is None else expected.no_rows_where

@@ -1,0 +1,76 @@
+"""The guard of lineage: which tables and columns a run has changed, told to logs and summaries."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shared.run_lines import CREATED
+from shared.singer.logs import IN_SUMMARY
+from shared.telemetry.run_observer import Dataset
+from target_spark.convert.task_reports import columns_of
+from target_spark.core.load_plans import TableRequest
+from target_spark.destinations.destination import Destination
+from target_spark.load.guards.guard import CommitStep, EndStep, Guard
+from target_spark.stream_settings import table_name
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+_log = logging.getLogger(__name__)
+
+
+class LineageGuard(Guard):
+    """Tells what each flush has done to its table.
+
+    Args:
+        config: The settings.
+        destination: Names its tables, and tells of changes of their columns.
+    """
+
+    def __init__(self, config: TargetConfig, destination: Destination) -> None:
+        self._config = config
+        self._destination = destination
+        self._lock = threading.Lock()
+        self._changes: dict[str, list[str]] = {}
+        destination.changed = self.changed
+
+    def after_commit(self, step: CommitStep) -> None:
+        """Add the facts of columns, the changes of the table, and its name in lineage."""
+        step.loaded = replace(
+            step.loaded,
+            columns=columns_of([result.columns for result in step.results if result.rows]),
+            changes=self._taken(step.flush.stream),
+            dataset=partial(self._dataset, step.flush.request),
+        )
+
+    def after_end(self, step: EndStep) -> None:
+        """Add the changes of a table whose rows were held."""
+        step.loaded = replace(step.loaded, changes=self._taken(step.stream))
+
+    def changed(self, stream: str, lines: Sequence[str]) -> None:
+        """Log and keep what a commit has done to the columns of a table; see `Destination`."""
+        with self._lock:
+            logged = self._changes.setdefault(stream, [])
+            new = [line for line in lines if line not in logged]
+            logged += new
+        for line in new:
+            extra = IN_SUMMARY if line.startswith(CREATED) else None
+            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line, extra=extra)
+
+    def _taken(self, stream: str) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._changes.pop(stream, ()))
+
+    def _shown(self, stream: str) -> str:
+        return self._destination.table(table_name(self._config, stream)).shown
+
+    def _dataset(self, request: TableRequest) -> Dataset:
+        named = self._destination.dataset(request.name)
+        place, name = named or (self._config.format, self._shown(request.stream))
+        fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
+        return Dataset(name, place, fields, request.stream)

@@ -1,0 +1,77 @@
+"""The guard of table versions: ACTIVATE_VERSION removes or marks the rows of older ones."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from target_spark.core.load_plans import TableRequest
+from target_spark.load.guards.guard import CommitStep, EndStep, Guard
+from target_spark.stream_settings import load_method
+from target_spark.tables.version_edit import VersionEdit
+
+if TYPE_CHECKING:
+    from target_spark.run_settings import TargetConfig
+
+_log = logging.getLogger(__name__)
+
+
+class VersionGuard(Guard):
+    """Knows the versions of the rows of a run.
+
+    Args:
+        config: The settings.
+        is_supported: Whether the destination has table versions.
+    """
+
+    def __init__(self, config: TargetConfig, *, is_supported: bool) -> None:
+        self._config = config
+        self._is_supported = is_supported
+        self._lock = threading.Lock()
+        self._has_warned = False
+        self._loaded: dict[str, set[int]] = {}
+        self._emptied: set[str] = set()
+
+    def after_commit(self, step: CommitStep) -> None:
+        """Note the version of rows."""
+        if step.rows and step.batch.version is not None:
+            with self._lock:
+                self._loaded.setdefault(step.flush.stream, set()).add(step.batch.version)
+
+    def before_end(self, step: EndStep) -> None:
+        """Tell that rows of an empty stream stay."""
+        if step.stream in self._emptied and step.stream not in self._loaded:
+            _log.info(
+                "stream '%s': no rows came, and those of its table stay, if any "
+                "(`hard_delete: true` removes them)",
+                step.stream,
+            )
+
+    def are_ignored(self, stream: str) -> bool:
+        """Return whether table versions of a stream are ignored; warn about it once in a run."""
+        why = self._why_ignored(stream)
+        if why is None:
+            return False
+        with self._lock:
+            has_warned, self._has_warned = self._has_warned, True
+        if not has_warned:
+            _log.warning("ignoring ACTIVATE_VERSION: %s", why)
+        return True
+
+    def edit(self, request: TableRequest, version: int) -> VersionEdit:
+        """Return what the activation of a version does to the rows of a table."""
+        has_rows = version in self._loaded.get(request.stream, ())
+        if request.replaces_source and not has_rows:
+            self._emptied.add(request.stream)
+        return VersionEdit(version, request.hard_delete, time.time(), has_rows)
+
+    def _why_ignored(self, stream: str) -> str | None:
+        if not self._config.add_record_metadata:
+            return "'add_record_metadata' is false"
+        if load_method(self._config, stream) == "history":
+            return "'history' leaves unchanged rows at the version of the table that they came with"
+        if not self._is_supported:
+            return f"not supported by format '{self._config.format}'"
+        return None
