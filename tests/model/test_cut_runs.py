@@ -14,8 +14,8 @@ from whole_runs import run_target
 
 from shared.engine.engine import Engine
 from target_spark.config import target_config
-from target_spark.destinations.lakes import lake_destination
-from target_spark.destinations.lakes.lake_destination import HISTORY
+from target_spark.destinations.lakes import lake_work
+from target_spark.destinations.lakes.lake_work import HISTORY
 from target_spark.load.loader import Loader
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -163,7 +163,7 @@ def emptied(target: Target, spark: Any) -> None:
 def test_a_note_of_more_commits_than_are_searched_at_first_is_searched_to_its_end(
     target: Target, monkeypatch: pytest.MonkeyPatch, searched: int, count: int
 ) -> None:
-    monkeypatch.setattr(lake_destination, "HISTORY", searched)
+    monkeypatch.setattr(lake_work, "HISTORY", searched)
     target.cut(*rows(*range(count)), batch_size_rows=1)
     target.run(*rows(*range(count)), state(count))
     assert target.numbers() == Counter(range(count))

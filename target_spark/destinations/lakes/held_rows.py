@@ -1,73 +1,47 @@
-"""What a run holds back for a table until it is audited, and the conditions of the audit. Pure."""
+"""Write-audit-publish: what a run holds back for its tables, its audit, and the publication."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import groupby
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from shared.errors import (
+    BalanceError,
+    DestinationError,
+    Where,
+)
+from shared.storage.urls import join
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.destination import Flush
-from target_spark.tables.version_edit import VersionEdit
+from target_spark.destinations.destination import (
+    Flush,
+    remove_parts,
+)
+from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_work import TableWork, settle
+from target_spark.destinations.lakes.open_table import HeldEdit, OpenTable, steps_of, summed
+from target_spark.destinations.lakes.row_changes import (
+    with_versions,
+)
+from target_spark.destinations.lakes.table_history import (
+    ACTIVATION,
+    Mark,
+    run_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
-@dataclass(frozen=True)
-class HeldEdit:
-    """An ACTIVATE_VERSION that takes effect after the flushes before it."""
-
-    request: TableRequest
-    edit: VersionEdit
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.destinations.lakes.table_commits import TableCommits
 
 
-Step = Flush | HeldEdit
-
-
-def steps_of(held: Sequence[Step]) -> list[Step]:
-    """Return the steps with those flushes merged that one commit can load; none without rows.
-
-    A merged flush has the token, the request and the STATE of its last one.
-    """
-    return [step for _, group in groupby(held, key=_kind) for step in _merged(list(group))]
-
-
-def flushes_in(held: Sequence[Step]) -> list[Flush]:
-    """Return the flushes alone."""
-    return [step for step in held if isinstance(step, Flush)]
-
-
-def summed(found: Sequence[Committed]) -> Committed:
-    """Return what several commits tell together."""
-    rows = [one.rows for one in found if one.rows is not None]
-    keys = [one.keys for one in found if one.keys is not None]
-    return Committed(
-        rows=sum(rows) if len(rows) == len(found) else None,
-        keys=sum(keys) if found and len(keys) == len(found) else None,
-        by_key=any(one.by_key for one in found),
-        may_skip=any(one.may_skip for one in found),
-    )
-
-
-def _kind(step: Step) -> Hashable:
-    if isinstance(step, HeldEdit):
-        return step.request.stream
-    return step.request.struct.json(), step.request.keys
-
-
-def _merged(group: Sequence[Step]) -> Iterator[Step]:
-    flushes = flushes_in(group)
-    if not flushes:
-        yield from group
-        return
-    parts = tuple(part for flush in flushes for part in flush.parts)
-    if parts:
-        yield replace(flushes[-1], parts=parts)
+_log = logging.getLogger(__name__)
 
 
 def rows_found(frame: DataFrame, conditions: Sequence[str]) -> Iterator[str]:
@@ -111,3 +85,208 @@ def rows_found(frame: DataFrame, conditions: Sequence[str]) -> Iterator[str]:
 
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
+
+
+class HeldTables:
+    """The tables of a run that wait to be published.
+
+    Args:
+        work: Work on open tables.
+        commits: Commits to them.
+        opened: Returns the tables of the run, each with its stream.
+        end_table: Ends a table once it is published.
+        survives: Copies of tables in a catalog outlive the run, as others see their place.
+    """
+
+    def __init__(
+        self,
+        work: TableWork,
+        commits: TableCommits,
+        opened: Callable[[], list[tuple[str, OpenTable]]],
+        end_table: Callable[[OpenTable, TableRequest], None],
+        *,
+        survives: bool,
+    ) -> None:
+        self._work = work
+        self._form = work.form
+        self._commits = commits
+        self._opened = opened
+        self._end_table = end_table
+        self._survives = survives
+
+    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
+        """See `Destination`."""
+        return [
+            f"stream '{stream}': {line}"
+            for stream, table in self._waiting()
+            for line in self._rows_found(table, stream, checks(stream))
+        ]
+
+    def staged(self) -> list[str]:
+        """See `Destination`."""
+        shown: dict[str, None] = {}
+        for _, table in self._waiting():
+            if table.copy is None:
+                shown[f"branch '{self._form.branch}' of {table.place.shown}"] = None
+            elif self.outlives_run(table):
+                shown[f"the table {table.copy.place.shown}"] = None
+        return list(shown)
+
+    def publish(self) -> None:
+        """See `Destination`. Before the first one, all tables are looked at."""
+        staged = self._waiting()
+        for stream, table in staged:
+            self._check_base(table, stream)
+        for stream, table in staged:
+            with table.lock:
+                self._publish(table, stream)
+
+    def _waiting(self) -> list[tuple[str, OpenTable]]:
+        return [
+            (stream, table) for stream, table in self._opened() if table.is_staged or table.copy
+        ]
+
+    def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
+        frame = table.spark.table((table.copy or table).place.table)
+        found: list[str] = self._work.repeat(
+            table, stream, lambda _: list(rows_found(frame, conditions))
+        )
+        return found
+
+    def _check_base(self, table: OpenTable, stream: str) -> None:
+        form, spark, place = self._form, table.spark, table.place
+        if self._work.repeat(table, stream, lambda _: form.published(spark, place)) != table.base:
+            raise self._has_moved(table, stream)
+
+    def _publish(self, table: OpenTable, stream: str) -> None:
+        form, spark, place = self._form, table.spark, table.place
+        if table.copy is not None:
+            self._publish_copied(table, table.copy, stream)
+        elif not self._work.repeat(table, stream, lambda _: form.publish(spark, place)):
+            raise self._has_moved(table, stream)
+        settle(table)
+        table.is_staged, table.copy = False, None
+        _log.info("stream '%s': its rows are published in %s", stream, place.shown)
+        if table.ending is not None:
+            self._end_table(table, table.ending)
+
+    def copy(self, table: OpenTable, request: TableRequest) -> Committed | None:
+        """Commit all that waits to a copy of the table; return what these commits tell."""
+        stream, form, spark = request.stream, self._form, table.spark
+        with table.lock:
+            held = table.held if request.method == "overwrite" else steps_of(table.held)
+            if not held:
+                table.held.clear()
+                return None
+            folder = join(table.folder.pending, f"audit_{uuid.uuid4().hex[:12]}")
+            place = form.copy_place(folder)
+            base = self._work.repeat(table, stream, lambda _: form.published(spark, table.place))
+            if base is not None:
+                self._work.repeat(
+                    table, stream, lambda _: form.copy(spark, table.place, base, place)
+                )
+            copy = OpenTable(place, table.folder, lambda: spark, table.lock, held, is_copy=True)
+            found = self._apply(copy, stream)
+            table.held, table.base, table.copied, table.copy = held, base, found, copy
+            _log.info("%s: what it will be is in %s", table.place.shown, place.shown)
+            return found
+
+    def _apply(self, table: OpenTable, stream: str) -> Committed:
+        """Commit all that waits, one step after the other."""
+        if any(flush.request.method == "overwrite" for flush in table.flushes):
+            done = self._work.repeat(
+                table, stream, lambda attempt: self._commits.overwrite(table, attempt)
+            )
+            return done or Committed()
+        found = []
+        for step in table.held:
+            if isinstance(step, HeldEdit):
+                self._work.repeat(table, stream, partial(self._edit_again, table, step))
+            else:
+                done = self._work.repeat(table, stream, partial(self._load_again, table, step))
+                found.append(done or Committed())
+        return summed(found)
+
+    def _edit_again(self, table: OpenTable, step: HeldEdit, _: int) -> None:
+        self._commits.edit(table, step.request, step.edit)
+
+    def _load_again(self, table: OpenTable, flush: Flush, _: int) -> Committed | None:
+        return self._commits.load(table, flush)
+
+    def _publish_copied(self, table: OpenTable, copy: OpenTable, stream: str) -> None:
+        """Make the table what its copy is, in one commit.
+
+        One step is done again, on the table; for several, the rows of the copy replace all.
+
+        Raises:
+            BalanceError: The commit tells other numbers than that to the copy.
+        """
+        methods = {flush.request.method for flush in table.flushes}
+        if len(table.held) == 1 or "overwrite" in methods:
+            found = self._apply(table, stream)
+        else:
+            is_added = methods == {"append-only"} and len(table.flushes) == len(table.held)
+            publish = self._append_all if is_added else self._take_rows
+            found = self._work.repeat(table, stream, lambda _: publish(table, copy, stream))
+        audited = (table.copied or Committed()).rows
+        if None not in (found.rows, audited) and found.rows != audited:
+            raise BalanceError(
+                f"counts do not balance: {found.rows} rows were published in {table.place.shown}, "
+                f"{audited} were audited",
+                where=Where(stream=stream),
+            )
+        for flush in table.flushes:
+            remove_parts(flush)
+        table.held.clear()
+
+    def _append_all(self, table: OpenTable, _: OpenTable, stream: str) -> Committed:
+        """Append flushes of different columns."""
+        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        mark = self._work.mark(flushes[-1], sum(flush.rows for flush in flushes))
+        if self._work.is_stored(table, flushes[-1].token):
+            return Committed()
+        now = self._shape_all(table, Mark(mark.run, stream))
+        bare = [
+            replace(f, request=replace(f.request, keys=())) for f in self._work.all_flushes(table)
+        ]
+        form.append(spark, self._work.rows(table, bare, now), place, mark)
+        return Committed(form.changed_rows(spark, place, mark))
+
+    def _shape_all(self, table: OpenTable, mark: Mark) -> LakeTable:
+        """Evolve the table for all flushes, in their order; return it."""
+        for flush in table.flushes:
+            now, _ = self._work.shape(
+                table, with_versions(self._work.storable(flush.request)), mark
+            )
+            self._work.view(table, flush.request, now)
+        return now
+
+    def _take_rows(self, table: OpenTable, copy: OpenTable, stream: str) -> Committed:
+        """Replace all rows by those of the copy."""
+        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        run = next(map(run_of, table.tried), "")
+        if flushes and self._work.is_stored(table, flushes[-1].token):
+            return Committed()
+        if flushes:
+            self._shape_all(table, Mark(run, stream))
+        commits = form.commits(spark, place)
+        known = [commit.version for commit in commits]
+        later = commits[known.index(table.base) + 1 :] if table.base in known else commits
+        if any(commit.mark is None or commit.mark.run != run for commit in later if commit.base):
+            raise self._has_moved(table, stream)
+        rows = sum(flush.rows for flush in flushes)
+        mark = self._work.mark(flushes[-1], rows) if flushes else Mark(run, stream, ACTIVATION)
+        form.take_rows(spark, copy.place, place, known[-1], mark)
+        return Committed()
+
+    def outlives_run(self, table: OpenTable) -> bool:
+        """Return whether the copy of a table can be looked at after the run."""
+        return table.place.folder is not None or self._survives
+
+    def _has_moved(self, table: OpenTable, stream: str) -> DestinationError:
+        return DestinationError(
+            f"others have committed to {table.place.shown} since the run began: its rows were not "
+            f"published, they are in {', '.join(self.staged()) or 'no table'}",
+            where=Where(stream=stream),
+            hint="run again",
+        )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.record_text import quoted
+from shared.errors import DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
+from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
+from target_spark.destinations.lakes.lake_work import TableWork
+from target_spark.destinations.lakes.open_table import OpenTable
+from target_spark.destinations.lakes.row_changes import view_of
+from target_spark.destinations.lakes.table_history import Mark, run_of
 from target_spark.destinations.row_comparison import KIND, RowComparison
 
 if TYPE_CHECKING:
@@ -18,6 +26,46 @@ if TYPE_CHECKING:
     from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.lake_table import LakeTable
+
+
+def verify(work: TableWork, table: OpenTable, wanted: Verification) -> None:
+    """Compare the rows of all flushes with the table; repair what differs, if that is wanted.
+
+    Raises:
+        DifferenceError: A repair would delete too many rows.
+        DestinationError: The table does not exist.
+    """
+    form, place, last = work.form, table.place, table.flushes[-1]
+    flushes = work.all_flushes(table)
+    if wanted.repair and not wanted.deletes:
+        now: LakeTable | None = work.shaped(table, flushes)
+    else:
+        now = work.now(table)
+    if now is None:
+        raise DestinationError(
+            f"{place.shown} does not exist",
+            where=Where(stream=last.stream),
+            hint="load the stream first, or give --repair",
+            lasts=True,
+        )
+    frame = work.rows(table, flushes, now)
+    part = work.part_of(table, frame, now, last.request.backfill)
+    rows = table.spark.table(place.table)
+    sides = compared_sides(frame, rows, now, last.request, wanted, part)
+    missing = () if wanted.deletes else _missing_columns(work, now, flushes)
+    found = sides.difference(last.stream, place.shown, missing)
+    repaired = wanted.repaired(can_delete=sides.can_delete, part=part is not None)
+    if wanted.repair and found.ranges and repaired:
+        if VANISHED in repaired:
+            wanted.check_vanished(found)
+        found = replace(found, repaired=repaired)
+        mark = Mark(run_of(last.token), last.stream, last.token, last.source)
+        at = time.time()
+        # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
+        changes = repairs(sides, found, at).localCheckpoint()
+        with view_of(table.spark, changes) as view:
+            form.execute(table.spark, repair_statement(sides, place.table, view), place, mark)
+    wanted.report(found)
 
 
 def compared_sides(
@@ -87,3 +135,10 @@ def repair_statement(sides: RowComparison, table: str, view: str) -> str:
     """Return the MERGE of `repairs`."""
     mark = None if sides.hard_delete else sides.deleted
     return repair_sql(sides.keys, sides.source.columns, mark, table, view)
+
+
+def _missing_columns(work: TableWork, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:
+    """Return the stream's columns that the table lacks."""
+    request = flushes[-1].request
+    added = work.plan(now, request).add
+    return tuple(column.source for column in added if not column.source.startswith(METADATA))

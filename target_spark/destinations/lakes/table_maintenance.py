@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -12,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SettingsError, Where
 from shared.storage.files import StorageOptions, open_random
 from shared.storage.urls import shown
+from target_spark.destinations.lakes.lake_work import TableWork
+from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.run_files import note_files
 from target_spark.destinations.lakes.table_history import DAY, Maintained, maintained, plan_keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.core.load_plans import Layout
+    from target_spark.core.load_plans import Layout, TableRequest
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.table_history import TableHistory
     from target_spark.run_settings import TargetConfig
 
 Bookmarks = list[tuple[str, Mapping[str, Any]]]
+
+
+_log = logging.getLogger(__name__)
 
 
 class TableMaintenance:
@@ -139,3 +145,29 @@ def _unusable(path: str, why: str) -> SettingsError:
         where=Where(setting="maintenance.keep_for_readers"),
         hint="name the state files of taps that read these tables by LOG_BASED",
     )
+
+
+def look_after(
+    config: TargetConfig, work: TableWork, table: OpenTable, request: TableRequest
+) -> None:
+    """Compact and maintain the table, if the settings say so; failures are only logged."""
+    maintains = config.maintenance.after_run
+    if config.verification is not None or not (maintains or request.layout.compact):
+        return
+    form, spark, place = work.form, table.spark, table.place
+    try:
+        if work.now(table) is None:
+            return
+        if not maintains:
+            form.compact(spark, place, request.layout)
+            return
+        history = TableHistory(place.shown, place, form.commits(spark, place))
+        if history.commits:
+            care = TableMaintenance(config, form)
+            report = care.maintain(spark, history, request.layout, tokens=table.tried)
+            for line in report.lines():
+                _log.info("%s", line)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        what = "maintained" if maintains else "compacted"
+        _log.warning("%s was not %s: %s", place.shown, what, text)

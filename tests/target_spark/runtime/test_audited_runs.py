@@ -182,16 +182,17 @@ def kill(loader: Loader, point: int) -> None:
     if point == 0:
         destination.audit = _die
     elif point == 3:
-        publish = loader.publish
-        loader.publish = lambda found: _die(publish(found))  # type: ignore[func-returns-value,method-assign]
+        audit = loader.audit
+        loader.audit = lambda: _die(audit())  # type: ignore[func-returns-value,method-assign]
     else:
-        calls, publish_one = [], destination._publish
+        held = destination._held_tables
+        calls, publish_one = [], held._publish
 
         def publish_some(*given: Any) -> Any:
             calls.append(given)
             return publish_one(*given) if len(calls) < point else _die()
 
-        destination._publish = publish_some
+        held._publish = publish_some
 
 
 def _die(*_: Any) -> Any:

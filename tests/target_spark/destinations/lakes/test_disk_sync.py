@@ -11,7 +11,7 @@ import pytest
 from lake_loads import Load
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes import lake_destination, shared_tables
+from target_spark.destinations.lakes import lake_work, shared_tables
 
 
 class Syncs:
@@ -62,7 +62,7 @@ class TestWithTables:
     @pytest.fixture
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found: list[Any] = []
-        monkeypatch.setattr(lake_destination, "sync_to_disk", found.append)
+        monkeypatch.setattr(lake_work, "sync_to_disk", found.append)
         return found
 
     def test_flushes_versions_and_replacements(
@@ -90,10 +90,10 @@ class TestWithTables:
             raise OSError(errno.EIO, "Input/output error", folder)
 
         load = delta_load("id long")
-        monkeypatch.setattr(lake_destination, "sync_to_disk", fail)
+        monkeypatch.setattr(lake_work, "sync_to_disk", fail)
         flush = load.flush([{"id": 1}])
         with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
             load.destination.commit(flush)
-        monkeypatch.setattr(lake_destination, "sync_to_disk", lambda _: None)
+        monkeypatch.setattr(lake_work, "sync_to_disk", lambda _: None)
         load.destination.commit(flush)
         assert load.rows() == [(1,)], "the same flush again changes nothing"

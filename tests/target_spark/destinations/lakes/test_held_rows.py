@@ -14,7 +14,7 @@ from shared.errors import BalanceError, DestinationError, SettingsError
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.held_rows import HeldEdit, Step, steps_of, summed
+from target_spark.destinations.lakes.open_table import HeldEdit, Step, steps_of, summed
 from target_spark.tables.version_edit import VersionEdit
 
 Make = Callable[..., Load]
@@ -151,7 +151,7 @@ def test_what_ends_before_it_is_published(delta_load: Make) -> None:
     load.table = "counted"
     load.load([row(1)])
     load.end()
-    [(_, table)] = load.destination._staged()
+    [(_, table)] = load.destination._held_tables._waiting()
     table.copied = Committed(2)
     with pytest.raises(BalanceError, match=r"1 rows were published in .*, 2 were audited"):
         load.destination.publish()

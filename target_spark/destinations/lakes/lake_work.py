@@ -1,0 +1,302 @@
+"""Work on the tables that a run has opened: attempts, columns, marks of commits, views."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import (
+    DestinationError,
+    SettingsError,
+    Where,
+)
+from target_spark.core.load_plans import outside_range, rules_error, without_column
+from target_spark.destinations.destination import (
+    Flush,
+    RefusedByStoreError,
+)
+from target_spark.destinations.folders.table_folder import writing
+from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError
+from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.open_table import OpenTable
+from target_spark.destinations.lakes.row_changes import (
+    range_sql,
+    recast,
+    rows_of_run,
+    view_sql,
+)
+from target_spark.destinations.lakes.shared_tables import (
+    BY_CASE,
+    configured,
+    differs_by_case,
+    repeated,
+    sync_to_disk,
+)
+from target_spark.destinations.lakes.table_history import (
+    Mark,
+    held,
+    run_of,
+)
+from target_spark.replays import Note
+from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed
+from target_spark.tables.legal_names import matched_names
+from target_spark.tables.table_changes import OURS, change_lines, of_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from target_spark.core.load_plans import Backfill, TableRequest
+
+
+_log = logging.getLogger(__name__)
+
+HISTORY = 200
+"""Number of commits searched for a mark of ours, beside those of a note."""
+_STEPS = 6
+
+
+class TableWork:
+    """What commits to a table have in common, over the format of the tables.
+
+    Args:
+        form: The table format.
+        conflicts: What becomes of values whose type the column cannot hold.
+        changed: See `Destination`.
+    """
+
+    def __init__(
+        self, form: LakeFormat, conflicts: str, changed: Callable[[str, Sequence[str]], None]
+    ) -> None:
+        self.form = form
+        self.conflicts = conflicts
+        self._changed = changed
+        self._left_out = set[tuple[str, tuple[str, ...]]]()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Raise RefusedByStoreError if the block fails for what is in rows."""
+        try:
+            yield
+        except Exception as error:
+            broken = self.form.refusals.search(str(error))
+            if broken is None:
+                raise
+            rule = " ".join(broken.group().split()).rstrip(".")
+            raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
+
+    def shape(
+        self, table: OpenTable, request: TableRequest, mark: Mark
+    ) -> tuple[LakeTable, TableChange]:
+        """Evolve the table for the rows; return it and the projection of the rows."""
+        place = table.place
+        for _ in range(_STEPS):
+            now = self.now(table)
+            if now is not None:
+                self.stage(table)
+            change = self.plan(now, request)
+            if now is None or change.create is not None:
+                self._create(table, change, request)
+            elif change.rewrite:
+                self._rewrite(table, request, mark)
+            elif _alters(now, change):
+                self._alter(table, change, request, mark)
+            else:
+                return now, change
+            if not table.is_copy:
+                self._changed(request.stream, change_lines(change))
+        raise DestinationError(
+            f"{place.shown} still lacks columns for the rows after it was altered",
+            lasts=True,
+        )
+
+    def now(self, table: OpenTable) -> LakeTable | None:
+        """Return what the table has now; None if it does not exist."""
+        return self.form.current(lambda: table.spark, table.place)
+
+    def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
+        with suppress(NeedsSparkError):
+            self.form.created(table.place, change, request)
+            return
+        self.form.create(table.spark, table.place, change, request)
+
+    def _alter(
+        self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
+        with suppress(NeedsSparkError):
+            self.form.altered(table.place, change, mark)
+            return
+        self.form.alter(table.spark, table.place, change, request, mark)
+
+    def plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
+        """Return how the table must change for a request; raise if it must not."""
+        form = self.form
+        struct, names = (None, {}) if now is None else (now.struct, now.names)
+        can = form.can if now is None else form.capabilities(now, request)
+        request = self.settable(now, request)
+        change = plan_change(struct, request, form.rules, self.conflicts, can, names)
+        if now is None:
+            return change
+        if can.is_theirs:
+            self._check_theirs(now, change, request)
+        return replace(change, partitions=form.partition_steps(now, request, change.mapping))
+
+    def settable(self, now: LakeTable | None, request: TableRequest) -> TableRequest:
+        """Return a request without the columns that the table computes; say once which."""
+        if now is None or not now.computed:
+            return request
+        wanted, columns = request.struct.names, now.struct.names
+        properties = of_columns(now.names)
+        names = matched_names(wanted, columns, self.form.rules, properties, ours=OURS in now.names)
+        shown = self.form.place(request.name).shown
+        settable = without_computed(request, names, now.computed, shown)
+        left_out = tuple(name for name in wanted if name not in settable.struct.names)
+        if left_out and (request.stream, left_out) not in self._left_out:
+            self._left_out.add((request.stream, left_out))
+            listed = ", ".join(f"'{name}'" for name in left_out)
+            text = "stream '%s': values of %s are ignored: the table %s computes these columns"
+            _log.warning(text, request.stream, listed, shown)
+        return settable
+
+    def _check_theirs(self, now: LakeTable, change: TableChange, request: TableRequest) -> None:
+        """Raise SettingsError if a change needs more of a table of others than columns."""
+        shown = self.form.place(request.name).shown
+        for path, _ in change.rewrite[:1]:
+            text = f"{shown}, a table of others, would be rewritten for another type of '{path}'"
+            raise rules_error(request.stream, text, "set `type_conflicts` to `suffix`")
+        for feature in self.form.upgrades(now, change):
+            text = f"{shown}, a table of others, would get {feature}, which not all readers support"
+            raise rules_error(request.stream, text, "load the stream into another table")
+
+    def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
+        """Rewrite the whole table for columns whose types cannot be widened in place."""
+        form, spark, place = self.form, table.spark, table.place
+        if form.branch is not None:
+            raise SettingsError(
+                f"{place.shown} must be rewritten with other types, which a branch cannot have",
+                where=Where(stream=request.stream, setting="write_audit_publish"),
+                hint="load once without it, or set `type_conflicts` to `suffix`",
+            )
+        version = form.version(spark, place)
+        now = self.now(table)
+        change = self.plan(now, request)
+        if now is None or not change.rewrite:
+            return  # Another has done it.
+        frame, whole = recast(spark, place, now, change)
+        form.replace(spark, frame, place, whole, request, mark, version)
+
+    def shaped(self, table: OpenTable, flushes: Sequence[Flush]) -> LakeTable:
+        """Evolve the table for all flushes; return it."""
+        mark = Mark(run_of(flushes[-1].token), flushes[-1].stream)
+        for request in {flush.request.struct.json(): flush.request for flush in flushes}.values():
+            now, _ = self.shape(table, request, mark)
+        return now
+
+    def rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
+        """Return the rows of all flushes as the table would store them."""
+        plan = planner(self.form, self.conflicts)
+        settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
+        return rows_of_run(table.spark, settable, plan, now.struct, now.names)
+
+    def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
+        """Create the view of the settings, if its columns have changed."""
+        if request.view is not None and table.view != request.view and not table.is_copy:
+            table.spark.sql(view_sql(table.place, request, now.names))
+            table.view = request.view
+
+    def part_of(
+        self, table: OpenTable, rows: DataFrame, now: LakeTable, backfill: Backfill | None
+    ) -> str | None:
+        """Return the condition for a range of a table; check that the rows of the run are in it."""
+        if backfill is None:
+            return None
+        if now.names.get(backfill.column, backfill.column) not in now.struct.names:
+            raise without_column(backfill, table.place.shown)
+        condition = range_sql(backfill, now)
+        if rows.where(f"NOT coalesce({condition}, false)").limit(1).count():
+            raise outside_range(backfill)
+        return condition
+
+    def all_flushes(self, table: OpenTable) -> list[Flush]:
+        """Return the flushes that wait for the end of the run, with columns of the format."""
+        return [replace(held, request=self.storable(held.request)) for held in table.flushes]
+
+    def storable(self, request: TableRequest) -> TableRequest:
+        """Return a request with columns of the format."""
+        return replace(request, struct=self.form.storable(request.struct))
+
+    def repeat(
+        self, table: OpenTable, stream: str, work: Callable[[int], Any], *flushes: Flush
+    ) -> Any:
+        """Return what `work`, called with the number of earlier attempts, returns in the end.
+
+        It is repeated while other writers are in its way.
+
+        Raises:
+            RefusedByStoreError: It failed for what is in some rows.
+        """
+        where = Where(stream=stream)
+        structs = (flush.write.struct for flush in (*table.flushes, *flushes))
+
+        def tried(attempt: int) -> Any:
+            with self._refusing():
+                return work(attempt)
+
+        with ExitStack() as stack:
+            if any(map(differs_by_case, structs)):
+                stack.enter_context(configured(table.spark, BY_CASE))
+            return repeated(tried, self.form.conflicts, where, shown=table.place.shown)
+
+    def mark(self, flush: Flush, rows: int) -> Mark:
+        """Return the mark of a flush, or of all flushes whose last one it is."""
+        run, whole = run_of(flush.token), self.form.copies
+        return Mark(run, flush.stream, flush.token, flush.source, flush.state, rows, whole)
+
+    def is_stored(self, table: OpenTable, token: str) -> bool:
+        """Return whether a commit with this token was made."""
+        if self.now(table) is None:
+            return False
+        marks = self.marks(table, HISTORY)
+        return any(mark is not None and mark.token == token for mark in marks)
+
+    def held(self, table: OpenTable, stream: str, note: Note) -> Note:
+        """Return the part of a note that the table provably holds."""
+        if self.now(table) is None:
+            return Note()
+        # A flush may commit twice: the columns, then the rows.
+        limit = HISTORY + 2 * len(note.tokens)
+        return held(note, self.marks(table, limit), stream)
+
+    def marks(self, table: OpenTable, limit: int) -> Iterable[Mark | None]:
+        """Return the marks of the newest commits, without Spark if the format can tell."""
+        with suppress(NeedsSparkError):
+            return self.form.logged_marks(table.place, limit)
+        return self.form.marks(table.spark, table.place, limit)
+
+    def stage(self, table: OpenTable) -> None:
+        """Let all commits to an existing table wait for their publication, if that is wanted."""
+        form = self.form
+        if form.branch is not None and not table.is_staged:
+            table.base = form.stage(table.spark, table.place)
+            table.is_staged = True
+            _log.info("%s: commits go to branch '%s'", table.place.shown, form.branch)
+
+
+def settle(table: OpenTable) -> None:
+    """Force the table to disk: only then is a commit durable, and STATE may follow."""
+    if table.place.folder is not None:
+        with writing(table.place.folder):
+            sync_to_disk(table.place.folder)
+
+
+def _alters(now: LakeTable, change: TableChange) -> bool:
+    return change.alters or any(now.names.get(key) != name for key, name in change.renamed.items())
+
+
+def planner(form: LakeFormat, conflicts: str) -> Callable[..., TableChange]:
+    def plan(struct: Any, request: TableRequest, names: Any) -> TableChange:
+        return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
+
+    return plan

@@ -1,0 +1,182 @@
+"""Commits to lake tables: one attempt to load, replace or edit rows, without Spark if it can be."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark.core.balance import Committed
+from target_spark.destinations.destination import (
+    Flush,
+    RefusedByStoreError,
+)
+from target_spark.destinations.lakes.flush_frames import refused_rows
+from target_spark.destinations.lakes.lake_format import NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_sql import activate_sql
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.lakes.lake_work import TableWork, planner
+from target_spark.destinations.lakes.open_table import OpenTable
+from target_spark.destinations.lakes.row_changes import (
+    adopted_rows,
+    appended,
+    exchanged_rows,
+    keys_in_parts,
+    merged_rows,
+    overwritten,
+    upserted,
+    versioned,
+    with_versions,
+)
+from target_spark.destinations.lakes.row_repair import verify
+from target_spark.destinations.lakes.shared_tables import (
+    configured,
+)
+from target_spark.destinations.lakes.table_history import (
+    ACTIVATION,
+    Mark,
+    run_of,
+)
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import Backfill, TableRequest
+    from target_spark.tables.version_edit import VersionEdit
+
+
+class TableCommits:
+    """Single attempts, which `TableWork.repeat` repeats.
+
+    Args:
+        work: Work on open tables.
+    """
+
+    def __init__(self, work: TableWork) -> None:
+        self._work = work
+        self._form = work.form
+
+    def load(self, table: OpenTable, flush: Flush) -> Committed | None:
+        """Evolve the table and commit the flush: one attempt; return what the commit tells."""
+        form, base = self._form, None
+        is_again = flush.token in table.tried
+        if is_again:
+            # Before the search: a commit after it makes this one fail.
+            base = form.head(table.spark, table.place)
+            if self._work.is_stored(table, flush.token):
+                return None
+        table.tried.add(flush.token)
+        request, run = with_versions(self._work.storable(flush.request)), run_of(flush.token)
+        now, change = self._work.shape(table, request, Mark(run, flush.stream))
+        self._work.view(table, request, now)
+        if not flush.parts:
+            return Committed(0)
+        mark = self._work.mark(flush, flush.rows)
+        rows = TableFlush(table.place, flush, request, now, change, mark)
+        is_upsert = request.method == "upsert" and bool(request.keys)
+        keys = keys_in_parts(rows) if is_upsert else None
+        done = adopted_rows(form, rows, keys)
+        if done is None and is_upsert:
+            done = merged_rows(form, rows, keys)
+        if done is not None:
+            return done
+        if flush.write.row_origin is not None:
+            refused = refused_rows(table.spark, rows, form.row_rules(now))
+            if refused:
+                raise RefusedByStoreError(refused[0].reason, refused)
+        size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
+        with configured(table.spark, form.light(size)):
+            if request.method == "history":
+                return versioned(form, table.spark, rows, at=time.time())
+            if is_upsert:
+                return upserted(form, table.spark, rows, keys)
+            frame = appended(table.spark, flush, change)
+            form.append(table.spark, frame, table.place, mark, base)
+            return Committed(form.changed_rows(table.spark, table.place, mark))
+
+    def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
+        """Replace rows by those of all flushes that wait, or verify them: one attempt."""
+        last = table.flushes[-1]
+        if attempt and self._work.is_stored(table, last.token):
+            return None
+        if last.request.verification is not None:
+            verify(self._work, table, last.request.verification)
+            return None
+        if last.request.backfill is not None or self._form.branch is not None:
+            return self._replace_rows(table, last.request.backfill)
+        form, flushes = self._form, self._work.all_flushes(table)
+        plan = planner(form, self._work.conflicts)
+        mark = self._work.mark(last, sum(flush.rows for flush in flushes))
+        if last.request.view is None and not table.is_copy:
+            done = exchanged_rows(form, table.place, flushes, plan, mark)
+            if done is not None:
+                return done
+        now = self._work.now(table)
+        # Conditions are of others; a new table in place of this one would lack them.
+        if now is not None and (
+            form.capabilities(now, last.request).is_theirs
+            or not all(rule.column for rule in form.row_rules(now))
+        ):
+            return self._replace_rows(table, None)
+        names = {} if now is None else now.names
+        frame, change, request = overwritten(table.spark, flushes, plan, names)
+        form.replace(table.spark, frame, table.place, change, request, mark)
+        self._work.view(table, request, LakeTable(frame.schema, change.mapping))
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
+
+    def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
+        """Replace a range of the table, or all of its rows, by those of all flushes."""
+        form, last = self._form, table.flushes[-1]
+        mark = self._work.mark(last, sum(flush.rows for flush in table.flushes))
+        flushes = self._work.all_flushes(table)
+        now = self._work.shaped(table, flushes)
+        frame = self._work.rows(table, flushes, now)
+        request = flushes[-1].request
+        condition = self._work.part_of(table, frame, now, backfill)
+        if condition is None:
+            change = self._work.plan(now, request)
+            form.replace(table.spark, frame, table.place, change, request, mark)
+        else:
+            form.replace_range(table.spark, frame, table.place, condition, mark)
+        self._work.view(table, request, now)
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(last.request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
+
+    def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
+        """Remove or mark older rows; return whether the table has any, marked ones included."""
+        with suppress(NeedsSparkError):
+            if self._has_none_below(table.place, edit.version):
+                return False
+        now = self._work.now(table)
+        if now is None:
+            return False
+        self._work.stage(table)
+        version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
+        if not {version, deleted} <= set(now.struct.names):
+            return False
+        at = None if edit.hard_delete else edit.at
+        run = next(map(run_of, table.tried), "")
+        mark = Mark(run, request.stream, ACTIVATION)
+        with suppress(NeedsSparkError):
+            self._form.activated(table.place, now, (version, deleted), edit.version, at, mark)
+            return True
+        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
+        self._form.execute(table.spark, statement, table.place, mark)
+        return True
+
+    def _has_none_below(self, place: Place, version: int) -> bool:
+        """Return whether metadata show that all rows of a table are of a version or newer.
+
+        Raises:
+            NeedsSparkError: They do not tell.
+        """
+        now = self._form.looked_up(place)
+        if now is None:
+            return True
+        column = now.names.get(TABLE_VERSION, TABLE_VERSION)
+        if column not in now.struct.names:
+            return True
+        lowest = self._form.lowest(place, column)
+        return lowest is None or lowest >= version
