@@ -25,15 +25,13 @@ from shared.formats.row_groups import ROW_GROUPS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from shared.storage.files import StorageOptions, codec_of, size_of
-from target_spark.convert import mapped_rows, spark_rows, write_tasks
-from target_spark.convert.adoption import adoption
+from target_spark.convert import write_tasks
 from target_spark.convert.batch_files import BatchFiles, LineUploads
-from target_spark.convert.read_rows import Piece, ReadPlan
-from target_spark.convert.rejected_originals import Originals
+from target_spark.convert.read_rows import Piece, ReadPlan, with_origins
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import raise_failure, result_of
 from target_spark.convert.write_tasks import RewritePlan, rewrite
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, Reject
+from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.files.stored_columns import arrow_schema
 from target_spark.destinations.folders.table_folder import write_error, writing
@@ -42,8 +40,6 @@ from target_spark.validation.row_checks import Key
 from target_spark.validation.validator import SlowKeywords
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
@@ -209,6 +205,8 @@ class Converter:
             write: How it has written the rows.
             rows: Origin within that conversion → reason.
         """
+        from target_spark.convert.rejected_originals import Originals  # noqa: PLC0415
+
         originals = Originals(self._read_plan(batch, write))
         return [originals.place(origin, reason) for origin, reason in sorted(rows.items())]
 
@@ -241,7 +239,7 @@ class Converter:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
             pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
             work = sum(size * weight(form, in_python=in_python) for form, size in pairs)
-        needs = spark_rows.NEEDS_COLUMNS if batch.making is None else spark_rows.NEEDS_MAP
+        needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
         return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
 
     def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
@@ -271,7 +269,7 @@ class Converter:
             refused=self._tables.refusals.of(batch),
         )
         if write.row_origin is not None:
-            read = mapped_rows.with_origins(read)
+            read = with_origins(read)
         if read.strict:
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
@@ -279,8 +277,10 @@ class Converter:
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
-        if batch.making is not None:
+        if batch.making is not None or not all(map(_is_parquet, batch.files)):
             return None
+        from target_spark.convert.adoption import adoption  # noqa: PLC0415
+
         keys = self._tables.keys(batch.stream)
         request = self._tables.request(batch.stream)
         plan = adoption(self._config, request, write, batch.files, keys)
@@ -323,6 +323,10 @@ class Rewriter:
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
+def _is_parquet(file: InputFile) -> bool:
+    return file.encoding.format == "parquet"
+
+
 def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None, bool]:
     """Return what loads the tasks of a plan, by number.
 
@@ -339,10 +343,12 @@ def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None,
 
 
 def _arrow_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
-    if spark_rows.needs_frame(write):
+    if write_tasks.needs_frame(write):
         return None
     if batch.making is not None:
-        return mapped_rows.copying(read, write, batch.making)
+        from target_spark.convert.mapped_rows import copying  # noqa: PLC0415
+
+        return copying(read, write, batch.making)
     return partial(write_tasks.load, read, write_tasks.write_plan(write, read.columns))
 
 
@@ -351,13 +357,12 @@ def _spark_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | Frame
     task = _arrow_task(batch, write, read)
     if task is not None:
         return task
-    if batch.making is not None:
-        return FrameTask(partial(_mapped, read, write, batch.making))
+    from target_spark.convert import mapped_rows, spark_rows  # noqa: PLC0415
+
+    making = batch.making
+    if making is not None:
+        return FrameTask(lambda numbers: mapped_rows.job(numbers, read, write, making))
     return FrameTask(lambda numbers: spark_rows.job(numbers, read, write))
-
-
-def _mapped(read: ReadPlan, write: TableWrite, making: Making, numbers: DataFrame) -> DataFrame:
-    return mapped_rows.job(numbers, read, write, making)
 
 
 def _without_kept(

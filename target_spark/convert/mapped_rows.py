@@ -24,9 +24,9 @@ from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.maps.transform import ERROR
 from target_spark.convert import spark_rows, write_tasks
-from target_spark.convert.read_rows import ReadPlan
+from target_spark.convert.read_rows import ReadPlan, with_origins
 from target_spark.convert.rejected_originals import Originals
-from target_spark.convert.spark_rows import NEEDS_MAP, WholeRecords, needs_frame, plain_types
+from target_spark.convert.spark_rows import WholeRecords, plain_types
 from target_spark.convert.task_reports import Rejects
 from target_spark.convert.write_tasks import REJECT_COLUMN
 from target_spark.core.load_plans import Making
@@ -227,20 +227,12 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     records = source_records(read, making, source)
     keys = tuple(key.name for key in read.keys)
     several = making.transform.explode is not None
-    if several or spark_rows.needs_frame(write) or read.document is not None:
+    if several or write_tasks.needs_frame(write) or read.document is not None:
         work = _Work(source, making.transform, (), write, keys)
         return _mapped(numbers, records, work, read.columns)
     transform, copies = without_copies(making.transform, write.struct, metadata=metadata, made=keys)
     seen = _only(source, transform.reads)
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
-
-
-def with_origins(read: ReadPlan) -> ReadPlan:
-    """Return how records are read with their origins, so that those that fail can be named."""
-    pieces = iter(range(sum(map(len, read.tasks))))
-    tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
-    origin = pa.field(ROW_ORIGIN, pa.int64())
-    return replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
 
 
 def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPlan:
@@ -279,7 +271,7 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     frame = work.transform.apply(source, keep=kept, bypass=REJECT_COLUMN, clear=False)
     fields = _fields(work)
     frame = _in_table_columns(frame, fields, work, read.document)
-    if spark_rows.needs_frame(work.write):
+    if write_tasks.needs_frame(work.write):
         values, columns = spark_rows.written_columns(work.write)
         names = tuple(columns.names)
     else:
@@ -444,7 +436,7 @@ def _in_table_columns(
     result = work.transform.struct()
     known = {field.name: field.dataType for field in result}
     known |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
-    as_text = spark_rows.needs_frame(work.write)
+    as_text = write_tasks.needs_frame(work.write)
     fitting = Fitting(NO_NAMES, _fitted)
     columns = []
     for field in fields:
@@ -507,7 +499,7 @@ def tell_engine(
         return
     found = arrow_map(transform, source)
     if found is None:
-        engine.needs(NEEDS_MAP, stream)
+        engine.needs(write_tasks.NEEDS_MAP, stream)
     elif found.in_python:
         engine.weigh(IN_PYTHON)
 
@@ -524,7 +516,7 @@ def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | 
         The work, None if only Spark can map the rows; and whether Python evaluates an expression
         for each row.
     """
-    if needs_frame(write) or read.document is not None:
+    if write_tasks.needs_frame(write) or read.document is not None:
         return None, False
     source = source_columns(read.schema, add_metadata=read.metadata is not None)
     made = arrow_map(making.transform, source)

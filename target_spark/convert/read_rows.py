@@ -39,6 +39,7 @@ from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, Reject
+from target_spark.destinations.destination import ROW_ORIGIN
 from target_spark.tables.row_layout import line_documents, row_documents
 from target_spark.validation.row_checks import Key, LineChecker, LineKeys, RowChecker, RowKeys
 
@@ -179,6 +180,14 @@ class ReadPlan:
     reports_rejects: bool = True
     keys: tuple[Key, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
+
+
+def with_origins(read: ReadPlan) -> ReadPlan:
+    """Return how records are read with their origins, so that those that fail can be named."""
+    pieces = iter(range(sum(map(len, read.tasks))))
+    tasks = tuple(tuple(replace(p, number=next(pieces)) for p in task) for task in read.tasks)
+    origin = pa.field(ROW_ORIGIN, pa.int64())
+    return replace(read, tasks=tasks, row_origin=ROW_ORIGIN, columns=read.columns.append(origin))
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:

@@ -18,24 +18,12 @@ from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.formats.file_formats import FORMATS
 from target_spark.convert import write_tasks
 from target_spark.convert.read_rows import ReadPlan
+from target_spark.convert.write_tasks import is_plain
 from target_spark.destinations.destination import TableWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
-
-
-NEEDS_COLUMNS = "rows as JSON text, or nested columns in CSV"
-NEEDS_MAP = "a stream map that is not computed over Arrow"
-
-
-def needs_frame(write: TableWrite) -> bool:
-    """Return whether Spark makes the text of the rows: all JSON, and nested columns in CSV."""
-    if FORMATS[write.encoding.format].text:
-        return True
-    return FORMATS[write.encoding.format].flat and any(
-        not _is_plain(field.dataType) for field in write.struct
-    )
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
@@ -83,18 +71,10 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
         )
     columns, kinds = [], []
     for field, stored in zip(write.struct, struct_to_arrow(write.struct), strict=True):
-        plain = _is_plain(field.dataType)
+        plain = is_plain(field.dataType)
         columns.append(_column(field.name) if plain else _text(field))
         kinds.append(pa.field(field.name, stored.type if plain else pa.string()))
     return columns, pa.schema(kinds)
-
-
-def _is_plain(kind: DataType) -> bool:
-    """Return whether Arrow's CSV writer writes a column correctly."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
-    nested = (T.StructType, T.ArrayType, T.MapType)
-    return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
 
 
 def _text(field: StructField) -> Column:

@@ -25,14 +25,21 @@ from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
-from target_spark.convert.read_rows import ReadPlan, StorageTroubleError, UnreadableInputError
-from target_spark.convert.rejected_originals import accepted_rows
+from shared.types.arrow_conform import conform
+from target_spark.convert.read_rows import (
+    ReadPlan,
+    StorageTroubleError,
+    UnreadableInputError,
+    read_task,
+)
 from target_spark.convert.task_reports import Rejects
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
     from target_spark.destinations.destination import Sink, TableWrite
 
 
@@ -195,7 +202,7 @@ def load(
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
-            tables = accepted_rows(read, read.tasks[number], rejects)
+            tables = _accepted(read, number, rejects)
             if made is not None:
                 tables = (made(table, rejects) for table in tables)
             rows = _write(write, tables)
@@ -228,7 +235,7 @@ def read_frame(
         rejects = Rejects(read.rejects, read.reject_options)
         failed: list[dict[str, Any]] = []
         try:
-            for table in accepted_rows(read, read.tasks[number], rejects):
+            for table in _accepted(read, number, rejects):
                 for part in (table,) if parts is None else parts(table):
                     yield from conform(part, columns).to_batches()
         except UnreadableInputError as error:
@@ -450,3 +457,33 @@ def _first_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table] | None:
         if table.num_rows:
             return chained(table, tables)
     return None
+
+
+NEEDS_COLUMNS = "rows as JSON text, or nested columns in CSV"
+NEEDS_MAP = "a stream map that is not computed over Arrow"
+
+
+def needs_frame(write: TableWrite) -> bool:
+    """Return whether Spark makes the text of the rows: all JSON, and nested columns in CSV."""
+    if FORMATS[write.encoding.format].text:
+        return True
+    return FORMATS[write.encoding.format].flat and any(
+        not is_plain(field.dataType) for field in write.struct
+    )
+
+
+def is_plain(kind: DataType) -> bool:
+    """Return whether Arrow's CSV writer writes a column correctly."""
+    from shared.releases.spark_types import T  # noqa: PLC0415
+
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
+
+
+def _accepted(read: ReadPlan, number: int, rejects: Rejects) -> Iterator[pa.Table]:
+    """Yield the rows of a task that the store does not refuse."""
+    if not read.refused:
+        return read_task(read, read.tasks[number], rejects)
+    from target_spark.convert.rejected_originals import accepted_rows  # noqa: PLC0415
+
+    return accepted_rows(read, read.tasks[number], rejects)

@@ -34,7 +34,6 @@ from target_spark.core.load_plans import (
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
-from target_spark.destinations.dry_destination import DryDestination
 from target_spark.load.guards.audit import AuditGuard
 from target_spark.load.guards.balance import BalanceGuard
 from target_spark.load.guards.expectations import ExpectationGuard, plain_names
@@ -90,6 +89,8 @@ class Loader:
             config, Tools(partial(engine.session, COMMIT), Rewriter(engine))
         )
         if config.dry_run is not None:
+            from target_spark.destinations.dry_destination import DryDestination  # noqa: PLC0415
+
             self._destination = DryDestination(self._destination, config.dry_run)
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)

@@ -84,7 +84,6 @@ def run(
     from shared.engine.engine import engine_of  # noqa: PLC0415
     from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
     from target_spark.load.loader import Loader  # noqa: PLC0415
-    from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
 
     if config.staging.root is None and not executors_share_disk(config.spark):
         raise SettingsError(
@@ -100,8 +99,11 @@ def run(
     try:
         with Timer(JOB_DURATION):
             plain = Loader(config, engine)
-            mapped = config.transforms.active
-            loader = MappedLoader(config, plain, engine) if mapped else plain
+            loader: Loads = plain
+            if config.transforms.active:
+                from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
+
+                loader = MappedLoader(config, plain, engine)
             run_with(config, input_fd, output, loader, engine, summary, state_file)
     finally:
         engine.stop()

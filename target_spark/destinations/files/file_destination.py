@@ -41,7 +41,6 @@ from target_spark.destinations.files.stored_columns import (
     read_table_schema,
 )
 from target_spark.destinations.folders.local_folder import LocalFolder
-from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import (
     FolderChange,
     TableFolder,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.core.differences import Verification
+    from target_spark.destinations.folders.remote_folder import RemoteFolder
     from target_spark.destinations.leases import FolderLeases, Lease
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
@@ -290,6 +290,8 @@ class FileDestination(Destination):
         table = self._settings.table(request.name)
         path = local_path(table)
         if path is None:
+            from target_spark.destinations.folders.remote_folder import RemoteFolder  # noqa: PLC0415
+
             return RemoteFolder(table, self._run, self._options)
         return LocalFolder(path, self._run)
 
