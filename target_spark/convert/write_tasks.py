@@ -25,7 +25,6 @@ from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
-from shared.types.arrow_conform import conform
 from target_spark.convert.read_rows import (
     ReadPlan,
     StorageTroubleError,
@@ -474,7 +473,7 @@ def needs_frame(write: TableWrite) -> bool:
 
 def is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
-    from shared.releases.spark_types import T  # noqa: PLC0415
+    from shared.formats.spark_types import T  # noqa: PLC0415
 
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))

@@ -52,7 +52,7 @@ from target_spark.stream_settings import (
 )
 
 if TYPE_CHECKING:
-    from shared.run_summary import RunSummary
+    from shared.singer.run_summary import RunSummary
     from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shared.engine.engine import Engine
     from shared.maps.stream_maps import StreamOutput
-    from shared.run_summary import RunSummary
+    from shared.singer.run_summary import RunSummary
     from target_spark.load.loader import Loader
     from target_spark.run_settings import TargetConfig
 

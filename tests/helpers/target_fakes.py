@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.engine.engine import Engine
 from shared.errors import AuditError, RecordError, Where
-from shared.run_summary import RunSummary
+from shared.singer.run_summary import RunSummary
 from target_spark.config import target_config
 from target_spark.convert.task_reports import reject_line
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion

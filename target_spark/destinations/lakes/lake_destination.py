@@ -18,8 +18,7 @@ from shared.errors import (
 )
 from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
-from shared.telemetry.dataset_names import DatasetName, catalog_table_name, place_name
-from shared.types.arrow_types import as_nullable
+from shared.singer.datasets import DatasetName, catalog_table_name, place_name
 from target_spark.core.balance import Committed
 from target_spark.destinations.destination import (
     Destination,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import DestinationError, Where
+from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush

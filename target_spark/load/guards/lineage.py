@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.run_lines import CREATED
+from shared.singer.datasets import Dataset
 from shared.singer.logs import IN_SUMMARY
-from shared.telemetry.run_observer import Dataset
+from shared.singer.run_report import CREATED
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Destination
