@@ -23,7 +23,7 @@ from target_spark.destinations.destination import (
     remove_parts,
 )
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.lake_work import TableWork, settle
+from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.open_table import HeldEdit, OpenTable, steps_of, summed
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
@@ -100,7 +100,7 @@ class HeldTables:
 
     def __init__(
         self,
-        work: TableWork,
+        work: LakeWork,
         commits: TableCommits,
         opened: Callable[[], list[tuple[str, OpenTable]]],
         end_table: Callable[[OpenTable, TableRequest], None],

@@ -30,7 +30,7 @@ from target_spark.destinations.destination import (
 from target_spark.destinations.lakes.held_rows import HeldTables
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
-from target_spark.destinations.lakes.lake_work import TableWork, settle
+from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.open_table import HeldEdit, OpenTable
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
@@ -85,7 +85,7 @@ class LakeDestination(Destination):
         self._form = form
         self.holds_rows = form.copies
         self._config = config
-        self._work = TableWork(form, config.type_conflicts, self._tell)
+        self._work = LakeWork(form, config.type_conflicts, self._tell)
         self._commits = TableCommits(self._work)
         survives = config.staging.root is not None
         self._held_tables = HeldTables(

@@ -58,7 +58,7 @@ HISTORY = 200
 _STEPS = 6
 
 
-class TableWork:
+class LakeWork:
     """What commits to a table have in common, over the format of the tables.
 
     Args:

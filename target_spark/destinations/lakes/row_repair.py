@@ -15,7 +15,7 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
-from target_spark.destinations.lakes.lake_work import TableWork
+from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.lakes.table_history import Mark, run_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.lakes.lake_table import LakeTable
 
 
-def verify(work: TableWork, table: OpenTable, wanted: Verification) -> None:
+def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
     """Compare the rows of all flushes with the table; repair what differs, if that is wanted.
 
     Raises:
@@ -138,7 +138,7 @@ def repair_statement(sides: RowComparison, table: str, view: str) -> str:
     return repair_sql(sides.keys, sides.source.columns, mark, table, view)
 
 
-def _missing_columns(work: TableWork, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:
+def _missing_columns(work: LakeWork, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:
     """Return the stream's columns that the table lacks."""
     request = flushes[-1].request
     added = work.plan(now, request).add

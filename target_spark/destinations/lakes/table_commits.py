@@ -16,7 +16,7 @@ from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.lake_format import NeedsSparkError, TableFlush
 from target_spark.destinations.lakes.lake_sql import activate_sql
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
-from target_spark.destinations.lakes.lake_work import TableWork, planner
+from target_spark.destinations.lakes.lake_work import LakeWork, planner
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import (
     adopted_rows,
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 
 class TableCommits:
-    """Single attempts, which `TableWork.repeat` repeats.
+    """Single attempts, which `LakeWork.repeat` repeats.
 
     Args:
         work: Work on open tables.
     """
 
-    def __init__(self, work: TableWork) -> None:
+    def __init__(self, work: LakeWork) -> None:
         self._work = work
         self._form = work.form
 

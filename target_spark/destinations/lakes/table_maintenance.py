@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SettingsError, Where
 from shared.storage.files import StorageOptions, open_random
 from shared.storage.urls import shown
-from target_spark.destinations.lakes.lake_work import TableWork
+from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.run_files import note_files
 from target_spark.destinations.lakes.table_history import DAY, Maintained, maintained, plan_keep
@@ -148,7 +148,7 @@ def _unusable(path: str, why: str) -> SettingsError:
 
 
 def look_after(
-    config: TargetConfig, work: TableWork, table: OpenTable, request: TableRequest
+    config: TargetConfig, work: LakeWork, table: OpenTable, request: TableRequest
 ) -> None:
     """Compact and maintain the table, if the settings say so; failures are only logged."""
     maintains = config.maintenance.after_run
