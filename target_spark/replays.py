@@ -373,8 +373,12 @@ def _normal(block: bytes, lines: int) -> Iterator[memoryview]:
     In the envelope it is in front of `record`, or has nothing but the closing brace of the message
     (and perhaps its version) behind it.
     """
+    removed = 0
     if len(block) < lines * _SHORT:
-        block = _LAST.sub(b"", block)
+        block, removed = _LAST.subn(b"", block)
+    if removed and removed == lines and block.endswith(b"\n"):
+        yield memoryview(block)
+        return
     whole, kept, at = memoryview(block), 0, block.find(_NAME)
     while at >= 0:
         found = _LAST.match(block, at) or _in_front(block, at)

@@ -1,4 +1,4 @@
-"""JSON lines to Arrow columns by Arrow's own reader, a block at a time.
+"""JSON lines to Arrow columns by Arrow's own readers, a block at a time.
 
 A block is rejected if that reader would stop, or would accept what JSON or the schema does not
 mean (several objects on a line, bytes that are not UTF-8, numbers out of range).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import orjson
@@ -18,6 +18,7 @@ import pyarrow.json as pj
 
 from shared.formats.arrow_types import as_nullable, dropped_fields, spark_to_arrow
 from shared.formats.json_values import Convert, Number, Refused, Value, converter, decode
+from shared.formats.plain_lines import PlainLines, PlainReader
 from shared.formats.schema_nodes import MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 
@@ -42,12 +43,13 @@ class BlockRefused(Exception):  # noqa: N818 - an answer, not an error
 
 @dataclass(frozen=True)
 class Block:
-    """The records of a block, all accepted."""
+    """The records of a block, all accepted; see `json_lines.LinesRead`."""
 
     table: pa.Table
     extracted_at: pa.ChunkedArray | None = None
     versions: pa.ChunkedArray | None = None
     unexpected: bool = True
+    kinds: frozenset[tuple[str, str]] | None = None
 
 
 class FastReader:
@@ -84,6 +86,11 @@ class FastReader:
         self._closed_schema: pa.Schema | None = None
         if closed and not self._odd:
             self._closed_schema = pa.schema([*record, *_NAMED] if envelope else columns)
+        self._plain_reader: PlainReader | None = None
+        if not self._odd and not any(_holds(f.dataType, _BY_VALUE) for f in struct.fields):
+            envelope_types = {field.name: field.type for field in _ENVELOPE} if envelope else None
+            types = {field.name: field.type for field in arrow_schema}
+            self._plain_reader = PlainReader(types, envelope_types)
 
     def _plain(self) -> list[T.StructField]:
         return [field for field in self.struct.fields if field not in self._odd]
@@ -94,6 +101,9 @@ class FastReader:
         Raises:
             BlockRefused: The exact reader must decide.
         """
+        plain = self._plain_reader.read(data) if self._plain_reader is not None else None
+        if plain is not None:
+            return self._plain_block(plain)
         lines = framed_lines(data)
         if not data.isascii():
             _check_utf8(data)
@@ -106,7 +116,20 @@ class FastReader:
             raise BlockRefused
         if self._odd:
             columns |= self._odd_columns(data)
-        return replace(self._block(table, columns), unexpected=found is None)
+        at, versions = table.columns[1:3] if self.envelope else (None, None)
+        return self._block(table.num_rows, columns, at, versions, unexpected=found is None)
+
+    def _plain_block(self, plain: PlainLines) -> Block:
+        """Return a block of the plain reader, which has checked all that its bytes tell."""
+        columns = {
+            field.name: _or_nulls(plain.columns.get(field.name), field.type, plain.rows)
+            for field in self.arrow_schema
+        }
+        at, versions = (
+            _or_nulls(plain.envelope.get(field.name), field.type, plain.rows) for field in _ENVELOPE
+        )
+        block = self._block(plain.rows, columns, at, versions)
+        return replace(block, unexpected=False, kinds=plain.kinds)
 
     def undeclared(self, data: bytes) -> dict[tuple[str, ...], int]:
         """Return the properties of a block that have no column, and how many values were seen.
@@ -169,17 +192,25 @@ class FastReader:
             for column, field in zip(found, self._plain(), strict=True)
         }
 
-    def _block(self, table: pa.Table, columns: dict[str, pa.ChunkedArray]) -> Block:
+    def _block(
+        self,
+        count: int,
+        columns: Mapping[str, pa.ChunkedArray],
+        extracted_at: pa.ChunkedArray | None,
+        versions: pa.ChunkedArray | None,
+        *,
+        unexpected: bool = True,
+    ) -> Block:
         ordered = [columns[field.name] for field in self.struct.fields]
         for column, field in zip(ordered, self.struct.fields, strict=True):
             if self.strict and breaks_nullability(column, field.dataType, field.nullable):
                 raise BlockRefused
         rows = pa.Table.from_arrays(ordered, schema=self.arrow_schema)
         if not ordered:
-            rows = rows_without_columns(table.num_rows)
+            rows = rows_without_columns(count)
         if not self.envelope:
-            return Block(rows)
-        return Block(rows, table.column("time_extracted"), table.column("version"))
+            return Block(rows, unexpected=unexpected)
+        return Block(rows, extracted_at, versions, unexpected)
 
     def _odd_columns(self, data: bytes) -> dict[str, pa.ChunkedArray]:
         """Read the columns Arrow's reader has no type for, line by line."""
@@ -233,6 +264,10 @@ def _time_names(kind: T.DataType, name: str = "") -> Iterator[str]:
             yield from _time_names(field.dataType, field.name)
     elif isinstance(kind, T.TimestampType | T.TimestampNTZType | T.TimeType):
         yield name
+
+
+def _or_nulls(column: pa.ChunkedArray | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(rows, kind)]) if column is None else column
 
 
 def rows_without_columns(count: int) -> pa.Table:

@@ -46,6 +46,8 @@ class LinesRead:
         unexpected: False if a reader that checks this found only properties that the schema
             names.
         cut: Properties with times whose digits below microseconds are cut.
+        kinds: Each property with each kind of value that it has, if a reader has seen that: see
+            `plain_lines`. Lines have no other properties then.
     """
 
     table: pa.Table
@@ -55,6 +57,7 @@ class LinesRead:
     rejects: tuple[tuple[int, str], ...] = ()
     unexpected: bool = True
     cut: frozenset[str] = frozenset()
+    kinds: frozenset[tuple[str, str]] | None = None
 
 
 class LineReader:
@@ -110,6 +113,7 @@ class LineReader:
             tuple(reject for p in parts for reject in p.rejects),
             any(p.unexpected for p in parts),
             frozenset[str]().union(*(p.cut for p in parts)),
+            parts[0].kinds if len(parts) == 1 else None,
         )
 
     def undeclared(self, data: bytes, found: LinesRead) -> dict[tuple[str, ...], int]:
@@ -151,7 +155,12 @@ class LineReader:
         block = self._fast.read(data)
         rows = block.table.num_rows
         return LinesRead(
-            block.table, block.extracted_at, block.versions, rows, (), block.unexpected
+            block.table,
+            block.extracted_at,
+            block.versions,
+            rows,
+            unexpected=block.unexpected,
+            kinds=block.kinds,
         )
 
     def _read_exact(self, data: bytes, first_line: int) -> LinesRead:

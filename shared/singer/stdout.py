@@ -70,11 +70,15 @@ class MessageOutput:
             view = view[written:]
         self.is_writing = False
 
-    def copy_file(self, path: str | os.PathLike[str]) -> int:
+    def copy_file(
+        self, path: str | os.PathLike[str], start: int = 0, stop: int | None = None
+    ) -> int:
         """Write the bytes of a local file, inside the kernel if it can.
 
         Args:
             path: A local file.
+            start: First byte to write.
+            stop: The byte after the last one to write; None for the end of the file.
 
         Returns:
             The number of bytes copied.
@@ -85,32 +89,33 @@ class MessageOutput:
             OSError: The file cannot be read.
         """
         with Path(path).open("rb", buffering=0) as file:
+            stop = os.fstat(file.fileno()).st_size if stop is None else stop
             self.is_writing = True
-            sent = self._send_file(file.fileno())
+            at = self._send_file(file.fileno(), start, stop)
             self.is_writing = False
-            file.seek(sent)
-            while block := file.read(READ_BYTES):
+            file.seek(at)
+            while at < stop and (block := file.read(min(READ_BYTES, stop - at))):
                 self.write(block)
-                sent += len(block)
-        return sent
+                at += len(block)
+        return at - start
 
-    def _send_file(self, source: int) -> int:
+    def _send_file(self, source: int, at: int, stop: int) -> int:
         """Copy by `sendfile` as far as possible; the rest must be read and written."""
-        offset = 0
-        while True:
+        while at < stop:
             try:
-                sent = os.sendfile(self._fd, source, offset, SENDFILE_BYTES)
+                sent = os.sendfile(self._fd, source, at, min(SENDFILE_BYTES, stop - at))
             except BlockingIOError:
                 self._wait_writable()
                 continue
             except OSError as error:
                 if error.errno in _SENDFILE_UNSUPPORTED:
-                    return offset
+                    return at
                 raise _unwritable(error) from error
             if sent == 0:
-                return offset
-            offset += sent
+                return at
+            at += sent
             self.bytes_written += sent
+        return at
 
     def _wait_writable(self) -> None:
         """Block until a non-blocking descriptor takes more bytes (or its reader has closed it)."""

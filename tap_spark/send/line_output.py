@@ -9,7 +9,7 @@ import mmap
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from shared.singer.stdout import MessageOutput
 
 SEGMENT_BYTES = 1024 * 1024
 CLOSE_SECONDS = 1.0
+_LOOKED_AT = 16 * 1024
 
 
 class OutputClosedError(RuntimeError):
@@ -105,14 +106,19 @@ class LineOutput:
                 # Unmapped when unreferenced: closing it here would fail while the traceback of
                 # an error refers to it.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._write_segments(memoryview(content))
+                for start, stop in self._segments(memoryview(content)):
+                    self._output.copy_file(path, start, stop)
 
     def _write_segments(self, lines: memoryview) -> None:
+        for start, stop in self._segments(lines):
+            self._output.write(lines[start:stop])
+
+    def _segments(self, lines: memoryview) -> Iterator[tuple[int, int]]:
         start = 0
         while start < len(lines):
             self._check_open()
             stop = segment_end(lines, start, SEGMENT_BYTES)
-            self._output.write(lines[start:stop])
+            yield start, stop
             start = stop
 
 
@@ -129,7 +135,13 @@ def segment_end(lines: memoryview, start: int, limit: int) -> int:
     """
     if len(lines) - start <= limit:
         return len(lines)
-    position = bytes(lines[start : start + limit]).rfind(b"\n")
+    end = start + limit
+    while end > start:
+        first = max(start, end - _LOOKED_AT)
+        position = bytes(lines[first:end]).rfind(b"\n")
+        if position >= 0:
+            return first + position + 1
+        end = first
     while position < 0:
         start += limit
         if start >= len(lines):

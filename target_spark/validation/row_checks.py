@@ -392,7 +392,7 @@ class LineChecker:
         if self._validator.idle or not found.table.num_rows:
             return found
         positions = _LinePositions(found, data)
-        facts = Facts(data, unexpected=found.unexpected, asked=self._asked)
+        facts = Facts(data, unexpected=found.unexpected, asked=self._asked, kinds=found.kinds)
         rejected = self._validator.rejected(found.table, facts, self._records(positions))
         return _without_lines(found, rejected, positions)
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.arrow_types import as_nullable, spark_to_arrow
+from shared.formats.plain_lines import NULL, NUMBER, TEXT
 from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 from target_spark.validation import judge
@@ -33,10 +34,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
 _SPELT_OUT = re.compile(rb"\\u00[2-7]")
 _TOGETHER = 100
 """Names in one pattern: what the search keeps in memory grows with them."""
-
-NULL = "null"
-TEXT = '"'
-NUMBER = "[-0-9]"
 
 Asked = dict[str, set[str]]
 """Kind → names."""
@@ -48,16 +45,24 @@ class Facts:
     Args:
         data: JSON lines; None for rows of a file with typed columns, which cannot hold a value
             of another kind, and have null for a missing value.
+        kinds: The values of all properties, if a reader has seen them, see `LinesRead`; None to
+            search `data`.
         unexpected: Objects may have properties that their schema does not name.
         asked: Names looked up in earlier blocks, extended by this one. Values of a kind are rare:
             all names are searched in one pass, and one by one only if that finds any.
     """
 
     def __init__(
-        self, data: bytes | None, *, unexpected: bool = True, asked: Asked | None = None
+        self,
+        data: bytes | None,
+        *,
+        unexpected: bool = True,
+        asked: Asked | None = None,
+        kinds: frozenset[tuple[str, str]] | None = None,
     ) -> None:
         self.unexpected = unexpected
         self._data = data
+        self._kinds = kinds
         self._asked: Asked = {} if asked is None else asked
         self._absent: dict[str, set[str]] = {}
         self._known: dict[tuple[str, str], bool] = {}
@@ -69,6 +74,8 @@ class Facts:
             name: Name of the property.
             kind: `NULL`, `TEXT` or `NUMBER`.
         """
+        if self._kinds is not None:
+            return (name, kind) in self._kinds
         if self._data is None:
             return False
         # A name can be written with escapes, and would not be found then.

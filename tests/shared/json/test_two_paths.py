@@ -14,6 +14,7 @@ from shared.formats import json_lines
 from shared.formats.fast_json import BlockRefused
 from shared.formats.json_lines import LineReader, LinesRead
 from shared.formats.json_schema import spark_to_json_schema
+from shared.formats.plain_lines import NULL, NUMBER, TEXT, WORD
 
 pytestmark = pytest.mark.once
 
@@ -236,3 +237,66 @@ def test_free_json_is_kept_alike(value: Any) -> None:
     for chosen in (schema, {"type": "object"}):
         reader = LineReader(chosen, envelope=False, strict=True)
         assert plain(reader.read(data)) == plain(read_exactly(reader, data))
+
+
+PLAIN = ("byte", "long", "dec", "dec0", "float", "double", "string", "bool", "date", "ts", "ntz")
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> tuple[list[str], bytes]:
+    """Draw lines of the same names in the same order, with an odd value or line at times."""
+    names = draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4, unique=True))
+    pools = [["null", *(v for v in VALUES if v and _fits(n, v))] for n in names]
+    rows = [[draw(st.sampled_from(pool)) for pool in pools] for _ in range(draw(st.integers(1, 5)))]
+    if draw(st.booleans()):
+        row, place = draw(st.sampled_from(rows)), draw(st.integers(0, len(names) - 1))
+        row[place] = draw(st.sampled_from(VALUES) | st.text('",{}:ab\\\r\x00é', max_size=5))
+    lines = [",".join(f'"{n}":{v}' for n, v in zip(names, row, strict=True)) for row in rows]
+    return names, "\n".join(f"{{{line}}}" for line in lines).encode()
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+@settings(max_examples=400, deadline=None)
+@given(alike(), st.booleans(), st.booleans())
+def test_lines_of_one_spelling_are_read_alike(
+    envelope: bool, block: tuple[list[str], bytes], strict: bool, required: bool
+) -> None:
+    names, data = block
+    if envelope:
+        head = b'{"type":"RECORD","stream":"s","record":'
+        tail = b',"time_extracted":"2026-11-21T06:20:21.224137+00:00","version":7}'
+        data = b"\n".join(head + line + tail for line in data.split(b"\n"))
+    fields = [T.StructField(n, TYPES[n], not required) for n in names]
+    reader = LineReader(
+        spark_to_json_schema(T.StructType(fields)), envelope=envelope, strict=strict
+    )
+    assert plain(reader.read(data)) == plain(read_exactly(reader, data))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"type":"RECORD","version":7}', b'{"record":{},"version":7}', b'{"record":5}', b'"record"'],
+)
+def test_envelopes_without_a_record(line: bytes) -> None:
+    reader = LineReader({"properties": {"a": {}}}, envelope=True, strict=True)
+    number = LineReader({"properties": {"a": {"type": "integer"}}}, envelope=True, strict=True)
+    for each in (reader, number):
+        assert plain(each.read(line + b"\n" + line)) == plain(
+            read_exactly(each, line + b"\n" + line)
+        )
+
+
+def test_lines_of_one_spelling_need_no_parser() -> None:
+    struct = T.StructType([T.StructField(name, TYPES[name]) for name in (*PLAIN, "time")])
+    record = (
+        b'{"byte":-1,"long":null,"dec":1.50,"dec0":0,"float":1.5,"double":-1.0E-10,"string":"x: y",'
+        b'"bool":true,"date":"2020-01-01","ts":"2020-01-01T05:06:07.000000+00:00",'
+        b'"ntz":"2020-01-01T05:06:07"'
+    )
+    for data, plainly in ((record + b"}", True), (record + b',"time":null}', False)):
+        schema = spark_to_json_schema(T.StructType(struct.fields[: -1 if plainly else None]))
+        found = LineReader(schema, envelope=False, strict=True).read(data + b"\n" + data)
+        assert found.table.num_rows == 2
+        assert (found.kinds is not None) == plainly
+        kinds = {("long", NULL), ("bool", WORD), ("ts", TEXT), ("dec", NUMBER)}
+        assert not plainly or kinds < (found.kinds or set())

@@ -10,9 +10,10 @@ import pytest
 from validation_cases import OBJECT
 
 from shared.formats.json_lines import LineReader
+from shared.formats.plain_lines import NULL, NUMBER, TEXT
 from target_spark.validation import judge
 from target_spark.validation.row_checks import LineChecker
-from target_spark.validation.screen import NULL, NUMBER, TEXT, Facts
+from target_spark.validation.screen import Facts
 from target_spark.validation.validator import RecordValidator
 
 TEXT_OR_NULL = {"type": ["string", "null"]}
@@ -82,6 +83,20 @@ def test_the_library_sees_no_record(
         assert (found.rejects, found.table.num_rows) == ((), len(values))
         assert library_calls == []
         assert RecordValidator(schema).slow_keywords() == ()
+
+
+VALUES = [1, -1, 0.5, 1e22, True, None, "ab", "1.50", "2020-01-01T00:00:00Z", "2020-01-01"]
+
+
+@pytest.mark.parametrize("node", [node for node, _ in CLEARED])
+def test_lines_without_spaces_are_judged_as_others(node: Any) -> None:
+    for required in ([], ["v"]):
+        schema = {"properties": {"v": node}, "required": required}
+        for value in VALUES:
+            spaced = lines([value, None, value])
+            found, tight = checked(schema, spaced), checked(schema, spaced.replace(b": ", b":"))
+            assert tight.rejects == found.rejects
+            assert tight.table.equals(found.table)
 
 
 _KINDS = ("object", "array", "string", "number", "boolean", "null")

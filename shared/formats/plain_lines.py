@@ -1,0 +1,224 @@
+"""JSON lines of one spelling to Arrow columns, without a JSON parser.
+
+Taps write the records of a stream alike: the same names in the same order, no spaces. If the values
+are numbers, words and texts without commas or escapes, a line is a row of `"name":value` cells that
+Arrow's CSV reader cuts. Each cell is then checked: its name, and its value by JSON's grammar. Lines
+that pass have just one meaning in JSON; one line that does not pass refuses the whole block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_INTEGER = r"-?(?:0|[1-9][0-9]*)"
+_NUMBER = _INTEGER + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_TEXT = r'"[^"\\\x00-\x1f]*"'
+_DECIMAL, _TIME = "decimal", "time"  # Checked otherwise.
+NULL, TEXT, NUMBER, WORD = "null", '"', "[-0-9]", "true|false"
+"""Kinds of values in JSON, by the patterns of how they begin."""
+
+_BINARY_NULL = pa.scalar(None, pa.binary())
+_TO_END = 1 << 30  # `binary_slice` of pyarrow 26 fails without an end.
+_CONSTANT = frozenset({"type", "stream"})
+_RECORD = "record"
+
+
+@dataclass(frozen=True)
+class PlainLines:
+    """What was read from a block.
+
+    Attributes:
+        rows: Number of lines.
+        columns: Values of the properties that the lines have, by name.
+        envelope: The same of the envelope, if lines have one.
+        kinds: Each property with each kind of value that it has in a line: `NULL`, `TEXT`, `NUMBER`
+            or `WORD`.
+    """
+
+    rows: int
+    columns: Mapping[str, pa.Array]
+    envelope: Mapping[str, pa.Array]
+    kinds: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One cell of each line: a value of `kind` between two texts; None if all lines have `before`
+    alone.
+    """
+
+    name: str
+    before: bytes
+    after: bytes = b""
+    kind: pa.DataType | None = None
+    in_record: bool = False
+
+
+class PlainReader:
+    """Reads blocks of whole lines; after a block of another spelling it refuses all others.
+
+    Args:
+        columns: Types of the properties, none of them nested.
+        envelope: Types of the envelope's properties besides the record, if lines are RECORD
+            messages.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, pa.DataType], envelope: Mapping[str, pa.DataType] | None
+    ) -> None:
+        self._columns = columns
+        self._envelope = envelope
+        self._has_refused = not all(map(_pattern_of, columns.values()))
+
+    def read(self, data: bytes) -> PlainLines | None:
+        """Return the columns of a block; None if another reader must read it."""
+        if self._has_refused or len(data) >= _TO_END or b"\\" in data or b"\r" in data:
+            return None
+        try:
+            return self._read(data)
+        except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError):
+            self._has_refused = True
+            return None
+
+    def _read(self, data: bytes) -> PlainLines:
+        cells = list(self._cells(data[: data.find(b"\n") + 1 or len(data)]))
+        table = _cut(data, len(cells))
+        values = [_values_of(t, cell) for t, cell in zip(table.columns, cells, strict=True)]
+        pairs = [(cell, array) for cell, array in zip(cells, values, strict=True) if cell.kind]
+        record = [(cell, array) for cell, array in pairs if cell.in_record]
+        if not record:
+            raise ValueError("an envelope without a record")
+        return PlainLines(
+            table.num_rows,
+            {cell.name: array for cell, array in record},
+            {cell.name: array for cell, array in pairs if not cell.in_record},
+            frozenset(kind for cell, array in record for kind in _kinds(cell, array)),
+        )
+
+    def _cells(self, line: bytes) -> Iterator[_Cell]:
+        """Yield the cells that all lines must have, as the first one has them.
+
+        Raises:
+            KeyError: It has another property than the columns.
+            ValueError, TypeError: It is no record.
+        """
+        message = orjson.loads(line)
+        if self._envelope is None:
+            yield from self._of_record(message, b"{", b"}")
+            return
+        last = list(message)[-1]
+        for place, (name, value) in enumerate(message.items()):
+            before = (b"" if place else b"{") + orjson.dumps(name) + b":"
+            after = b"}" if name == last else b""
+            if name == _RECORD:
+                yield from self._of_record(value, before + b"{", b"}" + after)
+            elif name in _CONSTANT:
+                yield _Cell(name, before + orjson.dumps(value) + after)
+            else:
+                yield _Cell(name, before, after, self._envelope[name])
+
+    def _of_record(
+        self, record: Mapping[str, object], before: bytes, after: bytes
+    ) -> Iterator[_Cell]:
+        last = list(record)[-1]
+        for name in record:
+            head = before + orjson.dumps(name) + b":"
+            yield _Cell(name, head, after if name == last else b"", self._columns[name], True)
+            before = b""
+
+
+def _cut(data: bytes, cells: int) -> pa.Table:
+    """Cut lines at commas.
+
+    Raises:
+        pyarrow.ArrowInvalid: A line has another number of them.
+    """
+    from pyarrow import csv  # noqa: PLC0415
+
+    names = [str(place) for place in range(cells)]
+    return csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+        csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            strings_can_be_null=False,
+            check_utf8=False,
+        ),
+    ).combine_chunks()
+
+
+def _pattern_of(kind: pa.DataType) -> str | None:
+    """Return the grammar of a type's values in JSON; None if they are not read here."""
+    is_ = pa.types
+    if is_.is_date32(kind) or is_.is_timestamp(kind):
+        return _TIME
+    if is_.is_string(kind):
+        return _TEXT
+    if is_.is_signed_integer(kind):
+        return _INTEGER
+    if is_.is_decimal128(kind):
+        return _DECIMAL
+    if is_.is_float32(kind) or is_.is_float64(kind):
+        return _NUMBER
+    return WORD if is_.is_boolean(kind) else None
+
+
+def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
+    """Return the values of a cell.
+
+    Raises:
+        ValueError: One is not as it must be, is out of range, not a time, or not UTF-8.
+    """
+    if cell.kind is None:
+        _expect(pc.equal(texts, cell.before))
+        return texts
+    if not cell.in_record and len(texts) > 1 and _all(pc.equal(texts, texts[0])):
+        found = _values_of(texts.slice(0, 1), cell)
+        return pa.chunked_array([pa.repeat(found[0], len(texts))])
+    _expect(pc.starts_with(texts, cell.before))
+    _expect(pc.ends_with(texts, cell.after))
+    values = pc.binary_slice(texts, len(cell.before), -len(cell.after) or _TO_END)
+    is_null = pc.equal(values, b"null")
+    if pc.any(is_null).as_py():
+        values = pc.if_else(is_null, _BINARY_NULL, values)
+    pattern = _pattern_of(cell.kind)
+    if pattern is _TIME:
+        # A cast refuses what else a cell may hold between its first and its last quote.
+        _expect(pc.starts_with(values, b'"'))
+        _expect(pc.ends_with(values, b'"'))
+    elif pattern is not _DECIMAL:
+        _expect(pc.match_substring_regex(values, f"^(?:{pattern})$"))
+    if pattern in (_TEXT, _TIME):
+        values = pc.binary_slice(values, 1, -1)
+    values = values.cast(pa.string())
+    found = values.cast(cell.kind)
+    if pattern is _NUMBER:
+        _expect(pc.is_finite(found))
+    if pattern is _DECIMAL:
+        # No digit is lost or added; that also shows that the text is a number in JSON.
+        _expect(pc.equal(found.cast(pa.string()), values))
+    return found
+
+
+def _expect(checks: pa.ChunkedArray) -> None:
+    if not _all(checks):
+        raise ValueError("another spelling")
+
+
+def _kinds(cell: _Cell, values: pa.ChunkedArray) -> Iterator[tuple[str, str]]:
+    if values.null_count:
+        yield cell.name, NULL
+    if values.null_count < len(values):
+        pattern = _pattern_of(cell.kind)
+        is_text = pattern in (_TEXT, _TIME)
+        yield cell.name, TEXT if is_text else WORD if pattern == WORD else NUMBER
+
+
+def _all(checks: pa.ChunkedArray) -> bool:
+    return bool(pc.all(checks, min_count=0).as_py())
