@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, SparkLostError, SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS
 from shared.spark.server_record import own_server
+from shared.spark.spark_release import installed, line_of, too_old
 from shared.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -38,6 +40,16 @@ def require_connect() -> None:
         ) from error
 
 
+def check_serves_connect() -> None:
+    """Check that the installed release has a Spark Connect server that others cannot use.
+
+    Raises:
+        SettingsError: It has none.
+    """
+    if not installed().serves_connect:
+        raise too_old("a Spark Connect server of our own", "4.0")
+
+
 def connect(url: str, settings: SparkSettings) -> SparkSession:
     """Connect to a server.
 
@@ -51,7 +63,7 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     """
     import grpc  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
-    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # noqa: PLC0415
+    from pyspark.sql.connect.client import core  # noqa: PLC0415
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
     server = own_server(url, os.environ)
@@ -59,7 +71,8 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
         os.environ.setdefault(CONNECT_TOKEN, server.token)
 
     # Asked first with a limit of our own: Spark's client would try again for many minutes.
-    with contextlib.closing(DefaultChannelBuilder(url).toChannel()) as channel:
+    builder: Any = getattr(core, "DefaultChannelBuilder", core.ChannelBuilder)  # in Spark 3.5
+    with contextlib.closing(builder(url).toChannel()) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
         except grpc.FutureTimeoutError:
@@ -71,9 +84,12 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     os.environ[CONNECT_FLAG] = "1"
     try:
         session = SparkSession.builder.remote(url).create()
-        for key, value in {**SQL_DEFAULTS, **settings.conf}.items():
+        check_release(url, session.version)
+        for key, value in session_values(settings.conf).items():
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
+        for keyword, paths in artifacts(settings).items():
+            session.addArtifacts(*paths, **{keyword: True} if keyword else {})
     except (grpc.RpcError, PySparkException) as error:
         code = re.search(r"StatusCode\.(\w+)", str(error))
         if code is None:
@@ -85,6 +101,55 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
             hint=f"check its token ({CONNECT_TOKEN}, or ';token=' in the URL)",
         ) from error
     return session  # type: ignore[return-value]
+
+
+def check_release(url: str, version: str) -> None:
+    """Check that a server is of the release of the installed PySpark.
+
+    Args:
+        url: Where it is.
+        version: Its version.
+
+    Raises:
+        SparkStartError: It is of another one: its Python workers cannot run our functions.
+    """
+    line, own = line_of(version), installed().line
+    if line != own:
+        raise SparkStartError(
+            f"the Spark Connect server at {url.partition(';')[0]} has Spark {version}, which does "
+            f"not fit PySpark {own}, which is installed",
+            where=Where(setting="spark.remote"),
+            hint=f"run `pip install 'pyspark=={line}.*'`",
+        )
+
+
+def session_values(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return what to set in a session, of `spark.conf` and our defaults."""
+    values = {**SQL_DEFAULTS, **conf}
+    if python := conf.get("spark.pyspark.python"):
+        values.setdefault("spark.sql.execution.pyspark.python", python)
+    return values
+
+
+def artifacts(settings: SparkSettings) -> dict[str, tuple[str, ...]]:
+    """Return the files to send to the server, which other masters take by the same settings.
+
+    Args:
+        settings: The `spark` block.
+
+    Returns:
+        Paths by the keyword of `addArtifacts`; jars have none. A jar that is at the executors
+        (`local:`) is left out.
+    """
+    jars = [path for path in settings.jars if not path.startswith("local:")]
+    named = {
+        "": jars,
+        "archive": settings.conf.get("spark.archives", "").split(","),
+        "pyfile": settings.conf.get("spark.submit.pyFiles", "").split(","),
+        "file": settings.conf.get("spark.files", "").split(","),
+    }
+    files = {kind: tuple(filter(None, map(str.strip, paths))) for kind, paths in named.items()}
+    return {kind: paths for kind, paths in files.items() if paths}
 
 
 def first_line(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from shared.spark.conf import executor_python, is_one_process, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
     CONNECT_TOKEN,
+    check_serves_connect,
     connect,
     first_line,
     require_connect,
@@ -169,6 +170,7 @@ class SessionStarter:
             require_connect()
             if not remote.startswith("local"):
                 return connect(remote, self._settings)
+            check_serves_connect()
         check_released(self._settings)
         conf = session_conf(self._settings)
         environ = dict(os.environ)
@@ -334,8 +336,8 @@ def parallelism(spark: SparkSession) -> int:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     # A range has that many partitions by default; a client of Connect cannot ask.
-    found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()
-    return int(found[0][0]) + 1
+    numbers = spark.range(0, 1 << 16).select(f.spark_partition_id().alias("number"))
+    return int(numbers.agg(f.max("number")).collect()[0][0]) + 1
 
 
 def connect_port(session: SparkSession) -> int:

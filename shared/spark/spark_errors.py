@@ -113,7 +113,8 @@ ENVIRONMENT: Sequence[Cause] = (
         ("Cannot run program", "PYTHON_VERSION_MISMATCH", "ModuleNotFoundError: No module named"),
         SparkStartError,
         "",
-        "Spark's Python workers need this Python version and its packages",
+        "Spark's Python workers need this Python version and its packages "
+        "(`singer-spark docs clusters`)",
     ),
     Cause(
         ("Python worker exited unexpectedly", "Python worker failed to connect back"),
@@ -138,6 +139,13 @@ DATA: Sequence[Cause] = (
         RecordError,
         "",
         "correct the value, or read the column as a string",
+    ),
+    Cause(
+        ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source"),
+        None,
+        "",
+        "a Spark Connect server needs the package of a format from its start "
+        "(`singer-spark docs lakes`)",
     ),
     Cause(MISSING_FILE, SourceError, "", SHARED_FOLDER),
     Cause(
@@ -204,7 +212,9 @@ def explain_environment(
         return None
     if cause.error is NoExecutorError:
         where = _merge(where or Where(), Where(setting="spark.executor_wait_seconds"))
-    return cause.error(cause.message or _reason(error, text)[0], where=where, hint=cause.hint)
+    found = _python_error(text)
+    words = f"{found.group(1)}: {_short(found.group(2))}" if found else _reason(error, text)[0]
+    return cause.error(cause.message or words, where=where, hint=cause.hint)
 
 
 def start_error(message: str, reason: BaseException | str, *, hint: str = "") -> SingerSparkError:
@@ -242,10 +252,15 @@ def _merge(one: Where, other: Where) -> Where:
     )
 
 
+def _python_error(text: str) -> re.Match[str] | None:
+    """Find class and words of an exception in a traceback of Python."""
+    trace = text.find(_PYTHON_TRACE)
+    return _PYTHON_ERROR.search(text, trace) if trace >= 0 else None
+
+
 def _from_worker(text: str, where: Where) -> SingerSparkError | None:
     """Explain an exception of Python code that ran on an executor."""
-    trace = text.find(_PYTHON_TRACE)
-    found = _PYTHON_ERROR.search(text, trace) if trace >= 0 else None
+    found = _python_error(text)
     if found is None:
         return None
     name, message = found.group(1).rsplit(".", 1)[-1], _short(found.group(2))

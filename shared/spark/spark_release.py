@@ -30,6 +30,7 @@ class Release:
             `spark-defaults.conf` if they are given another file.
         tags_sessions: Whether a classic session tags and cancels its jobs.
         activates_sessions: Whether a thread that reads uses the session of the reader.
+        serves_connect: Whether it brings a Spark Connect server, and that one takes a token.
     """
 
     line: str
@@ -38,6 +39,7 @@ class Release:
     loads_defaults: bool = True
     tags_sessions: bool = True
     activates_sessions: bool = True
+    serves_connect: bool = True
 
 
 def _packages(
@@ -69,6 +71,7 @@ RELEASES: Mapping[str, Release] = {
             loads_defaults=False,
             tags_sessions=False,
             activates_sessions=False,
+            serves_connect=False,
         ),
         Release(
             "4.0",

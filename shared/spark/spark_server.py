@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from shared.errors import SparkStartError
-from shared.spark.connect import CONNECT_TOKEN, require_connect
+from shared.spark.connect import CONNECT_TOKEN, check_serves_connect, require_connect
 from shared.spark.jvm import ORDERLY_SECONDS
 from shared.spark.packages import LAKES, with_needs
 from shared.spark.server_record import (
@@ -67,6 +67,7 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
         SparkStartError: One runs already, or it could not be started.
     """
     require_connect()
+    check_serves_connect()
     known = running_server(environ)
     if known is not None:
         raise SparkStartError(

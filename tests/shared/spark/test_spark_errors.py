@@ -90,7 +90,7 @@ def test_known_texts(text: str, kind: type[SingerSparkError], shown: str) -> Non
         ("PermissionError: [Errno 13] Permission denied: '/x'", DestinationError, "permission"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/x'", DestinationError, "/x"),
         ("ZeroDivisionError: division by zero", SingerSparkError, "ZeroDivisionError: division"),
-        ("ModuleNotFoundError: No module named 'pyarrow'", SparkStartError, "this Python version"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", SparkStartError, "'pyarrow' (Spark's"),
     ],
 )
 def test_python_on_executors(last: str, kind: type[SingerSparkError], shown: str) -> None:
