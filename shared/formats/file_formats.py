@@ -22,6 +22,7 @@ from shared.formats.encoding_base import (
 from shared.formats.line_encodings import (
     bare_lines,
     check_lines,
+    numbered_lines,
     packed_lines,
     read_lines,
     text_bytes,
@@ -38,6 +39,7 @@ __all__ = [
     "check_lines",
     "grouped",
     "looks_like",
+    "numbered_lines",
     "packed_lines",
     "read_lines",
     "text_bytes",

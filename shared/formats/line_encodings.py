@@ -99,6 +99,18 @@ def read_lines(
         LongLineError: A line is too long to be held.
         OSError: The file cannot be opened, or its compression is damaged or cut.
     """
+    for block, _ in numbered_lines(url, start, length, block_bytes, options):
+        yield block
+
+
+def numbered_lines(
+    url: str,
+    start: int = 0,
+    length: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    options: StorageOptions | None = None,
+) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks as `read_lines` does, each with the number of lines read before it."""
     whole = start == 0 and length is None
     with open_input(url, options) if whole else open_random(url, options) as source:
         if whole:
@@ -153,7 +165,6 @@ def packed_lines(
         LongLineError, OSError: As `read_lines`.
     """
     codec = codec_of(url, options)
-    lines = 0
     with open_random(url, options) as raw:
         last = raw.size() - 1
         at = 0
@@ -168,10 +179,9 @@ def packed_lines(
                         return
                     yield chunk
 
-        for block in _cut(chunks()):
+        for block, before in _cut(chunks()):
             if start <= at < start + length:
-                yield block, lines
-            lines += newlines(block)
+                yield block, before
 
 
 def check_lines(block: bytes) -> None:
@@ -217,15 +227,15 @@ def text_bytes(texts: pa.Array) -> pa.Buffer:
     return data.slice(first, last - first) if data is not None else pa.py_buffer(b"")
 
 
-def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield chunks cut anew so that each ends with a line."""
+def _cut(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield chunks cut anew so that each ends with a line, and the lines before it."""
     pending: list[bytes | memoryview] = []
     held = lines = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             whole = memoryview(chunk)
-            yield b"".join([*pending, whole[:end]])
+            yield b"".join([*pending, whole[:end]]), lines
             pending = [whole[end:]] if end < len(chunk) else []
             held, lines = len(chunk) - end, lines + newlines(chunk)
         else:
@@ -234,7 +244,7 @@ def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
             if held > limits.MAX_LINE_BYTES:
                 raise LongLineError(lines + 1)
     if pending:
-        yield b"".join(pending)
+        yield b"".join(pending), lines
 
 
 def _range_chunks(

@@ -23,13 +23,12 @@ from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
 from shared.formats.file_formats import (
     FORMATS,
     ContentError,
-    bare_lines,
     check_lines,
+    numbered_lines,
     packed_lines,
-    read_lines,
 )
 from shared.formats.json_lines import LineReader, LinesRead
-from shared.formats.line_encodings import LongLineError, newlines
+from shared.formats.line_encodings import LongLineError
 from shared.formats.row_groups import ROW_GROUPS
 from shared.formats.row_values import plain_rows, row_text
 from shared.formats.typed_rows import RowReader
@@ -309,19 +308,14 @@ def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[by
 
 
 def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
-    url, staged = piece.url, piece.file.encoding.format == "singer"
+    url, is_labelled = piece.url, piece.file.encoding.format != "singer" and piece.start == 0
+    blocks = numbered_lines(url, piece.start, piece.length, options=options)
     if piece.length is not None and _is_packed(piece, options):
-        for block, before in packed_lines(url, piece.start, piece.length, options=options):
-            if before == 0:
-                check_lines(block)
-            yield block, before
-        return
-    lines = 0
-    for block in (read_lines if staged else bare_lines)(
-        url, piece.start, piece.length, options=options
-    ):
-        yield block, lines
-        lines += newlines(block)
+        blocks, is_labelled = packed_lines(url, piece.start, piece.length, options=options), True
+    for block, before in blocks:
+        if is_labelled and before == 0:
+            check_lines(block)
+        yield block, before
 
 
 def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
