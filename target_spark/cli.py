@@ -135,8 +135,8 @@ def command(
         raise_on_sigterm()
         if not dry_run:
             receivers = config.openlineage, config.opentelemetry
-            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
-            collected.observe(told)
+            reported = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
+            collected.observe(reported)
         with _input_fd(input_file) as input_fd:
             _run(config, input_fd, collected, state, dry=dry_run)
         collected.choose_exit_code(empty_code)

@@ -61,14 +61,14 @@ def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
     declared = _declared(registry, settings)
     if declared is None:
         return
-    given = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
-    for key in given:
+    supplied = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
+    for key in supplied:
         if key not in declared.places and key != declared.name:
             yield Problem((key,), f"is not supported by the format {declared.name!r}")
-    found = [key for key in declared.places if key in settings]
-    if not found:
+    results = [key for key in declared.places if key in settings]
+    if not results:
         yield Problem((), f"{' or '.join(map(repr, declared.places))} is a required property")
-    elif len(found) > 1:
+    elif len(results) > 1:
         first, second, *_ = declared.places
         yield Problem((second,), f"cannot be combined with {first!r}; set only one of them")
 
@@ -118,11 +118,11 @@ def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | 
 
 def _able(registry: Registry, ability: str) -> list[str]:
     """Return the formats that have an ability."""
-    return [name for name, found in registry.known.items() if getattr(found.supports, ability)]
+    return [name for name, result in registry.known.items() if getattr(result.supports, ability)]
 
 
 def _useless(registry: Registry, declared: Declaration, key: str) -> str:
-    users = dict.fromkeys(found.title for found in registry.known.values() if key in found.uses)
+    users = dict.fromkeys(result.title for result in registry.known.values() if key in result.uses)
     *most, last = users
     names = f"{', '.join(most)} and {last}" if most else last
     return f"has no effect on {declared.title}; supported by {names}"
@@ -214,8 +214,8 @@ def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Reject bounds that a strategy overrides."""
-    given = {key: value for key, value in settings.items() if is_batch_key(key)}
-    batch = validate(without_invalid(given), "target")
+    supplied = {key: value for key, value in settings.items() if is_batch_key(key)}
+    batch = validate(without_invalid(supplied), "target")
     if batch.strategy is None:
         return
     has_wait = isinstance(batch.strategy, FixedSize | TimeWindow | LowLatency)

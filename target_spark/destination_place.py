@@ -62,16 +62,16 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
     database = database_login(place, environ, PREFIX)
     settings = place_settings(place, form, environ)
     if database is not None:
-        made = _of_database(settings, database.for_settings(PASSWORD))
+        created = _of_database(settings, database.for_settings(PASSWORD))
     else:
         if "://" in place and "@" in urlsplit(place).netloc:
             raise SettingsError(
                 "the URL holds a login, which must not be in the settings",
                 hint="leave it out; `target-spark docs s3` says where credentials are found",
             )
-        made = _of_folder(place, form)
-    target_config(without_comments(made))
-    return made
+        created = _of_folder(place, form)
+    target_config(without_comments(created))
+    return created
 
 
 def _of_database(settings: Mapping[str, Any], database: DatabaseLogin) -> dict[str, Any]:
@@ -99,20 +99,20 @@ def _of_database(settings: Mapping[str, Any], database: DatabaseLogin) -> dict[s
 
 
 def _of_folder(place: str, form: str | None) -> dict[str, Any]:
-    found = set() if "://" in place else set(_formats_in(Path(place)))
-    if form is None and len(found) > 1:
+    results = set() if "://" in place else set(_formats_in(Path(place)))
+    if form is None and len(results) > 1:
         raise SettingsError(
-            f"'{place}' has tables of several formats ({', '.join(sorted(found))})",
+            f"'{place}' has tables of several formats ({', '.join(sorted(results))})",
             hint="give --format NAME, or another folder",
         )
-    chosen = form or next(iter(found), "parquet")
+    chosen = form or next(iter(results), "parquet")
     others = ", ".join(name for name in REGISTRY.formats if name not in {chosen, "jdbc"})
-    made: dict[str, Any] = {Comment(f"Other formats: {others}."): None, "format": chosen}
-    made |= _choices(REGISTRY.get(chosen))
+    created: dict[str, Any] = {Comment(f"Other formats: {others}."): None, "format": chosen}
+    created |= _choices(REGISTRY.get(chosen))
     if place.startswith(S3_SCHEMES):
-        made[Comment("Credentials come from the environment: `target-spark docs s3`.")] = None
-        made |= {"spark": {"packages": [PACKAGE]}} if chosen in _LAKES else {}
-    return {**made, "path": place}
+        created[Comment("Credentials come from the environment: `target-spark docs s3`.")] = None
+        created |= {"spark": {"packages": [PACKAGE]}} if chosen in _LAKES else {}
+    return {**created, "path": place}
 
 
 def _choices(declared: Declaration) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _formats_in(folder: Path, depth: int = 0) -> Iterator[str]:
         yield "iceberg"
     else:
         endings = (re.search(r"\.(parquet|json|csv|orc)(\.\w+)?$", name) for name in names)
-        yield from (found[1] for found in endings if found is not None)
+        yield from (result[1] for result in endings if result is not None)
         for name in names if depth < _DEEPEST else ():
             if not name.startswith((".", "_")) and (folder / name).is_dir():
                 yield from _formats_in(folder / name, depth + 1)

@@ -125,18 +125,18 @@ class Bookmarks:
         Args:
             stream: Name of the stream in the tap.
         """
-        found = self._found
-        if found is None:
+        result = self._found
+        if result is None:
             return None
-        return _digest_of(found[stream]) if stream in found else self._whole
+        return _digest_of(result[stream]) if stream in result else self._whole
 
     @cached_property
     def _found(self) -> dict[str, Any] | None:
         try:
-            found = orjson.loads(self._state)["bookmarks"]
+            result = orjson.loads(self._state)["bookmarks"]
         except (ValueError, TypeError, KeyError):
             return None
-        return found if isinstance(found, dict) else None
+        return result if isinstance(result, dict) else None
 
     @cached_property
     def _whole(self) -> str:
@@ -360,9 +360,9 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> S
             break
         block += source.readline() if not block.endswith(b"\n") else b""
         length = None if length is None else length - len(block)
-        found = newlines(block)
-        lines += found
-        for part in _normal(block, found):
+        result = newlines(block)
+        lines += result
+        for part in _normal(block, result):
             digest.update(part)
     return Segment(lines, digest.hexdigest(), since, until)
 
@@ -381,11 +381,11 @@ def _normal(block: bytes, lines: int) -> Iterator[memoryview]:
         return
     whole, kept, at = memoryview(block), 0, block.find(_NAME)
     while at >= 0:
-        found = _LAST.match(block, at) or _in_front(block, at)
-        if found:
+        match = _LAST.match(block, at) or _in_front(block, at)
+        if match:
             yield whole[kept:at]
-            kept = found.end()
-        at = block.find(_NAME, found.end() if found else at + len(_NAME))
+            kept = match.end()
+        at = block.find(_NAME, match.end() if match else at + len(_NAME))
     yield whole[kept:]
 
 

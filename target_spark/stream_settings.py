@@ -40,10 +40,10 @@ _UNORDERED = ("struct", "array", "map", "variant", "interval")
 def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
     """Return the settings of a stream: the general ones, overridden by those of its patterns."""
     values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
-    for pattern, given in config.streams.items():
+    for pattern, supplied in config.streams.items():
         if fnmatchcase(stream, pattern):
-            contract = replace(values["schema_contract"], **given.get("schema_contract", {}))
-            values |= {**given, "schema_contract": contract}
+            contract = replace(values["schema_contract"], **supplied.get("schema_contract", {}))
+            values |= {**supplied, "schema_contract": contract}
     return StreamSettings(**values)
 
 
@@ -73,8 +73,8 @@ def expectations(config: TargetConfig, stream: str) -> Expectations | None:
     """Return what is expected of a stream; None for nothing."""
     if config.verification is not None:
         return None
-    given = stream_settings(config, stream).expect
-    return Expectations(**given) if given else None
+    supplied = stream_settings(config, stream).expect
+    return Expectations(**supplied) if supplied else None
 
 
 def error_budget(config: TargetConfig, stream: str) -> ErrorBudget:
@@ -85,8 +85,8 @@ def error_budget(config: TargetConfig, stream: str) -> ErrorBudget:
 
 def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
     """Return the key properties of a stream: those of the settings, else of its SCHEMA."""
-    given = stream_settings(config, schema.stream).key_properties
-    return schema.key_properties if given is None else given
+    supplied = stream_settings(config, schema.stream).key_properties
+    return schema.key_properties if supplied is None else supplied
 
 
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
@@ -184,8 +184,8 @@ def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str
     Raises:
         SettingsError: One is not a column of the stream, or its values have no order.
     """
-    given = own.upsert_order_by
-    names = (given,) if isinstance(given, str) else tuple(given)
+    supplied = own.upsert_order_by
+    names = (supplied,) if isinstance(supplied, str) else tuple(supplied)
     if own.load_method not in BY_KEY:
         return ()
     for name in names:
@@ -245,4 +245,4 @@ def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: 
 def _filled(template: str, stream: str) -> str:
     schema, _, table = stream.rpartition("-")
     parts = {"stream": stream, "schema": schema, "table": table}
-    return _PLACE.sub(lambda found: parts[found[1]], template)
+    return _PLACE.sub(lambda result: parts[result[1]], template)

@@ -166,9 +166,9 @@ class DestinationSuite:
 
     def rows(self, folder: Path, *names: str) -> list[tuple[Any, ...]]:
         """Return the table's rows, sorted by `id`: the columns `id`, `name` and `names`."""
-        found = self.read(folder, TABLE)
+        outcome = self.read(folder, TABLE)
         columns = ("id", "name", *names)
-        return sorted((tuple(row.get(n) for n in columns) for row in found), key=lambda r: r[0])
+        return sorted((tuple(row.get(n) for n in columns) for row in outcome), key=lambda r: r[0])
 
     def needs(self, *abilities: str) -> None:
         """Skip the test if the declaration does not claim all of these."""
@@ -200,13 +200,13 @@ class DestinationSuite:
         """STATE goes out in its order, and what is before it is in the table by then."""
 
         def check(number: int) -> None:
-            there = [row[0] for row in self.rows(tmp_path)]
-            assert there[:number] == list(range(1, number + 1))
+            present = [row[0] for row in self.rows(tmp_path)]
+            assert present[:number] == list(range(1, number + 1))
 
         lines = [line for n in range(1, 7) for line in (record(n), state(n))]
-        found = self.load(tmp_path, schema(), *lines, check=check, batch_size_rows=2)
-        assert found == sorted(found)
-        assert found[-1] == 6
+        outcome = self.load(tmp_path, schema(), *lines, check=check, batch_size_rows=2)
+        assert outcome == sorted(outcome)
+        assert outcome[-1] == 6
         assert [row[0] for row in self.rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
     def test_new_columns(self, tmp_path: Path) -> None:
@@ -219,16 +219,16 @@ class DestinationSuite:
 
     def test_dry_run(self, tmp_path: Path) -> None:
         """A dry run finds what a load changes, as the load tells it, and changes nothing."""
-        found, empty = DryRun(), DryRun()
+        outcome, empty = DryRun(), DryRun()
         self.load(tmp_path, schema(), record(1), dry_run=empty)
         assert self.read(tmp_path, TABLE) == []
         self.load(tmp_path, schema(), record(1))
         wider = schema(size={"type": ["null", "integer"]})
         summary = RunSummary("target-spark")
-        self.load(tmp_path, wider, record(2, size=5), dry_run=found, summary=summary)
+        self.load(tmp_path, wider, record(2, size=5), dry_run=outcome, summary=summary)
         assert [row.get("size") for row in self.read(tmp_path, TABLE)] == [None]
         assert summary.of_table(TABLE)["committed"] == 1
-        new, changed = empty.tables[TABLE].changes, found.tables[TABLE].changes
+        new, changed = empty.tables[TABLE].changes, outcome.tables[TABLE].changes
         if new is None or changed is None:
             return
         assert "create the table with the columns id " in new[0]
@@ -323,17 +323,17 @@ class DestinationSuite:
         by_key: dict[str, Any] = {"load_method": method, "hard_delete": supports.upsert}
         self.load(tmp_path, schema(), *(record(n) for n in range(1, 13)), **by_key)
         source = [schema(), record(2, "old"), record(2, "new"), *(record(n) for n in range(3, 14))]
-        rows, found = self.rows(tmp_path), list[TableDifference]()
+        rows, outcome = self.rows(tmp_path), list[TableDifference]()
         for repair in (False, True, False) if supports.repair else (False,):
-            wanted = Verification(found.append, ranges=4, repair=repair)
+            wanted = Verification(outcome.append, ranges=4, repair=repair)
             self.load(tmp_path, *source, verification=wanted, batch_size_rows=2, **by_key)
-            if len(found) == 1:
+            if len(outcome) == 1:
                 assert self.rows(tmp_path) == rows
-        assert found[0].left == "1 missing, 1 changed, 1 vanished"
+        assert outcome[0].left == "1 missing, 1 changed, 1 vanished"
         if not supports.repair:
             return
-        assert [one.left for one in found[1:]] == ["", ""]
-        assert [one.count("vanished") for one in found] == [1, 1, 0]
+        assert [one.left for one in outcome[1:]] == ["", ""]
+        assert [one.count("vanished") for one in outcome] == [1, 1, 0]
         assert self.rows(tmp_path) == [(2, "new"), *((n, "x") for n in range(3, 14))]
 
     def test_keys(self, tmp_path: Path) -> None:

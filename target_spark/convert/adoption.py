@@ -87,8 +87,8 @@ class Adoption:
         if path is None or file.encoding.format != "parquet":
             return None
         try:
-            with open_random(path, self.options) as source, parquet.ParquetFile(source) as found:
-                footer, schema = found.metadata, found.schema_arrow
+            with open_random(path, self.options) as source, parquet.ParquetFile(source) as result:
+                footer, schema = result.metadata, result.schema_arrow
         except (OSError, pa.ArrowException):
             return None  # the read of its rows reports the error
         fits = _by_name(schema) == _by_name(columns) and self._is_packed_right(footer)
@@ -97,8 +97,8 @@ class Adoption:
     def _is_packed_right(self, footer: Any) -> bool:
         if self.compression is None or not footer.num_row_groups:
             return True
-        found = footer.row_group(0).column(0).compression.lower()
-        return bool({"uncompressed": "none"}.get(found, found) == self.compression)
+        result = footer.row_group(0).column(0).compression.lower()
+        return bool({"uncompressed": "none"}.get(result, result) == self.compression)
 
     def _part(self, path: str, rows: int, write: TableWrite) -> Part:
         url = join(write.pending, f"{uuid.uuid4().hex}{''.join(Path(path).suffixes[-2:])}")

@@ -51,11 +51,11 @@ def resolve(
         MessageError: A file is rejected; names the stream and the first such file.
     """
     roots = None if allowed_roots is None else Roots(allowed_roots)
-    found = tuple(
+    results = tuple(
         file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
     )
-    reject_duplicates(found, stream)
-    return found
+    reject_duplicates(results, stream)
+    return results
 
 
 def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
@@ -66,13 +66,13 @@ def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
     """
     seen: set[str] = set()
     for file in files:
-        found = place(file.url)
-        if file.encoding.format != STAGED and found in seen:
+        result = place(file.url)
+        if file.encoding.format != STAGED and result in seen:
             raise MessageError(
                 "the file is listed twice; its rows would be loaded twice",
                 where=Where(stream=stream, file=shown(file.url)),
             )
-        seen.add(found)
+        seen.add(result)
 
 
 def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
@@ -85,14 +85,14 @@ def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
         )
     if missing := FORMATS[file.encoding.format].missing():
         raise SettingsError(missing, where=where)
-    found = place(file.url)
+    result = place(file.url)
     if roots is not None and not roots.hold(file.url):
         raise MessageError(
             "the file is outside of batch_config.allowed_roots",
             where=where,
-            hint=f"its path with `..` and links resolved is {shown(found)}",
+            hint=f"its path with `..` and links resolved is {shown(result)}",
         )
-    return replace(file, url=found if local_path(file.url) is not None else file.url)
+    return replace(file, url=result if local_path(file.url) is not None else file.url)
 
 
 def roots_of(config: BatchConfig) -> Roots:
@@ -273,15 +273,15 @@ class LineUploads:
             before = datetime.now(timezone.utc) - KEPT
             with writing(root, self._options):
                 filesystem, path = remote(root, self._options)
-                found = filesystem.ls(path, detail=True) if filesystem.exists(path) else []
-                for entry in found:
+                result = filesystem.ls(path, detail=True) if filesystem.exists(path) else []
+                for entry in result:
                     if _changed(filesystem, entry) < before:
                         filesystem.rm_file(entry["name"])
 
 
 def _changed(filesystem: Any, entry: dict[str, Any]) -> datetime:
-    found: datetime = entry.get("LastModified") or filesystem.modified(entry["name"])
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    result: datetime = entry.get("LastModified") or filesystem.modified(entry["name"])
+    return result if result.tzinfo else result.replace(tzinfo=timezone.utc)
 
 
 def _moved(piece: Piece, copies: dict[str, str]) -> Piece:

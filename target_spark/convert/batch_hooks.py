@@ -90,8 +90,8 @@ def _resolved(
 ) -> tuple[InputFile, ...]:
     kind = Encoding(str(encoding.get("format")), str(encoding.get("compression") or "none"))
     root = (storage or {}).get("root")
-    given = [InputFile(_under(root, name), kind) for name in files]
-    return resolve(given, "")
+    supplied = [InputFile(_under(root, name), kind) for name in files]
+    return resolve(supplied, "")
 
 
 def _under(root: str | None, name: str) -> str:

@@ -135,11 +135,11 @@ class CopiedColumnJoiner:
         """
         if not self._streams:
             return rows
-        known = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
+        existing = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
         # Only rows of the last one can come yet.
         del self._streams[:-1]
-        found = pc.index_in(origins, known.column(ROW_ORIGIN))
-        joined = _picked(known.drop_columns([ROW_ORIGIN]), found)
+        outcome = pc.index_in(origins, existing.column(ROW_ORIGIN))
+        joined = _picked(existing.drop_columns([ROW_ORIGIN]), outcome)
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             joined = joined.append_column(name, column)
         return joined
@@ -292,10 +292,10 @@ def _copied(
     records: pa.Table,
     rejects: Rejects,  # noqa: ARG001
 ) -> pa.Table:
-    made = select_copies(copies, records)
+    created = select_copies(copies, records)
     if ROW_ORIGIN in columns.names:
-        made = made.append_column(ROW_ORIGIN, records.column(ROW_ORIGIN))
-    return conform(made, columns)
+        created = created.append_column(ROW_ORIGIN, records.column(ROW_ORIGIN))
+    return conform(created, columns)
 
 
 def write_mapped(
@@ -349,12 +349,12 @@ class _Failed:
                     results.append(json.loads(note.as_py()))
             originals.reject_all(origins, errors, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
-            made = pa.Table.from_batches([batch]).select(list(range(width)))
-            made = made.rename_columns(self.names).filter(good)
-            made = beside.joined(made, origins.filter(good))
+            created = pa.Table.from_batches([batch]).select(list(range(width)))
+            created = created.rename_columns(self.names).filter(good)
+            created = beside.joined(created, origins.filter(good))
             if ROW_ORIGIN in self.columns.names:
-                made = made.append_column(ROW_ORIGIN, origins.filter(good))
-            yield conform(made, self.columns)
+                created = created.append_column(ROW_ORIGIN, origins.filter(good))
+            yield conform(created, self.columns)
         results += rejects.rows()
 
 
@@ -387,8 +387,10 @@ def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     frame = numbers.mapInArrow(task, T.StructType([*carried, rejects]))
     fitting = Fitting(NO_NAMES, _restored)
     columns = [
-        fitting.value(F.col(quoted(to.name)), way.dataType, to.dataType, (to.name,)).alias(to.name)
-        for way, to in zip(carried, work.source, strict=False)
+        fitting.value(F.col(quoted(to.name)), method.dataType, to.dataType, (to.name,)).alias(
+            to.name
+        )
+        for method, to in zip(carried, work.source, strict=False)
     ]
     return frame.select(*columns, ROW_ORIGIN, REJECT_COLUMN)
 
@@ -416,8 +418,8 @@ def _fields(work: _Work) -> list[StructField]:
     """Return the columns of the table that Spark makes: all if it also makes their text."""
     fields = list(work.write.struct)
     if work.copies:
-        made = frozenset(work.transform.struct().names)
-        fields = [field for field in fields if field.name in made]
+        created = frozenset(work.transform.struct().names)
+        fields = [field for field in fields if field.name in created]
     return fields
 
 
@@ -434,22 +436,22 @@ def _in_table_columns(
     from shared.maps.transform import ERROR  # noqa: PLC0415
 
     result = work.transform.struct()
-    known = {field.name: field.dataType for field in result}
-    known |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
+    existing = {field.name: field.dataType for field in result}
+    existing |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
     as_text = write_tasks.needs_frame(work.write)
     fitting = Fitting(NO_NAMES, _fitted)
     columns = []
     for field in fields:
         want = field.dataType if as_text else spark_rows.carried(field).dataType
         if field.name == document:
-            made = record_json(result)
-            made = parse_json(made) if isinstance(want, T.VariantType) else made
-        elif field.name in known:
+            created = record_json(result)
+            created = parse_json(created) if isinstance(want, T.VariantType) else created
+        elif field.name in existing:
             column = F.col(quoted(field.name))
-            made = fitting.value(column, known[field.name], want, (field.name,))
+            created = fitting.value(column, existing[field.name], want, (field.name,))
         else:
-            made = F.lit(None).cast(want)
-        columns.append(made.alias(field.name))
+            created = F.lit(None).cast(want)
+        columns.append(created.alias(field.name))
     return frame.select(*columns, ROW_ORIGIN, _error(work).alias(ERROR), REJECT_COLUMN)
 
 
@@ -460,11 +462,11 @@ def _error(work: _Work) -> Column:
     from shared.formats.record_text import quoted  # noqa: PLC0415
     from shared.maps.transform import ERROR  # noqa: PLC0415
 
-    known = work.transform.struct().names
+    existing = work.transform.struct().names
     reasons = [F.col(ERROR)]
     for key in work.keys:
         why = F.lit(missing_key_reason(key))
-        reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in known else why)
+        reasons.append(F.when(F.col(quoted(key)).isNull(), why) if key in existing else why)
     return F.when(F.col(REJECT_COLUMN).isNull(), F.coalesce(*reasons))
 
 
@@ -497,10 +499,10 @@ def tell_engine(
     """
     if transform is None or transform.only_copies:
         return
-    found = arrow_map(transform, source)
-    if found is None:
+    outcome = arrow_map(transform, source)
+    if outcome is None:
         engine.needs(write_tasks.NEEDS_MAP, stream)
-    elif found.in_python:
+    elif outcome.in_python:
         engine.weigh(IN_PYTHON)
 
 
@@ -519,17 +521,17 @@ def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | 
     if write_tasks.needs_frame(write) or read.document is not None:
         return None, False
     source = source_columns(read.schema, add_metadata=read.metadata is not None)
-    made = arrow_map(making.transform, source)
+    created = arrow_map(making.transform, source)
     kinds, stored = plain_types(write.struct), write.struct.names
     cells = (cell for cell in making.transform.cells if cell.name in stored)
-    if made is None or any(kinds.get(cell.name) != cell.data_type for cell in cells):
+    if created is None or any(kinds.get(cell.name) != cell.data_type for cell in cells):
         return None, False
     records = with_origins(source_records(read, making, source))
     plan = write_tasks.write_plan(write, read.columns)
     keys = [key.name for key in read.keys]
     kept = [name for name in source.names if name in COLUMNS]
-    mapped = partial(_mapped_in_arrow, records, plan, made, kept, keys)
-    return partial(write_tasks.load, records, plan, made=mapped), made.in_python
+    mapped = partial(_mapped_in_arrow, records, plan, created, kept, keys)
+    return partial(write_tasks.load, records, plan, made=mapped), created.in_python
 
 
 def _mapped_in_arrow(
@@ -545,8 +547,8 @@ def _mapped_in_arrow(
     rows = made.apply(records, [*kept, ROW_ORIGIN])
     errors = rows.column(ERROR)
     for key in keys:
-        known = key in rows.column_names
-        missing = rows.column(key).is_null() if known else pa.scalar(True)
+        existing = key in rows.column_names
+        missing = rows.column(key).is_null() if existing else pa.scalar(True)
         errors = pc.coalesce(errors, pc.if_else(missing, missing_key_reason(key), None))
     Originals(read).reject_all(rows.column(ROW_ORIGIN), errors, rejects)
     return conform(rows.filter(errors.is_null()), write.columns)

@@ -55,18 +55,18 @@ def split_origin(origin: int) -> tuple[int, int]:
     return divmod(origin, _LINES)
 
 
-def line_origins(piece: int, block: bytes, before: int, found: LinesRead) -> pa.Array:
+def line_origins(piece: int, block: bytes, before: int, result: LinesRead) -> pa.Array:
     """Return the origins of the records read from a block of lines.
 
     Args:
         piece: Number of the piece.
         block: The lines.
         before: Number of lines read from the file before the block.
-        found: The rows that were read.
+        result: The rows that were read.
     """
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    gone = [place for place, _ in found.rejects]
-    if found.rows_read < lines:
+    gone = [place for place, _ in result.rejects]
+    if result.rows_read < lines:
         texts = enumerate(block.split(b"\n"))
         gone += [number for number, text in texts if not text.strip() and number < lines]
     return _without(origin_of(piece, before), lines, gone)
@@ -268,30 +268,30 @@ def _read_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.T
     keys = LineKeys(read.schema, read.keys, envelope=staged)
     url, options = piece.file.url, read.options
     for block, before in blocks_of(piece, options):
-        found = reader.read(block)
-        rejects.read += found.rows_read
-        rejects.cut |= found.cut
+        result = reader.read(block)
+        rejects.read += result.rows_read
+        rejects.cut |= result.cut
         if looks:
-            _add_undeclared(read, reader.undeclared(block, found), rejects)
-        fitting = found if checker is None else checker.check(found, block)
-        found = keys.check(fitting, block)
-        reported = _reported_rejects(read, fitting.rejects, found.rejects)
+            _add_undeclared(read, reader.undeclared(block, result), rejects)
+        fitting = result if checker is None else checker.check(result, block)
+        result = keys.check(fitting, block)
+        reported = _reported_rejects(read, fitting.rejects, result.rejects)
         if reported:
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")
             for position, reason in reported:
                 line = line_of(piece.file, first + position + 1)
                 rejects.add(Reject(url, line, reason), texts[position])
-        table = found.table
+        table = result.table
         if read.document is not None:
-            places = [place for place, _ in found.rejects]
+            places = [place for place, _ in result.rejects]
             texts = line_documents(block, places, envelope=staged)
             table = _with_column(table, read.document, texts)
         if read.row_origin is not None:
             table = _with_column(
-                table, read.row_origin, line_origins(piece.number, block, before, found)
+                table, read.row_origin, line_origins(piece.number, block, before, result)
             )
-        yield _completed(read, table, found.extracted_at, found.versions)
+        yield _completed(read, table, result.extracted_at, result.versions)
 
 
 def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
@@ -327,11 +327,13 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
     reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
     checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
     before, looks = piece.rows_before, _looks_for_undeclared(read)
-    known = None if read.names is None else frozenset(read.names)
+    existing = None if read.names is None else frozenset(read.names)
     keys = RowKeys(read.schema, read.keys)
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
-        if not (reader.fits(names) if known is None else not names or known.intersection(names)):
+        if not (
+            reader.fits(names) if existing is None else not names or existing.intersection(names)
+        ):
             raise ContentError("it has none of the stream's columns")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -339,11 +341,11 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
         rejects.read += table.num_rows + len(refused)
         if looks:
             _add_undeclared(read, reader.undeclared(table), rejects)
-        found = reader.read(table)
-        rejects.cut |= found.cut
-        fitting = found if checker is None else checker.check(found, table)
-        found = keys.check(fitting, table)
-        reported = _reported_rejects(read, fitting.rejects, found.rejects)
+        result = reader.read(table)
+        rejects.cut |= result.cut
+        fitting = result if checker is None else checker.check(result, table)
+        result = keys.check(fitting, table)
+        reported = _reported_rejects(read, fitting.rejects, result.rejects)
         if reported or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.
@@ -353,12 +355,12 @@ def _read_rows(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Ta
             )
             for row in merge(refused if read.reports_rejects else (), others, key=_number):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
-        accepted = found.table
+        accepted = result.table
         if read.document is not None:
-            texts = row_documents(table, [place for place, _ in found.rejects])
+            texts = row_documents(table, [place for place, _ in result.rejects])
             accepted = _with_column(accepted, read.document, texts)
         if read.row_origin is not None:
-            gone = [place for place, _ in found.rejects]
+            gone = [place for place, _ in result.rejects]
             places = row_origins(piece.number, before, table.num_rows, refused, gone)
             accepted = _with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)

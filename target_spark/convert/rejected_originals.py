@@ -80,12 +80,12 @@ class Originals:
         return line_of(piece.file, self._before[piece.number] + line + 1)
 
     def _text(self, piece: Piece, line: int) -> bytes:
-        known = self._texts
-        if known is None or known.piece != piece or line < known.first:
+        existing = self._texts
+        if existing is None or existing.piece != piece or line < existing.first:
             lines = FORMATS[piece.file.encoding.format].text
             parts = _lines(piece, self._read.options) if lines else _rows(piece, self._read)
-            known = self._texts = _Texts(piece, parts)
-        return known.text(line)
+            existing = self._texts = _Texts(piece, parts)
+        return existing.text(line)
 
 
 _Part = tuple[int, int, Callable[[int], bytes]]

@@ -288,14 +288,14 @@ class StreamTables:
 
     def request(self, stream: StreamSchema) -> TableRequest:
         """Return the request of a stream for its table under a schema."""
-        known = self._requests.get(stream.stream)
-        if known is None or known[0] != stream:
+        existing = self._requests.get(stream.stream)
+        if existing is None or existing[0] != stream:
             columns = stored_columns(stream.schema, self._config.add_record_metadata)
             request = table_request(self._config, stream, columns)
             if not self._config.denormalized:
                 request = as_document(request, view=self._config.generate_view)
-            known = self._requests[stream.stream] = stream, request
-        return known[1]
+            existing = self._requests[stream.stream] = stream, request
+        return existing[1]
 
     def current(self, stream: str) -> TableRequest:
         """Return the last answer of `request` for a stream."""

@@ -52,10 +52,12 @@ def read_rejects(url: str, options: StorageOptions | None = None) -> Iterator[tu
     """Yield what `reject_line` wrote into a file, in bounded memory."""
     for block in read_lines(url, options=options):
         for line in block.splitlines():
-            found = orjson.loads(line)
-            text = found.get("original")
-            original = base64.b64decode(found["original_base64"]) if text is None else text.encode()
-            yield Reject(found["file"], found["line"], found["reason"]), original
+            outcome = orjson.loads(line)
+            text = outcome.get("original")
+            original = (
+                base64.b64decode(outcome["original_base64"]) if text is None else text.encode()
+            )
+            yield Reject(outcome["file"], outcome["line"], outcome["reason"]), original
 
 
 MAX_REJECTS = 100

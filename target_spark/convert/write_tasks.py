@@ -90,11 +90,11 @@ def _groups(keys: pa.Table) -> Iterator[tuple[list[str | None], pa.Array]]:
     numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), keys.num_rows))
     names = [str(number) for number in range(keys.num_columns)]
     numbered = keys.rename_columns(names).append_column(_ROW, pc.subtract(numbers, 1))
-    found = numbered.group_by(names, use_threads=False).aggregate([(_ROW, "list")])
-    if found.num_rows > MOST_FOLDERS:
+    result = numbered.group_by(names, use_threads=False).aggregate([(_ROW, "list")])
+    if result.num_rows > MOST_FOLDERS:
         raise _too_many()
-    texts = [found.column(name).cast(pa.string()).to_pylist() for name in names]
-    places = found.column(f"{_ROW}_list").combine_chunks()
+    texts = [result.column(name).cast(pa.string()).to_pylist() for name in names]
+    places = result.column(f"{_ROW}_list").combine_chunks()
     for number, values in enumerate(zip(*texts, strict=True)):
         yield list(values), places[number].values
 

@@ -56,8 +56,8 @@ class Counts:
     @property
     def missing(self) -> int:
         """Return the number of received records without a known fate; negative for too many."""
-        known = self.committed + self.rejected + self.filtered + self.merged + self.replayed
-        return self.received + self.exploded - known
+        existing = self.committed + self.rejected + self.filtered + self.merged + self.replayed
+        return self.received + self.exploded - existing
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
     Raises:
         BalanceError: Records are missing, or there are too many.
     """
-    known = [file.rows for file in batch.files if file.rows is not None]
-    if len(known) == len(batch.files) and sum(known) != result.received:
-        raise _error(batch.source, f"{sum(known)} records were staged, {result.received} were read")
+    staged = [file.rows for file in batch.files if file.rows is not None]
+    if len(staged) == len(batch.files) and sum(staged) != result.received:
+        raise _error(
+            batch.source, f"{sum(staged)} records were staged, {result.received} were read"
+        )
     records = result.rows - result.exploded
     rest = result.received - records - result.rejected
     may_drop = batch.making is not None
@@ -157,9 +159,9 @@ def check_commit(
     written = sum(result.rows for result in results)
     exploded = sum(result.exploded for result in results)
     filtered = received + exploded - rejected - replayed - written
-    found = merged_rows(batch.source, written, committed or Committed())
+    outcome = merged_rows(batch.source, written, committed or Committed())
     unconfirmed = written if committed is None or committed.rows is None else 0
-    fates = (written - found, rejected, filtered, found, replayed)
+    fates = (written - outcome, rejected, filtered, outcome, replayed)
     return Counts(received, *fates, unconfirmed, exploded)
 
 
@@ -225,12 +227,12 @@ def check_expectations(
     Raises:
         ExpectationError: At least one does not hold; names all.
     """
-    found = broken_expectations(wanted, profiles, now)
-    if not found:
+    outcome = broken_expectations(wanted, profiles, now)
+    if not outcome:
         return
     alone = next(iter(wanted)) if len(wanted) == 1 else None
     raise ExpectationError(
-        f"expectations do not hold: {'; '.join(found)}",
+        f"expectations do not hold: {'; '.join(outcome)}",
         where=Where(stream=alone, setting="expect"),
         hint="the rows are committed; correct the source or the setting",
     )
@@ -274,7 +276,7 @@ def _instant(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     try:
-        found = datetime.fromisoformat(value)
+        outcome = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    return (outcome if outcome.tzinfo else outcome.replace(tzinfo=timezone.utc)).timestamp()

@@ -62,7 +62,7 @@ class TableDifference:
         stream: str,
         table: str,
         rows: Mapping[int, tuple[int, int]],
-        found: Mapping[int, tuple[dict[str, int], dict[str, str]]],
+        results: Mapping[int, tuple[dict[str, int], dict[str, str]]],
         missing_columns: tuple[str, ...] = (),
     ) -> TableDifference:
         """Return the difference of a table.
@@ -71,16 +71,16 @@ class TableDifference:
             stream: The stream.
             table: Name of the table in messages.
             rows: Range → rows of the source and of the table.
-            found: Range that differs → number of keys of each kind, and one of them.
+            results: Range that differs → number of keys of each kind, and one of them.
             missing_columns: Columns of the stream that the table lacks.
         """
-        ranges = (RangeDifference(n, *rows[n], *found[n]) for n in sorted(found))
+        ranges = (RangeDifference(n, *rows[n], *results[n]) for n in sorted(results))
         ours, theirs = (sum(pair[side] for pair in rows.values()) for side in (0, 1))
         return cls(stream, table, ours, theirs, tuple(ranges), missing_columns)
 
     def count(self, kind: str) -> int:
         """Return how many keys differ in one way."""
-        return sum(found.keys.get(kind, 0) for found in self.ranges)
+        return sum(result.keys.get(kind, 0) for result in self.ranges)
 
     @property
     def left(self) -> str:
@@ -132,20 +132,20 @@ class Verification:
         deletes = (VANISHED,) if can_delete and (self.force or not part) else ()
         return deletes if self.deletes else (MISSING, CHANGED, *deletes)
 
-    def check_vanished(self, found: TableDifference) -> None:
+    def check_vanished(self, difference: TableDifference) -> None:
         """Check that a repair does not delete so many rows that the input looks partial.
 
         Raises:
             DifferenceError: It would; the difference has been reported.
         """
-        vanished = found.count(VANISHED)
-        if self.force or vanished <= self.most_vanished * found.table_rows:
+        vanished = difference.count(VANISHED)
+        if self.force or vanished <= self.most_vanished * difference.table_rows:
             return
-        self.report(found)
+        self.report(difference)
         raise DifferenceError(
-            f"nothing was changed: {vanished} of {found.table_rows} rows of {found.table} are not "
-            "in the input",
-            where=Where(stream=found.stream),
+            f"nothing was changed: {vanished} of {difference.table_rows} rows of "
+            f"{difference.table} are not in the input",
+            where=Where(stream=difference.stream),
             hint=self.consent,
         )
 

@@ -157,9 +157,9 @@ PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
 
 def _state_text(line: bytes) -> bytes:
     """Return the text of `value` in a valid STATE line, byte for byte."""
-    found = _STATE.match(line)
-    if found is not None:
-        value = line[found.end() :].rstrip().removesuffix(b"}").strip()
+    match = _STATE.match(line)
+    if match is not None:
+        value = line[match.end() :].rstrip().removesuffix(b"}").strip()
         # `value` is the last key only if the rest alone is JSON.
         if loads(value) is not INVALID:
             return value
@@ -190,11 +190,11 @@ def _parts(value: object) -> Iterable[object]:
 
 def shown_type(line: bytes) -> object:
     """Return the `type` of a damaged JSON object, if it is complete before the damage."""
-    text, found = line.decode(errors="replace").strip(), None
+    text, result = line.decode(errors="replace").strip(), None
     with contextlib.suppress(ValueError, IndexError, RecursionError):
         for name, value, _ in _members(text):
-            found = value if name == "type" else found
-    return found
+            result = value if name == "type" else result
+    return result
 
 
 def _member(text: str, key: str) -> str:
@@ -349,19 +349,19 @@ class Reader:
                 if event is not None:
                     yield event
             else:
-                found = head.other.search(block, position)
-                end = found.end() if found else size
+                match = head.other.search(block, position)
+                end = match.end() if match else size
                 yield from self._run(head.stream, view, block, position, end)
             position = end
 
     def _head_at(self, block: bytes, position: int) -> _Head | None:
-        found = _HEAD.match(block, position)
-        if found is None:
+        match = _HEAD.match(block, position)
+        if match is None:
             return None
-        text = found.group()
+        text = match.group()
         head = self._heads.get(text)
         if head is None:
-            name = loads(found.group(1) or found.group(2))
+            name = loads(match.group(1) or match.group(2))
             if not isinstance(name, str):
                 return None
             other = re.compile(rb"\n(?!" + re.escape(text) + rb")")
@@ -465,9 +465,9 @@ def _version(block: bytes, start: int, end: int) -> object:
     last = block.rfind(b"\n", start, end - 1) + 1 or start
     if block.find(b'"version"', last, end) < 0:
         return None
-    found = _VERSION.search(block[max(last, end - _TAIL) : end])
-    if found:
-        return int(found.group(1) or found.group(2))
+    match = _VERSION.search(block[max(last, end - _TAIL) : end])
+    if match:
+        return int(match.group(1) or match.group(2))
     message = loads(block[last:end])
     return message.get("version") if isinstance(message, dict) else None
 

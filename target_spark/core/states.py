@@ -217,8 +217,8 @@ def _bookmarks(value: bytes) -> dict[str, Any] | None:
         state = json.loads(value)
     except ValueError:
         return None
-    found = state.get("bookmarks") if isinstance(state, dict) else None
-    return found if isinstance(found, dict) else None
+    result = state.get("bookmarks") if isinstance(state, dict) else None
+    return result if isinstance(result, dict) else None
 
 
 MOST_STORED_BYTES = 32 * 1024
@@ -291,16 +291,16 @@ def stored_state(reached: Reached | None, stream: str, *, by_key: bool) -> str |
     return text if len(text.encode()) <= MOST_STORED_BYTES else None
 
 
-def joint_state(found: Sequence[TableState]) -> JointState:
+def joint_state(results: Sequence[TableState]) -> JointState:
     """Return the STATE that is true for all tables.
 
     Args:
-        found: At least one; several of one stream if it is loaded into several tables.
+        results: At least one; several of one stream if it is loaded into several tables.
 
     Raises:
         StateConflict: The STATE values differ and have no bookmarks by the names of the streams.
     """
-    ordered = sorted(found, key=lambda one: one.at)
+    ordered = sorted(results, key=lambda one: one.at)
     values = [_decoded(one.state) for one in ordered]
     owns = [(one, _own(value, one.stream)) for one, value in zip(ordered, values, strict=True)]
     bookmarks: dict[str, Any] = {}
@@ -345,8 +345,8 @@ def _decoded(text: str) -> dict[str, Any]:
 
 
 def _marks(value: dict[str, Any]) -> dict[str, Any] | None:
-    found = value.get(_BOOKMARKS)
-    return found if isinstance(found, dict) else None
+    entry = value.get(_BOOKMARKS)
+    return entry if isinstance(entry, dict) else None
 
 
 def _own(value: dict[str, Any], stream: str) -> Any:

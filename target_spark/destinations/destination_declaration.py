@@ -114,12 +114,12 @@ class Declaration:
             raise ValueError(f"destination '{self.name}': {problem}")
 
 
-def _problems(found: Declaration) -> Iterator[str]:
-    if not _NAME.fullmatch(found.name):
+def _problems(declaration: Declaration) -> Iterator[str]:
+    if not _NAME.fullmatch(declaration.name):
         yield "'name' must be a lower-case word"
-    unknown = (found.uses | found.ignores) - set(TABLE_SETTINGS)
+    unknown = (declaration.uses | declaration.ignores) - set(TABLE_SETTINGS)
     if unknown:
         yield f"'{min(unknown)}' is not one of the table settings"
-    own = {found.name} if found.block is not None else set()
-    if not found.places or not set(found.places) <= {"path", "catalog"} | own:
+    own = {declaration.name} if declaration.block is not None else set()
+    if not declaration.places or not set(declaration.places) <= {"path", "catalog"} | own:
         yield "'places' must be 'path', 'catalog' or the name of its block"

@@ -178,7 +178,7 @@ class Registry:
     @property
     def blocks(self) -> tuple[str, ...]:
         """Return the formats with a block of settings of their own."""
-        return tuple(name for name, found in self.known.items() if found.block is not None)
+        return tuple(name for name, result in self.known.items() if result.block is not None)
 
     def get(self, name: str) -> Declaration:
         """Return a declaration.
@@ -199,13 +199,13 @@ def read_registry(settings: Container[str] = ()) -> Registry:
         settings: Names of settings, which cannot be names of formats.
     """
 
-    def clash(found: Declaration, _: Mapping[str, Declaration]) -> str | None:
-        return "a setting has its name" if found.name in settings else None
+    def clash(declaration: Declaration, _: Mapping[str, Declaration]) -> str | None:
+        return "a setting has its name" if declaration.name in settings else None
 
     ours = {declared.name: declared for declared in BUILT_IN}
-    found = extensions.declared(extensions.DESTINATIONS, Declaration, ours, clash)
-    broken = {name: "; ".join(lines) for name, lines in found.unusable.items()}
-    return Registry(found.items, broken)
+    declaration = extensions.declared(extensions.DESTINATIONS, Declaration, ours, clash)
+    broken = {name: "; ".join(lines) for name, lines in declaration.unusable.items()}
+    return Registry(declaration.items, broken)
 
 
 def capability_table(declarations: Iterable[Declaration] = BUILT_IN) -> str:

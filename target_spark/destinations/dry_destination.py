@@ -48,9 +48,9 @@ class DryDestination(Destination):
         found: Collects what would be done.
     """
 
-    def __init__(self, real: Destination, found: DryRun) -> None:
+    def __init__(self, real: Destination, run: DryRun) -> None:
         self._real = real
-        self._found = found
+        self._found = run
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""

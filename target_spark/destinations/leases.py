@@ -84,12 +84,12 @@ def this_run() -> Holder:
     return Holder(uuid.uuid4().hex, socket.gethostname(), os.getpid(), now)
 
 
-def holder_of(found: Any) -> Holder:
+def holder_of(result: Any) -> Holder:
     """Return the holder that another run has written; an unknown one for anything else."""
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         return Holder()
-    pid = found.get("pid")
-    texts = (str(found.get(name) or "") for name in ("run", "host", "since"))
+    pid = result.get("pid")
+    texts = (str(result.get(name) or "") for name in ("run", "host", "since"))
     run, host, since = texts
     return Holder(run, host, pid if isinstance(pid, int) else 0, since)
 
@@ -257,15 +257,15 @@ class S3Lease:
         with writing(self._url, self._options):
             if self._tag is not None:
                 return None
-            found = self._read()
-            if found is None:
+            result = self._read()
+            if result is None:
                 if self._put(IfNoneMatch="*"):
                     self._prove()
                     return None
-                found = self._read()
-                if found is None:
+                result = self._read()
+                if result is None:
                     return Holder(is_alive=False)
-            tag, content = found
+            tag, content = result
             other = holder_of(content.get("holder"))
             if other.run == self._holder.run:
                 self._tag = tag  # The answer to our own request was lost.

@@ -72,18 +72,18 @@ class RowComparison:
         rows = [row.asDict() for row in source.join(target, _RANGE, "full_outer").collect()]
         sums = {row[_RANGE]: (row["ns"] or 0, row["nt"] or 0) for row in rows}
         differing = sorted(row[_RANGE] for row in rows if row["hs"] != row["ht"])
-        found = self._counted(differing) if differing else {}
-        return TableDifference.of(stream, table, sums, found, missing_columns)
+        result = self._counted(differing) if differing else {}
+        return TableDifference.of(stream, table, sums, result, missing_columns)
 
     def _counted(self, ranges: Sequence[int]) -> dict[int, tuple[dict[str, int], dict[str, str]]]:
         """Return for each range the number of keys of each kind, and one of them."""
         key = F.to_json(F.struct(*map(quoted, self.keys)))
         wanted = F.count(F.lit(1)).alias("n"), F.min(key).alias("example")
-        found: dict[int, tuple[dict[str, int], dict[str, str]]] = {}
+        results: dict[int, tuple[dict[str, int], dict[str, str]]] = {}
         for row in self.differences(ranges).groupBy(_RANGE, KIND).agg(*wanted).collect():
-            counts, examples = found.setdefault(row[_RANGE], ({}, {}))
+            counts, examples = results.setdefault(row[_RANGE], ({}, {}))
             counts[row[KIND]], examples[row[KIND]] = row["n"], row["example"]
-        return found
+        return results
 
     def differences(self, ranges: Sequence[int]) -> DataFrame:
         """Return the keys that differ in ranges: the key columns, with range and `KIND`."""
@@ -118,8 +118,8 @@ class RowComparison:
         if self.part is None:
             return self.table
         outside = self.table.where(f"NOT coalesce({self.part}, false)").alias("t")
-        known = outside.join(self.source.alias("s"), self.same_keys(), "left_semi")
-        return self._inside.unionByName(known)
+        existing = outside.join(self.source.alias("s"), self.same_keys(), "left_semi")
+        return self._inside.unionByName(existing)
 
     def _cast(self, frame: DataFrame) -> DataFrame:
         """Return rows of the table with the types of the source, which may be wider."""

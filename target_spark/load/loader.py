@@ -436,12 +436,12 @@ class Loader:
         if not self._loads or not self._destination.exists(self._tables.request(stream)):
             return 0
         self._before_change(stream.stream)
-        found: list[TableDifference] = []
+        rows_seen: list[TableDifference] = []
         own = Loader(
             replace(
                 config,
                 verification=Verification(
-                    found.append,
+                    rows_seen.append,
                     repair=True,
                     deletes=True,
                     most_vanished=stream_settings(config, stream.stream).max_deleted_share,
@@ -459,25 +459,25 @@ class Loader:
             own.finish(stream.stream)
         finally:
             own.close()
-        return sum(map(_deleted_rows, found))
+        return sum(map(_deleted_rows, rows_seen))
 
     @property
     def _loads(self) -> bool:
         return self._config.dry_run is None and self._config.verification is None
 
 
-def _deleted_rows(found: TableDifference) -> int:
+def _deleted_rows(difference: TableDifference) -> int:
     """Return how many rows of a table have vanished in the source, and are deleted.
 
     Raises:
         DestinationError: The table cannot mark them.
     """
-    vanished = found.count(VANISHED)
-    if found.left:
+    vanished = difference.count(VANISHED)
+    if difference.left:
         raise DestinationError(
-            f"{vanished} rows of {found.table} are gone in the source, but it has no column "
+            f"{vanished} rows of {difference.table} are gone in the source, but it has no column "
             f"'{DELETED_AT}' to mark them",
-            where=Where(stream=found.stream),
+            where=Where(stream=difference.stream),
             hint="set `hard_delete`, or add the column (a timestamp)",
             lasts=True,
         )

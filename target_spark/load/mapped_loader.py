@@ -107,8 +107,8 @@ class MappedLoader:
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         """See `Loader.recall`: what any output has, as a killed run may have committed some."""
-        found = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
-        return max(found, key=len, default=())
+        rows_seen = [self._loader.recall(o.schema, stream.stream) for o in self._of(stream)]
+        return max(rows_seen, key=len, default=())
 
     def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """See `Loader.cover`."""
@@ -159,10 +159,10 @@ class MappedLoader:
 
     def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End all outputs of a stream; see `Loader.finish`."""
-        found: dict[str, Loaded] = {}
+        entries: dict[str, Loaded] = {}
         for name in self._names(stream):
-            found |= self._loader.finish(name, awaits_state=awaits_state)
-        return found
+            entries |= self._loader.finish(name, awaits_state=awaits_state)
+        return entries
 
     def audit(self) -> None:
         """See `Loader.audit`."""
@@ -215,16 +215,16 @@ class MappedLoader:
     def _names(self, stream: str) -> tuple[str, ...]:
         with self._lock:
             latest = self._outputs.get(stream)
-            found = latest[max(latest)] if latest else ()
-        return tuple(output.schema.stream for output in found)
+            outcome = latest[max(latest)] if latest else ()
+        return tuple(output.schema.stream for output in outcome)
 
     def _of(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         """Return the outputs of a stream under one of its schemas; plan them for a new schema."""
         with self._lock:
-            known = self._outputs.setdefault(stream.stream, {})
-            if stream.serial not in known:
-                known[stream.serial] = self._planned(stream)
-            return known[stream.serial]
+            existing = self._outputs.setdefault(stream.stream, {})
+            if stream.serial not in existing:
+                existing[stream.serial] = self._planned(stream)
+            return existing[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
         from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
@@ -234,7 +234,7 @@ class MappedLoader:
         )
 
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
-        found = outputs(
+        outcome = outputs(
             self._config.transforms,
             stream.stream,
             schema,
@@ -242,7 +242,7 @@ class MappedLoader:
             stream.key_properties,
             self._session,
         )
-        reject_duplicate_names({**self._found, stream.stream: found})
+        reject_duplicate_names({**self._found, stream.stream: outcome})
         schemas = [
             StreamSchema(
                 output.stream,
@@ -251,18 +251,18 @@ class MappedLoader:
                 stream.serial,
                 stream.source,
             )
-            for output in found
+            for output in outcome
         ]
         loaded = []
-        for output, planned in zip(found, schemas, strict=True):
+        for output, planned in zip(outcome, schemas, strict=True):
             self._check(stream.stream, output)
             if self._loader.plan(planned):
                 loaded.append((output, planned))
-        self._found[stream.stream] = found
+        self._found[stream.stream] = outcome
         for output, _ in loaded:
             tell_engine(self._engine, stream.stream, output.transform, struct)
-        self._log_notes(stream.stream, found)
-        read = _pruned(schema, _reads(found), strict=self._config.validate_records)
+        self._log_notes(stream.stream, outcome)
+        read = _pruned(schema, _reads(outcome), strict=self._config.validate_records)
         names = tuple(schema.get("properties") or ())
         return tuple(
             _MappedStream(
@@ -282,8 +282,8 @@ class MappedLoader:
     def _check(self, stream: str, output: StreamOutput) -> None:
         """Reject a property with the name of a metadata column."""
         where = Where(stream=stream, setting="stream_maps")
-        made = () if output.transform is None else output.transform.struct().names
-        taken = [name for name in made if name in COLUMNS]
+        created = () if output.transform is None else output.transform.struct().names
+        taken = [name for name in created if name in COLUMNS]
         if taken and self._config.add_record_metadata:
             raise SettingsError(
                 f"the property '{taken[0]}' is the name of a column that the target adds",
@@ -291,9 +291,9 @@ class MappedLoader:
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
-    def _log_notes(self, stream: str, found: Sequence[StreamOutput]) -> None:
-        lines = [] if found else [f"stream '{stream}' is not loaded: removed by stream_maps"]
-        for output in found:
+    def _log_notes(self, stream: str, rows_seen: Sequence[StreamOutput]) -> None:
+        lines = [] if rows_seen else [f"stream '{stream}' is not loaded: removed by stream_maps"]
+        for output in rows_seen:
             lines += [f"stream '{output.stream}': {note}" for note in output.notes]
         for line in lines:
             if line not in self._logged:
@@ -301,10 +301,10 @@ class MappedLoader:
                 _log.info("%s", line)
 
 
-def _reads(found: Sequence[StreamOutput]) -> frozenset[str] | None:
+def _reads(rows_seen: Sequence[StreamOutput]) -> frozenset[str] | None:
     """Return the properties that outputs need; None for all."""
     reads: frozenset[str] = frozenset()
-    for output in found:
+    for output in rows_seen:
         if output.transform is None:
             return None
         reads |= output.transform.reads

@@ -86,8 +86,8 @@ class LakeTables:
                 f"'{shown(self._config.path)}' cannot be listed: {error.strerror or error}",
                 hint="`path` must be that of the loads",
             ) from error
-        found = (self._history(name, place) for name, place in sorted(places.items()))
-        return [history for history in found if history is not None and history.is_ours]
+        results = (self._history(name, place) for name, place in sorted(places.items()))
+        return [history for history in results if history is not None and history.is_ours]
 
     @contextmanager
     def alone(self, histories: Sequence[TableHistory]) -> Iterator[None]:

@@ -130,10 +130,10 @@ def plan_rewind(
         lineage = () if start is None else tuple(history.lineage(start))
         moment = next((commit for commit in lineage if history.is_moment(commit)), None)
         if moment is not None:
-            found = Return(history, moment, _same(history, moment))
-            returns.append(found)
+            result = Return(history, moment, _same(history, moment))
+            returns.append(result)
             states += _states(history, moment)
-            others = () if found.is_there else history.lost(moment)
+            others = () if result.is_there else history.lost(moment)
             if others:
                 losses.append(
                     f"'{history.name}' would lose {len(others)} commits of others, the last at "
@@ -218,10 +218,10 @@ def history_lines(
         SettingsError: A name is unknown.
         DestinationError: The tables cannot be read.
     """
-    found = _named(tables.histories(), names)
+    result = _named(tables.histories(), names)
     commits = [
         (history, commit, commit.mark)
-        for history in found
+        for history in result
         for commit in history.made
         if commit.mark is not None
     ]
@@ -297,9 +297,9 @@ def maintain(tables: LakeTables, names: Sequence[str], *, dry_run: bool) -> Iter
         DestinationError: It failed: the tables can be read, and the maintenance repeated.
         AlreadyRunningError: A run loads into one of the tables.
     """
-    found = _named(tables.histories(), names)
-    with tables.alone(found):
-        for history in found:
+    result = _named(tables.histories(), names)
+    with tables.alone(result):
+        for history in result:
             report = tables.maintain(history, dry_run=dry_run)
             for line in report.lines():
                 _log.info("%s", line)
@@ -307,11 +307,11 @@ def maintain(tables: LakeTables, names: Sequence[str], *, dry_run: bool) -> Iter
 
 
 def _named(histories: Sequence[TableHistory], names: Sequence[str]) -> list[TableHistory]:
-    known = {history.name: history for history in histories}
-    unknown = [name for name in names if name not in known]
+    existing = {history.name: history for history in histories}
+    unknown = [name for name in names if name not in existing]
     if unknown:
         raise SettingsError(
-            f"'{unknown[0]}' is not one of the tables of target-spark: {', '.join(known)}",
+            f"'{unknown[0]}' is not one of the tables of target-spark: {', '.join(existing)}",
             where=Where(setting="--table"),
         )
     return [history for history in histories if not names or history.name in names]

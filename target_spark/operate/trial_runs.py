@@ -37,17 +37,17 @@ def dry_run(config: TargetConfig, input_fd: int, summary: RunSummary | None = No
     Raises:
         SingerSparkError: What would end the run; see `run`.
     """
-    found, counted = DryRun(), summary or RunSummary("target-spark")
+    result, counted = DryRun(), summary or RunSummary("target-spark")
     counted.mark_dry()
     failure = config.failure
     if failure.policy == "SendToDLQ":
         failure = replace(failure, policy="LogAndContinue", dead_letter_path=None)
-    dry = replace(config, dry_run=found, failure=failure, write_audit_publish=False)
+    dry = replace(config, dry_run=result, failure=failure, write_audit_publish=False)
     with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
         try:
             run(dry, input_fd, nowhere, counted)
         finally:
-            for line in found.lines({name: counted.of_table(name) for name in found.tables}):
+            for line in result.lines({name: counted.of_table(name) for name in result.tables}):
                 _log.info("%s", line)
 
 
@@ -78,19 +78,19 @@ def verify(
         SingerSparkError: See `run`.
     """
     check_format(config, repair=repair)
-    found: list[TableDifference] = []
-    wanted = Verification(found.append, ranges, repair, force, deletes)
+    results: list[TableDifference] = []
+    wanted = Verification(results.append, ranges, repair, force, deletes)
     with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
         try:
             # A repair is one commit, which is published at once.
             own = replace(config, verification=wanted, write_audit_publish=False)
             run(own, input_fd, nowhere)
         finally:
-            for one in found:
+            for one in results:
                 output.write(json.dumps(one.to_json()).encode() + b"\n")
-    for one in found:
+    for one in results:
         _log.info("%s", summary_of(one))
-    left = [f"{one.table} ({one.left})" for one in found if one.left]
+    left = [f"{one.table} ({one.left})" for one in results if one.left]
     if left:
         hint = "" if repair else "--repair changes the rows that differ"
         if repair and config.backfill is not None and not force:
@@ -111,11 +111,11 @@ def check_format(config: TargetConfig, *, repair: bool) -> None:
             raise SettingsError(problem, where=Where(setting="format"), hint=hint)
 
 
-def summary_of(found: TableDifference) -> str:
+def summary_of(difference: TableDifference) -> str:
     """Return what was found in a table, in one line."""
-    rows = f"{found.source_rows} rows of the source, {found.table_rows} of the table"
-    kinds = (f"{count} {kind}" for kind in found.repaired if (count := found.count(kind)))
+    rows = f"{difference.source_rows} rows of the source, {difference.table_rows} of the table"
+    kinds = (f"{count} {kind}" for kind in difference.repaired if (count := difference.count(kind)))
     repaired = ", ".join(kinds)
     what = [f"repaired: {repaired}"] if repaired else []
-    what += [f"differs: {found.left}"] if found.left else []
-    return f"stream '{found.stream}', {found.table}: {rows}; {'; '.join(what) or 'equal'}"
+    what += [f"differs: {difference.left}"] if difference.left else []
+    return f"stream '{difference.stream}', {difference.table}: {rows}; {'; '.join(what) or 'equal'}"

@@ -80,8 +80,8 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            found = (pair for url in urls for pair in read_rejects(url, self._options))
-            self._write(batch.token, _batch_lines(batch, found, self._now()))
+            rows_seen = (pair for url in urls for pair in read_rejects(url, self._options))
+            self._write(batch.token, _batch_lines(batch, rows_seen, self._now()))
 
     def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
         """Write lines of input that are not messages.
@@ -140,12 +140,14 @@ def _fill(sink: Any, lines: Iterable[bytes]) -> None:
         sink.write(line)
 
 
-def _batch_lines(batch: Batch, found: Iterable[tuple[Reject, bytes]], now: str) -> Iterator[bytes]:
+def _batch_lines(
+    batch: Batch, outcome: Iterable[tuple[Reject, bytes]], now: str
+) -> Iterator[bytes]:
     """Yield the dead letters of one flush; a SCHEMA before the first record of each stream."""
     staged = {file.url for file in batch.files if file.encoding.format == "singer"}
     stream = batch.stream
     started: set[str] = set()
-    for reject, original in found:
+    for reject, original in outcome:
         why = {"reason": reject.reason, "line": reject.line, "time": now}
         is_staged = reject.file in staged
         if not is_staged:

@@ -224,8 +224,8 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
     """Yield the bounds of a flush that are too small for the seconds of a commit."""
     strategy = config.strategy
     if strategy is not None:
-        known = BATCH.variants[strategy.name]
-        paths: dict[str, Location] = {setting.key: setting.path for setting in known}
+        existing = BATCH.variants[strategy.name]
+        paths: dict[str, Location] = {setting.key: setting.path for setting in existing}
         yield from cost_warnings(strategy, seconds, paths)
         return
     if config.batch_size_rows is not None:

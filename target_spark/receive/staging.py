@@ -160,9 +160,9 @@ def _size_of(staged: IO[bytes], lines: int) -> int:
     """Return the bytes of the first lines of a file."""
     size = 0
     while lines and (block := staged.read(BLOCK_BYTES)):
-        found = block.count(b"\n")
-        data = Lines(block, found + 1).take(lines) if lines <= found else block
-        size, lines = size + len(data), lines - min(lines, found)
+        result = block.count(b"\n")
+        data = Lines(block, result + 1).take(lines) if lines <= result else block
+        size, lines = size + len(data), lines - min(lines, result)
     return size
 
 

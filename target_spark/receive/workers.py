@@ -77,10 +77,10 @@ class Workers:
 
     def answers(self) -> list[ev.WorkDone | ev.WorkFailed]:
         """Return the work that has ended since the last call, in that order."""
-        found = []
+        results = []
         while self._answers:
-            found.append(self._answers.popleft())
-        return found
+            results.append(self._answers.popleft())
+        return results
 
     def close(self) -> None:
         """Ignore the results of running work."""

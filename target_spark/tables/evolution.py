@@ -52,8 +52,8 @@ _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (
 
 def family(dtype: T.DataType) -> str:
     """Return the name of a type's family: `integer`, `decimal`, `double`, `string`, `date`, ..."""
-    found = (name for name, kinds in _FAMILIES if isinstance(dtype, kinds))
-    return str(next(found, dtype.typeName().partition("(")[0].replace(" ", "_")))
+    results = (name for name, kinds in _FAMILIES if isinstance(dtype, kinds))
+    return str(next(results, dtype.typeName().partition("(")[0].replace(" ", "_")))
 
 
 def is_text(dtype: T.DataType) -> bool:
@@ -113,8 +113,8 @@ def cluster_columns(request: TableRequest, verb: str) -> tuple[str, ...]:
 def _field(text: str, names: Sequence[str], stream: str) -> PartitionField:
     if text in names:
         return PartitionField(text)
-    found = _TRANSFORM.fullmatch(text.strip())
-    field = PartitionField(text) if found is None else _transform(found)
+    match = _TRANSFORM.fullmatch(text.strip())
+    field = PartitionField(text) if match is None else _transform(match)
     if field is None:
         raise SettingsError(
             f"'{text}' is not a column or a partition transform",
@@ -136,9 +136,9 @@ def _missing(text: str, stream: str, setting: str) -> SettingsError:
     )
 
 
-def _transform(found: re.Match[str]) -> PartitionField | None:
-    name, number = found["name"].lower(), found["number"]
-    column = found["column"].strip("`")
+def _transform(result: re.Match[str]) -> PartitionField | None:
+    name, number = result["name"].lower(), result["number"]
+    column = result["column"].strip("`")
     if name in _UNITS and number is None:
         return PartitionField(column, _UNITS[name])
     if name in {"bucket", "truncate"} and number is not None and int(number) > 0:
@@ -180,8 +180,10 @@ class _Planner:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """Return the columns of the stream in the table."""
-        names, known = self.request.struct.names, of_columns(self.known)
-        return matched_names(names, list(self.columns), self.rules, known, ours=OURS in self.known)
+        names, existing = self.request.struct.names, of_columns(self.known)
+        return matched_names(
+            names, list(self.columns), self.rules, existing, ours=OURS in self.known
+        )
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
@@ -191,8 +193,8 @@ class _Planner:
         return {**partitions, **order, **dict.fromkeys(self.request.keys, "key")}
 
     def places(self) -> tuple[_Placed, ...]:
-        found = (self._place(column) for column in self.request.struct.fields)
-        return tuple(place for place in found if place is not None)
+        results = (self._place(column) for column in self.request.struct.fields)
+        return tuple(place for place in results if place is not None)
 
     def _place(self, column: T.StructField) -> _Placed | None:
         """Return the place of a column; None if the contract leaves it out."""
@@ -248,9 +250,9 @@ class _Planner:
                 f"column '{column.name}' is {_shown(old)} in the table and "
                 f"{_shown(column.dataType)} in the stream",
             )
-        made = _placed(column, name, legal, Growth(old), {column.name: name})
+        created = _placed(column, name, legal, Growth(old), {column.name: name})
         field = T.StructField(column.name, column.dataType, True)
-        return replace(made, item=replace(made.item, how="exact"), field=field)
+        return replace(created, item=replace(created.item, how="exact"), field=field)
 
     def _contract_error(self, part: str, text: str) -> SettingsError:
         return contract_error(self.request.stream, part, text)
@@ -276,12 +278,12 @@ class _Planner:
             key = column.name + VARIANT + tag
             taken = {**of_columns(self.known), **self.names}
             name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
-            found = self._existing(name) if key not in taken else name
-            legal, grown = self._fit(column, found)
-            if found not in self.columns or grown is not None:
-                mapping = {column.name: base, key: found}
-                placed = _placed(column, found, legal, grown, mapping)
-                is_there = found in self.columns or self._added(placed) is not None
+            result = self._existing(name) if key not in taken else name
+            legal, grown = self._fit(column, result)
+            if result not in self.columns or grown is not None:
+                mapping = {column.name: base, key: result}
+                placed = _placed(column, result, legal, grown, mapping)
+                is_there = result in self.columns or self._added(placed) is not None
                 return placed if is_there else self._left_empty(column, base)
         raise self._error(
             f"the table has no column for '{column.name}' as {_shown(column.dataType)}",
@@ -290,7 +292,7 @@ class _Planner:
 
     def _existing(self, name: str) -> str:
         fold = self.rules.fold
-        return next((there for there in self.columns if fold(there) == fold(name)), name)
+        return next((present for present in self.columns if fold(present) == fold(name)), name)
 
     def _recast(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
         """Cast values to text in a text column; otherwise rewrite it with a wider type."""
@@ -301,8 +303,8 @@ class _Planner:
             to_text = growth(old, T.StringType(), self.can, (name,))
             if to_text is not None:
                 return _placed(column, name, legal, to_text, mapping)
-        made = _placed(column, name, legal, Growth(wide.dtype), mapping)
-        return replace(made, rewrite=True)
+        created = _placed(column, name, legal, Growth(wide.dtype), mapping)
+        return replace(created, rewrite=True)
 
     def _fixed_error(self, column: T.StructField, old: T.DataType) -> SettingsError:
         return self._error(
@@ -327,20 +329,20 @@ class _Planner:
     def change(self) -> TableChange:
         places = self.places()
         grown = [place.growth for place in places if place.growth and not place.rewrite]
-        given = {place.item.target: place for place in places}
+        supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]
-        made = tuple(self._made(place) for place in new)
+        created = tuple(self._made(place) for place in new)
         mapping = {**self.known, **({OURS: "1"} if self.table is None else {})}
         for place in places:
             mapping |= place.mapping
         return TableChange(
-            create=made if self.table is None else None,
-            add=() if self.table is None else made,
+            create=created if self.table is None else None,
+            add=() if self.table is None else created,
             widen=tuple(step for one in grown for step in one.widen),
             add_nested=tuple(step for one in grown for step in one.add),
-            nullable=self._nullable(given),
+            nullable=self._nullable(supplied),
             rewrite=tuple((p.item.target, p.item.dtype) for p in places if p.rewrite),
-            projection=(*self._projected(given), *(place.item for place in new)),
+            projection=(*self._projected(supplied), *(place.item for place in new)),
             mapping=mapping,
         )
 

@@ -60,11 +60,11 @@ def assign_names(
     wishes: Mapping[str, str], rules: NameRules, known: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return legal and unique names like `legal_names`, from desired names: key → desired name."""
-    given = {key: known[key] for key in wishes if key in known}
+    supplied = {key: known[key] for key in wishes if key in known}
     taken = {rules.fold(name) for name in known.values()}
     wanted: dict[str, list[str]] = {}
     for key, wish in wishes.items():
-        if key not in given:
+        if key not in supplied:
             wanted.setdefault(rules.fold(legal_name(wish, rules)), []).append(key)
     losers: list[str] = []
     for fold, keys in wanted.items():
@@ -72,13 +72,13 @@ def assign_names(
         legal = legal_name(wishes[ranked[0]], rules)
         alone = len(keys) == 1 or legal == ranked[0]
         if alone and fold not in taken:
-            given[ranked.pop(0)] = legal
+            supplied[ranked.pop(0)] = legal
         losers += ranked
-    taken |= {rules.fold(name) for name in given.values()}
+    taken |= {rules.fold(name) for name in supplied.values()}
     for key in sorted(losers):
-        given[key] = _distinct(key, legal_name(wishes[key], rules), rules, taken)
-        taken.add(rules.fold(given[key]))
-    return {key: given[key] for key in wishes}
+        supplied[key] = _distinct(key, legal_name(wishes[key], rules), rules, taken)
+        taken.add(rules.fold(supplied[key]))
+    return {key: supplied[key] for key in wishes}
 
 
 def matched_names(
@@ -105,16 +105,16 @@ def matched_names(
     free = [name for name in existing if name not in claimed]
     if ours:
         return legal_names(names, rules, {**{name: name for name in free}, **known})
-    found = dict(known)
+    results = dict(known)
     for find in (_equal, _folded):
-        for name in sorted(set(names) - set(found), key=lambda name: _rank(name, name)):
+        for name in sorted(set(names) - set(results), key=lambda name: _rank(name, name)):
             match = find(name, free, rules)
             if match is not None:
-                found[name] = match
+                results[name] = match
                 free.remove(match)
-    given = legal_names(names, rules, found)
-    new = {name: _folded(given[name], free, rules) for name in given if name not in found}
-    return {name: new.get(name) or legal for name, legal in given.items()}
+    supplied = legal_names(names, rules, results)
+    new = {name: _folded(supplied[name], free, rules) for name in supplied if name not in results}
+    return {name: new.get(name) or legal for name, legal in supplied.items()}
 
 
 def legal_name(name: str, rules: NameRules) -> str:

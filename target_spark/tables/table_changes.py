@@ -175,16 +175,16 @@ def struct_change(old: T.StructType | None, new: Sequence[T.StructField]) -> tup
     if old is None:
         columns = ", ".join(f"{column.name} {_shown(column.dataType)}" for column in new)
         return (f"{CREATED}{columns}",)
-    known = {column.name: column.dataType for column in old}
+    existing = {column.name: column.dataType for column in old}
     added = (
         f"add the column '{column.name}' ({_shown(column.dataType)})"
         for column in new
-        if column.name not in known
+        if column.name not in existing
     )
     widened = (
-        f"widen '{column.name}' from {_shown(known[column.name])} to {_shown(column.dataType)}"
+        f"widen '{column.name}' from {_shown(existing[column.name])} to {_shown(column.dataType)}"
         for column in new
-        if known.get(column.name, column.dataType) != column.dataType
+        if existing.get(column.name, column.dataType) != column.dataType
     )
     return (*added, *widened)
 
@@ -268,12 +268,12 @@ def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> G
 def without_new_fields(new: T.DataType, old: T.DataType) -> T.DataType:
     """Return a type without the fields of its structs that the older type lacks."""
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
-        known = {field.name: field.dataType for field in old}
+        existing = {field.name: field.dataType for field in old}
         return T.StructType(
             [
-                T.StructField(f.name, without_new_fields(f.dataType, known[f.name]), f.nullable)
+                T.StructField(f.name, without_new_fields(f.dataType, existing[f.name]), f.nullable)
                 for f in new
-                if f.name in known
+                if f.name in existing
             ]
         )
     if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
@@ -385,14 +385,14 @@ class NestedNames:
         self, dtype: T.StructType, old: T.StructType | None, source: Path, target: Path
     ) -> LegalType:
         prefix = NESTED.join((*source, ""))
-        known = {
+        existing = {
             key[len(prefix) :]: name
             for key, name in self.known.items()
             if key.startswith(prefix) and NESTED not in key[len(prefix) :]
         }
         have = {} if old is None else {part.name: part.dataType for part in old.fields}
         rules, ours = replace(self.rules, style="keep"), OURS in self.known
-        legal = matched_names(dtype.names, list(have), rules, known, ours=ours)
+        legal = matched_names(dtype.names, list(have), rules, existing, ours=ours)
         names: dict[Path, str] = {}
         renamed: dict[str, str] = {}
         fields = []
@@ -401,8 +401,10 @@ class NestedNames:
             if name != part.name:
                 names[(*target, name)] = part.name
                 renamed[prefix + part.name] = name
-            made = self.legal(part.dataType, have.get(name), (*source, part.name), (*target, name))
-            names |= made.names
-            renamed |= made.renamed
-            fields.append(T.StructField(name, made.dtype, part.nullable))
+            created = self.legal(
+                part.dataType, have.get(name), (*source, part.name), (*target, name)
+            )
+            names |= created.names
+            renamed |= created.renamed
+            fields.append(T.StructField(name, created.dtype, part.nullable))
         return LegalType(T.StructType(fields), names, renamed)

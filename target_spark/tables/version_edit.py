@@ -104,12 +104,12 @@ class VersionEdit:
 
     def _lines(self, table: pa.Table) -> tuple[pa.Table, int]:
         data = b"".join(table.column(0).to_pylist())
-        found = LineReader(_LINE_SCHEMA, envelope=False, strict=False).read(data).table
+        result = LineReader(_LINE_SCHEMA, envelope=False, strict=False).read(data).table
         lines = pc.list_flatten(pc.split_pattern(pa.array([data.decode()]), "\n"))
         lines = lines.slice(0, len(lines) - data.endswith(b"\n"))
-        if len(lines) != found.num_rows:
+        if len(lines) != result.num_rows:
             raise pa.ArrowInvalid("it holds lines that are no JSON objects")
-        affected = pc.cast(self._affected(found), pa.bool_()).combine_chunks()
+        affected = pc.cast(self._affected(result), pa.bool_()).combine_chunks()
         count = pc.sum(affected).as_py() or 0
         if count and self.hard_delete:
             lines = lines.filter(pc.invert(affected))

@@ -28,9 +28,9 @@ class ExactNumber(float):
 
     def __new__(cls, text: str) -> ExactNumber:
         """Return the number of a text."""
-        found = super().__new__(cls, text)
-        found.text = text
-        return found
+        result = super().__new__(cls, text)
+        result.text = text
+        return result
 
 
 @lru_cache(maxsize=1)
@@ -80,12 +80,12 @@ def validator_of(schema: Any) -> Any:
     from jsonschema.validators import extend  # noqa: PLC0415
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # noqa: PLC0415
 
-    found = draft()
+    result = draft()
     if patterns := tuple(_name_patterns(schema)):
         # It looks for them wherever a reference leads.
         searches = lambda _, names, __: ((pattern, names) for pattern in patterns)  # noqa: E731
-        found = extend(found, {_UNEVALUATED: _timed(_UNEVALUATED, searches)})
-    return found(schema, registry=REGISTRY)
+        result = extend(result, {_UNEVALUATED: _timed(_UNEVALUATED, searches)})
+    return result(schema, registry=REGISTRY)
 
 
 def is_valid(validator: Any, value: Any) -> bool:
@@ -189,8 +189,8 @@ def _name_patterns(schema: Any) -> Iterator[str]:
     while left:
         node = left.pop()
         if isinstance(node, Mapping):
-            found = node.get("patternProperties")
-            yield from found if isinstance(found, Mapping) else ()
+            entry = node.get("patternProperties")
+            yield from entry if isinstance(entry, Mapping) else ()
             left.extend(node.values())
         elif isinstance(node, list):
             left.extend(node)

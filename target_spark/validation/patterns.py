@@ -123,9 +123,9 @@ def _set(members: list[tuple[Any, Any]]) -> str:
     is_negated = codes[0] == "NEGATE"
     if is_negated and "CATEGORY" in codes:
         raise _NoPattern
-    found = [_MEMBERS[code](value) for code, (_, value) in zip(codes, members, strict=True)
+    results = [_MEMBERS[code](value) for code, (_, value) in zip(codes, members, strict=True)
              if code != "NEGATE"]  # fmt: skip
-    return f"[{'^' if is_negated else ''}{''.join(found)}]"
+    return f"[{'^' if is_negated else ''}{''.join(results)}]"
 
 
 def _repeat(value: tuple[Any, Any, Any]) -> str:
@@ -278,8 +278,8 @@ _CHOICES: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _either(choices: Any) -> tuple[int, int]:
-    found = [_sequence_time(choice) for choice in choices]
-    return _limited(sum(factor for factor, _ in found)), max(power for _, power in found)
+    results = [_sequence_time(choice) for choice in choices]
+    return _limited(sum(factor for factor, _ in results)), max(power for _, power in results)
 
 
 def _repeat_time(low: int, high: Any, items: Any) -> tuple[int, int]:

@@ -72,18 +72,18 @@ class KeyCheck:
             table: Records that have been accepted so far.
             record: Returns one of them, decoded, by its row.
         """
-        found: dict[int, str] = {}
+        results: dict[int, str] = {}
         for key in self._columns:
             column = column_at(table, key.path)
             if column.null_count:
                 for row in pc.indices_nonzero(column.is_null()).to_pylist():
-                    found.setdefault(row, missing_key_reason(key.name))
+                    results.setdefault(row, missing_key_reason(key.name))
         for row in range(table.num_rows if self._others else 0):
             values = record(row)
             for key in self._others:
                 if values.get(key.name) is None:
-                    found.setdefault(row, missing_key_reason(key.name))
-        return dict(sorted(found.items()))
+                    results.setdefault(row, missing_key_reason(key.name))
+        return dict(sorted(results.items()))
 
 
 def column_at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
@@ -112,25 +112,25 @@ class RowChecker:
         self._names = names
         self._shape = _Shapes(schema).of(schema, self._validator.struct)
 
-    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+    def check(self, read: RowsRead, source: pa.Table) -> RowsRead:
         """Return the accepted rows, with the rejected ones added to the rejects.
 
         Args:
-            found: The result of the reader.
+            read: The result of the reader.
             source: The input of the reader.
         """
-        rows, absent = found.table.num_rows, self._absent(source)
+        rows, absent = read.table.num_rows, self._absent(source)
         if not rows or (self._validator.idle and not absent):
-            return found
+            return read
         facts = Facts(None, unexpected=_has_more(source.schema, self._validator.struct))
-        positions = _RowPositions(found)
+        positions = _RowPositions(read)
 
         def record(row: int) -> Any:
-            stored = found.table.slice(row, 1)
+            stored = read.table.slice(row, 1)
             return self._record(stored, source.slice(positions.of(row), 1), absent)
 
-        rejected = self._validator.rejected(found.table, facts, record, absent)
-        return _without(found, rejected, positions)
+        rejected = self._validator.rejected(read.table, facts, record, absent)
+        return _without(read, rejected, positions)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
         """Return the properties without a column in the file, which a record then lacks."""
@@ -158,22 +158,22 @@ class RowKeys:
     def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
         self._check = KeyCheck(schema, keys)
 
-    def check(self, found: RowsRead, source: pa.Table) -> RowsRead:
+    def check(self, read: RowsRead, source: pa.Table) -> RowsRead:
         """Return the accepted rows; see `RowChecker.check`."""
-        positions = _RowPositions(found)
+        positions = _RowPositions(read)
 
         def record(row: int) -> Mapping[str, Any]:
             return plain_rows(source.slice(positions.of(row), 1))[0]
 
-        return _without(found, self._check.rejected(found.table, record), positions)
+        return _without(read, self._check.rejected(read.table, record), positions)
 
 
 class _RowPositions:
     """Original positions of the accepted rows, computed on demand."""
 
-    def __init__(self, found: RowsRead) -> None:
-        self._gone = [place for place, _ in found.rejects]
-        self._rows = found.table.num_rows + len(self._gone)
+    def __init__(self, read: RowsRead) -> None:
+        self._gone = [place for place, _ in read.rejects]
+        self._rows = read.table.num_rows + len(self._gone)
         self._places: list[int] = []
 
     def of(self, row: int) -> int:
@@ -186,16 +186,14 @@ class _RowPositions:
         return self._places[row]
 
 
-def _without(found: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
+def _without(read: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
     """Move some rows to the rejects."""
     if not rejected:
-        return found
-    numbers = pa.array(range(found.table.num_rows), pa.int64())
+        return read
+    numbers = pa.array(range(read.table.num_rows), pa.int64())
     kept = pc.invert(pc.is_in(numbers, pa.array(rejected, pa.int64())))
     rejects = [(positions.of(row), why) for row, why in rejected.items()]
-    return replace(
-        found, table=found.table.filter(kept), rejects=tuple(merge(found.rejects, rejects))
-    )
+    return replace(read, table=read.table.filter(kept), rejects=tuple(merge(read.rejects, rejects)))
 
 
 class _Shapes:
@@ -235,16 +233,16 @@ class _Shapes:
 
         def struct(value: Any, raw: Any) -> Any:
             raw = _object(raw)
-            found = {
+            results = {
                 name: None if part is None else below[name](part, raw.get(name))
                 for name, part in value.items()
                 if part is not None or name in nulls
             }
-            found |= {k: _json(v) for k, v in raw.items() if k not in below and v is not None}
-            less = {key: part for key, part in found.items() if part is not None}
-            if len(less) < len(found) and not judge.is_valid(validator, found):
-                return less if judge.is_valid(validator, less) else found
-            return found
+            results |= {k: _json(v) for k, v in raw.items() if k not in below and v is not None}
+            less = {key: part for key, part in results.items() if part is not None}
+            if len(less) < len(results) and not judge.is_valid(validator, results):
+                return less if judge.is_valid(validator, less) else results
+            return results
 
         return struct
 
@@ -256,10 +254,10 @@ class _Shapes:
 
         def value_of(value: Any, _: Any) -> Any:
             try:
-                found = json.loads(value, parse_float=ExactNumber)
+                result = json.loads(value, parse_float=ExactNumber)
             except (ValueError, RecursionError):
                 return value
-            return value if may_be_text and not judge.is_valid(validator, found) else found
+            return value if may_be_text and not judge.is_valid(validator, result) else result
 
         return value_of
 
@@ -312,8 +310,8 @@ def _numbers(value: Any) -> Any:
 
 
 def _plain_key(key: Any) -> str:
-    found = as_json_value(key)
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    result = as_json_value(key)
+    return str(result).lower() if isinstance(result, bool) else str(result)
 
 
 def _object(raw: Any) -> Mapping[str, Any]:
@@ -335,21 +333,21 @@ def _at(raw: Any, place: int) -> Any:
     return raw[place] if isinstance(raw, list) and place < len(raw) else None
 
 
-def _has_more(found: Any, data_type: T.DataType) -> bool:
+def _has_more(result: Any, data_type: T.DataType) -> bool:
     """Return whether columns of a file have fields, at any depth, that the stream lacks."""
     if isinstance(data_type, T.StructType):
-        if not isinstance(found, pa.Schema) and not pa.types.is_struct(found):
+        if not isinstance(result, pa.Schema) and not pa.types.is_struct(result):
             return True  # the text of a CSV file
-        types = {field.name: field.type for field in found}
-        known = {field.name: field.dataType for field in data_type}
-        return bool(types.keys() - known.keys()) or any(
-            _has_more(types[name], known[name]) for name in types
+        types = {field.name: field.type for field in result}
+        existing = {field.name: field.dataType for field in data_type}
+        return bool(types.keys() - existing.keys()) or any(
+            _has_more(types[name], existing[name]) for name in types
         )
     if isinstance(data_type, T.ArrayType):
-        is_list = not isinstance(found, pa.Schema) and (
-            pa.types.is_list(found) or pa.types.is_large_list(found)
+        is_list = not isinstance(result, pa.Schema) and (
+            pa.types.is_list(result) or pa.types.is_large_list(result)
         )
-        return _has_more(found.value_type, data_type.elementType) if is_list else True
+        return _has_more(result.value_type, data_type.elementType) if is_list else True
     return False
 
 
@@ -382,28 +380,28 @@ class LineChecker:
         """Return whether the reader must report properties that the schema does not name."""
         return self._validator.closed
 
-    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+    def check(self, read: LinesRead, data: bytes) -> LinesRead:
         """Return the accepted records, with the rejected ones added to the rejects.
 
         Args:
-            found: The result of the reader.
+            read: The result of the reader.
             data: The input of the reader.
         """
-        if self._validator.idle or not found.table.num_rows:
-            return found
-        positions = _LinePositions(found, data)
-        facts = Facts(data, unexpected=found.unexpected, asked=self._asked, kinds=found.kinds)
-        rejected = self._validator.rejected(found.table, facts, self._records(positions))
-        return _without_lines(found, rejected, positions)
+        if self._validator.idle or not read.table.num_rows:
+            return read
+        positions = _LinePositions(read, data)
+        facts = Facts(data, unexpected=read.unexpected, asked=self._asked, kinds=read.kinds)
+        rejected = self._validator.rejected(read.table, facts, self._records(positions))
+        return _without_lines(read, rejected, positions)
 
     def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
         validator, envelope = self._validator, self._envelope
 
         def record(row: int) -> Any:
             line = positions.text(row)
-            found = validator.decoded(line)
-            found = found["record"] if envelope else found
-            return validator.with_numbers(found) if any(w in line for w in _WORDS) else found
+            result = validator.decoded(line)
+            result = result["record"] if envelope else result
+            return validator.with_numbers(result) if any(w in line for w in _WORDS) else result
 
         return record
 
@@ -421,22 +419,22 @@ class LineKeys:
         self._check = KeyCheck(schema, keys)
         self._envelope = envelope
 
-    def check(self, found: LinesRead, data: bytes) -> LinesRead:
+    def check(self, read: LinesRead, data: bytes) -> LinesRead:
         """Return the accepted records; see `LineChecker.check`."""
-        positions = _LinePositions(found, data)
+        positions = _LinePositions(read, data)
 
         def record(row: int) -> Any:
             line = judge.decoded(positions.text(row), exact=False)
             return line["record"] if self._envelope else line
 
-        return _without_lines(found, self._check.rejected(found.table, record), positions)
+        return _without_lines(read, self._check.rejected(read.table, record), positions)
 
 
 class _LinePositions:
     """Positions of the accepted records in the data, computed on demand."""
 
-    def __init__(self, found: LinesRead, data: bytes) -> None:
-        self._rejected = {place for place, _ in found.rejects}
+    def __init__(self, read: LinesRead, data: bytes) -> None:
+        self._rejected = {place for place, _ in read.rejects}
         self._data = data
         self._lines: list[bytes] = []
         self._accepted: list[int] = []
@@ -458,19 +456,19 @@ class _LinePositions:
 
 
 def _without_lines(
-    found: LinesRead, rejected: Mapping[int, str], positions: _LinePositions
+    read: LinesRead, rejected: Mapping[int, str], positions: _LinePositions
 ) -> LinesRead:
     """Move some rows to the rejects."""
     if not rejected:
-        return found
-    kept = _all_but(rejected, found.table.num_rows)
+        return read
+    kept = _all_but(rejected, read.table.num_rows)
     rejects = [(positions.line(row), why) for row, why in rejected.items()]
     return replace(
-        found,
-        table=found.table.filter(kept),
-        extracted_at=_kept(found.extracted_at, kept),
-        versions=_kept(found.versions, kept),
-        rejects=tuple(merge(found.rejects, rejects)),
+        read,
+        table=read.table.filter(kept),
+        extracted_at=_kept(read.extracted_at, kept),
+        versions=_kept(read.versions, kept),
+        rejects=tuple(merge(read.rejects, rejects)),
     )
 
 

@@ -81,12 +81,12 @@ class Facts:
         # A name can be written with escapes, and would not be found then.
         if not _PLAIN.match(name) or self._is_spelt_out:
             return True
-        found = self._known.get((name, kind))
-        if found is None:
-            found = name not in self._absent_names(kind) and self._search([name], kind)
-            self._known[name, kind] = found
+        entry = self._known.get((name, kind))
+        if entry is None:
+            entry = name not in self._absent_names(kind) and self._search([name], kind)
+            self._known[name, kind] = entry
             self._asked.setdefault(kind, set()).add(name)
-        return found
+        return entry
 
     @cached_property
     def _is_spelt_out(self) -> bool:
@@ -110,8 +110,8 @@ class Facts:
 
     def _search(self, names: Sequence[str], kind: str) -> bool:
         words = "|".join(name.replace(".", r"\.") for name in names)
-        found = pc.match_substring_regex(self._text, rf'"(?:{words})"\s*:\s*{kind}')
-        return bool(found[0].as_py())
+        result = pc.match_substring_regex(self._text, rf'"(?:{words})"\s*:\s*{kind}')
+        return bool(result[0].as_py())
 
 
 def _groups(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -149,12 +149,12 @@ def is_number(value: object) -> bool:
 
 def size_checks(length: Callable[[pa.Array], pa.Array], least: object, most: object) -> list[Check]:
     """Return checks of a length; None means unbounded."""
-    found: list[Check] = []
+    results: list[Check] = []
     if is_number(least) and least > 0:  # type: ignore[operator]
-        found.append(lambda array, _: pc.less(length(array), least))
+        results.append(lambda array, _: pc.less(length(array), least))
     if is_number(most):
-        found.append(lambda array, _: pc.greater(length(array), most))
-    return found
+        results.append(lambda array, _: pc.greater(length(array), most))
+    return results
 
 
 def pattern_checks(pattern: str) -> list[Check]:
@@ -177,16 +177,16 @@ def value_checks(values: Iterable[object], data_type: T.DataType, kind: pa.DataT
     """
     alike = [value for value in values if _is_comparable(value, data_type)]
     if is_text(data_type) or isinstance(data_type, T.BooleanType | T.DoubleType):
-        known = pa.array(alike, kind)
+        existing = pa.array(alike, kind)
     elif isinstance(data_type, _INTEGERS):
         low, high = INTEGER_WIDTHS[type(data_type)]
         whole = [int(v) for v in alike if math.isfinite(v) and v == int(v)]  # type: ignore[arg-type,call-overload]
-        known = pa.array([v for v in whole if low <= v <= high], kind)
+        existing = pa.array([v for v in whole if low <= v <= high], kind)
     elif isinstance(data_type, T.DecimalType):
-        known = pa.array([d for d in map(_exact, alike) if _fits(d, data_type)], kind)
+        existing = pa.array([d for d in map(_exact, alike) if _fits(d, data_type)], kind)
     else:
         raise Unscreened
-    return [lambda array, _: pc.invert(pc.is_in(array, known))]
+    return [lambda array, _: pc.invert(pc.is_in(array, existing))]
 
 
 def _is_comparable(value: object, data_type: T.DataType) -> bool:
@@ -360,13 +360,13 @@ class Screen:
             return []
         if not isinstance(node, Mapping):
             raise UnscreenedKeyword("false")
-        found: list[Check] = []
+        results: list[Check] = []
         for keyword in self.asserts(node):
             try:
-                found += self._keyword(keyword, node, name, data_type)
+                results += self._keyword(keyword, node, name, data_type)
             except Unscreened:
                 raise UnscreenedKeyword(keyword) from None
-        return found
+        return results
 
     def null_checks(self, name: str, node: Any, required: bool) -> Check | None:
         """Return a check of null, which may represent a missing property.
@@ -443,19 +443,19 @@ class Screen:
         if keyword == "required":
             if not set(value) <= set(data_type.names):
                 raise Unscreened
-            known = node.get("properties", {})
+            existing = node.get("properties", {})
             return [_of_field(data_type.names.index(n), [], _null)
-                    for n in value if n not in known and not self._files]  # fmt: skip
+                    for n in value if n not in existing and not self._files]  # fmt: skip
         if keyword != "properties" or not set(value) <= set(data_type.names):
             raise Unscreened
-        found = []
+        results = []
         for name, child in value.items():
             place = data_type.names.index(name)
             inner = self.property_checks(name, child, data_type[place].dataType)
             nulls = self.null_checks(name, child, name in required)
             if inner or nulls:
-                found.append(_of_field(place, inner, nulls))
-        return found
+                results.append(_of_field(place, inner, nulls))
+        return results
 
     def _more(self, node: Mapping[str, Any], data_type: T.StructType) -> list[Check]:
         """Return a check of unnamed properties: the reader reports whether there are any."""
@@ -483,10 +483,10 @@ class Screen:
 
 
 def suspects(
-    array: pa.Array, found: Sequence[Check], nulls: Check | None, facts: Facts
+    array: pa.Array, results: Sequence[Check], nulls: Check | None, facts: Facts
 ) -> pa.Array | None:
     """Return the rows of a column that any check suspects, as a mask without nulls."""
-    masks = [mask for check in found if (mask := check(array, facts)) is not None]
+    masks = [mask for check in results if (mask := check(array, facts)) is not None]
     if masks and array.null_count:
         masks = [pc.and_(pc.fill_null(mask, False), array.is_valid()) for mask in masks]
     if nulls is not None and (mask := nulls(array, facts)) is not None:
@@ -600,10 +600,10 @@ def _of_field(place: int, inner: Sequence[Check], nulls: Check | None) -> Check:
 
 def _of_items(inner: Sequence[Check], nulls: Check | None) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        found = suspects(array.flatten(), inner, nulls, facts)
-        if found is None or not found.true_count:
+        result = suspects(array.flatten(), inner, nulls, facts)
+        if result is None or not result.true_count:
             return None
-        rows = pc.list_parent_indices(array).filter(found)
+        rows = pc.list_parent_indices(array).filter(result)
         places = pa.array(range(len(array)), rows.type)
         return pc.is_in(places, rows)
 

@@ -143,15 +143,15 @@ class RecordValidator:
         rows = self._suspects(table, facts, absent)
         unexpected = not self._is_open and facts.unexpected
         everywhere = self._plan.everywhere or unexpected
-        found = {}
+        results = {}
         for row in range(table.num_rows) if everywhere else sorted(rows):
             try:
                 why = self._verdict(record(row), rows.get(row, []), unexpected)
             except RecursionError:
                 why = judge.TOO_DEEP
             if why is not None:
-                found[row] = why
-        return found
+                results[row] = why
+        return results
 
     def suspects(self, table: pa.Table, facts: Facts | None = None) -> Sequence[int]:
         """Return the rows that the screen suspects."""
@@ -172,14 +172,14 @@ class RecordValidator:
     def _suspects(
         self, table: pa.Table, facts: Facts, absent: frozenset[str]
     ) -> dict[int, list[_Property]]:
-        found: dict[int, list[_Property]] = {}
+        results: dict[int, list[_Property]] = {}
         for one in self._plan.checked:
             rows = _rows(table, one, facts)
             if one.name in absent and one.required:
                 rows = range(table.num_rows)
             for row in rows:
-                found.setdefault(row, []).append(one)
-        return found
+                results.setdefault(row, []).append(one)
+        return results
 
     def _verdict(self, record: Any, suspected: Sequence[_Property], unexpected: bool) -> str | None:
         record = self._own(record)
@@ -199,12 +199,12 @@ class RecordValidator:
     def _made(self, free_form: bool) -> _Plan:
         schema, plan = self.schema, _Plan()
         asserted = self._screen.asserts(schema)
-        known = {"type"} if free_form else _AT_THE_ROOT
+        existing = {"type"} if free_form else _AT_THE_ROOT
         words = schema.get("type", "object")
         refuses = "object" not in ([words] if isinstance(words, str) else words)
         more = [
             key for key in asserted
-            if (key not in known and not (key == "properties" and not schema[key]))
+            if (key not in existing and not (key == "properties" and not schema[key]))
             or (key == "type" and refuses)
         ]  # fmt: skip
         if free_form or not _BESIDE_PROPERTIES.issuperset(more):
@@ -244,14 +244,14 @@ def _anything(_: Any) -> bool:
 
 def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
     """Return the rows of a column that a check suspects."""
-    found: list[int] = []
+    results: list[int] = []
     first = 0
     for chunk in table.column(one.name).chunks:
         mask = suspects(chunk, one.checks, one.nulls, facts)
         if mask is not None and mask.true_count:
-            found += [first + place.as_py() for place in pc.indices_nonzero(mask)]
+            results += [first + place.as_py() for place in pc.indices_nonzero(mask)]
         first += len(chunk)
-    return found
+    return results
 
 
 def _test(node: Any, validator: Any, screen: Screen) -> Callable[[Any], bool]:

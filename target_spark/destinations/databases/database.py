@@ -164,5 +164,5 @@ def destination_error(
 
 def errno_of(error: BaseException) -> int:
     """Return the number of the failure behind an error; 0 for none."""
-    found = (cause.errno or 0 for cause in causes(error) if isinstance(cause, OSError))
-    return next(found, 0)
+    results = (cause.errno or 0 for cause in causes(error) if isinstance(cause, OSError))
+    return next(results, 0)

@@ -262,8 +262,8 @@ class JdbcDestination(Destination):
         """See `Destination`."""
         check_request(request)
         with self._looking(request) as work:
-            found = work.preview(request)
-        return change_lines(found)
+            result = work.preview(request)
+        return change_lines(result)
 
     def lease(self, request: TableRequest) -> Lease:
         """See `Destination`."""
@@ -289,11 +289,11 @@ class JdbcDestination(Destination):
         with self._work(request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, flush.token):
-                found = work.plan(request)
-                plan = work.alter(request, found)
+                result = work.plan(request)
+                plan = work.alter(request, result)
                 self._view(work, request, plan)
                 work.connection.commit()
-                self.changed(request.stream, change_lines(found.change))
+                self.changed(request.stream, change_lines(result.change))
                 has_note = work.ledger.has_note(work.cursor, request.stream)
                 self._check_note(work, request, has_note)
                 plan = work.key(request, plan)
@@ -330,7 +330,7 @@ class JdbcDestination(Destination):
 
     def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
-        last, found = held[-1], list[Committed]()
+        last, result = held[-1], list[Committed]()
         with self._work(last.request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, last.token):
@@ -345,7 +345,7 @@ class JdbcDestination(Destination):
                     if backfill is not None:
                         work.check_range(flush.request, plan, flush.parts, backfill)
                     with self._finding_refused(filled, flush, plan):
-                        found.append(filled.insert(flush.request, plan, flush.parts))
+                        result.append(filled.insert(flush.request, plan, flush.parts))
                         if flush is last:
                             filled.check_constraints()
                 if last.request.view is not None:
@@ -355,18 +355,18 @@ class JdbcDestination(Destination):
             work.connection.commit()
             self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
         # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
-        by_key = any(one.by_key for one in found)
-        return None if by_key or not found else Committed(sum(one.rows or 0 for one in found))
+        by_key = any(one.by_key for one in result)
+        return None if by_key or not result else Committed(sum(one.rows or 0 for one in result))
 
     def _verify(self, held: Sequence[Flush], wanted: Verification) -> None:
         """Compare the rows of all flushes with the table; repair what differs, if wanted."""
         with self._work(held[-1].request) as work:
             work.lock()
             shown = self.table(held[-1].request.name).shown
-            found = verify_table(work, held, wanted, shown, time.time())
+            result = verify_table(work, held, wanted, shown, time.time())
             work.connection.commit()
             self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
-        wanted.report(found)
+        wanted.report(result)
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
@@ -432,9 +432,9 @@ class JdbcDestination(Destination):
         rows = 0
         with self._work(request) as work:
             work.lock()
-            found = self._database.describe(work.cursor, work.place)
-            there = {column.name for column in found.columns} if found else set()
-            if TABLE_VERSION not in there:
+            result = self._database.describe(work.cursor, work.place)
+            present = {column.name for column in result.columns} if result else set()
+            if TABLE_VERSION not in present:
                 return rows
             # Columns of the record metadata keep their names, under any rules.
             sql = self._database.sql
@@ -443,7 +443,7 @@ class JdbcDestination(Destination):
                     query = sql.delete_versions(work.place, TABLE_VERSION, edit.version)
                     work.cursor.execute(query)
                     rows = work.cursor.rowcount
-                elif DELETED_AT in there:
+                elif DELETED_AT in present:
                     time = datetime.fromtimestamp(edit.at, timezone.utc)
                     at = time.strftime("%Y-%m-%d %H:%M:%S.%f")
                     work.cursor.execute(

@@ -249,14 +249,14 @@ def address_of(settings: JdbcSettings) -> DatabaseAddress:
         SettingsError: The URL cannot be parsed or its database is not supported, or a property of
             the connection is not allowed; never shows a value.
     """
-    found = _URL.fullmatch(settings.url.strip())
-    if found is None or found["kind"] not in PROPERTIES:
+    match = _URL.fullmatch(settings.url.strip())
+    if match is None or match["kind"] not in PROPERTIES:
         kinds = ", ".join(f"jdbc:{kind}://" for kind in PROPERTIES)
         raise _wrong("url", f"is not a JDBC URL of a supported database ({kinds})")
-    rules = PROPERTIES[found["kind"]]
+    rules = PROPERTIES[match["kind"]]
     login: dict[str, str] = {}
     properties: dict[str, str] = {}
-    query = parse_qsl(found["query"] or "", keep_blank_values=True)
+    query = parse_qsl(match["query"] or "", keep_blank_values=True)
     for place, items in (("url", query), ("options", list(settings.options.items()))):
         for name, value in items:
             key = name.lower()
@@ -266,14 +266,14 @@ def address_of(settings: JdbcSettings) -> DatabaseAddress:
                 properties[rules.allowed[key]] = value
             elif key not in rules.ignored:
                 raise _unknown(place, name, rules.allowed)
-    if "@" in (found["hosts"] or ""):
+    if "@" in (match["hosts"] or ""):
         raise _wrong("url", "contains a user or password; set 'jdbc.user' and 'jdbc.password'")
-    hosts, ports = zip(*_hosts(found["hosts"] or "localhost", rules.port), strict=True)
-    name = unquote(found["name"]).strip("/")
+    hosts, ports = zip(*_hosts(match["hosts"] or "localhost", rules.port), strict=True)
+    name = unquote(match["name"]).strip("/")
     if not name:
         raise _wrong("url", "does not name a database: it must end in /<database>")
     return DatabaseAddress(
-        kind=found["kind"],
+        kind=match["kind"],
         hosts=hosts,
         ports=ports,
         name=name,
@@ -285,10 +285,10 @@ def address_of(settings: JdbcSettings) -> DatabaseAddress:
 
 def _hosts(text: str, port: int) -> Iterator[tuple[str, int]]:
     for part in text.split(","):
-        found = _HOST.fullmatch(part)
-        if found is None:
+        match = _HOST.fullmatch(part)
+        if match is None:
             raise _wrong("url", "its host and port cannot be parsed")
-        yield found["host"].strip("[]") or "localhost", int(found["port"] or port)
+        yield match["host"].strip("[]") or "localhost", int(match["port"] or port)
 
 
 def _unknown(setting: str, name: str, allowed: Iterable[str]) -> SettingsError:

@@ -129,10 +129,10 @@ class Ledger:
         flushes = cursor.fetchall()
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
         proofs = {token: proof for token, proof in newest if proof}
-        found = note.held(self.database.sql.present(cursor, self.place, proofs))
+        result = note.held(self.database.sql.present(cursor, self.place, proofs))
         self._remove(cursor, "stream = %s AND note <> ''", stream)
-        self.keep(cursor, stream, found)
-        return found
+        self.keep(cursor, stream, result)
+        return result
 
     @contextmanager
     def kept_proofs(self, cursor: Cursor) -> Iterator[None]:
@@ -153,9 +153,9 @@ class Ledger:
         noted = frozenset().union(*(note.tokens for note in notes))
         proofs = {token: proof for _, token, _, proof in rows if proof and token in noted}
         sql = self.database.sql
-        there = sql.present(cursor, self.place, proofs)
+        present = sql.present(cursor, self.place, proofs)
         yield
-        kept = {token: proofs[token] for token in there}
+        kept = {token: proofs[token] for token in present}
         update = f"UPDATE {self._ledger} SET proof = %s WHERE table_name = %s AND token = %s"
         for token, proof in sql.renewed(cursor, self.place, kept).items():
             cursor.execute(update, (proof, self._table, token))
@@ -188,12 +188,12 @@ class Ledger:
 
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
         """Store new names of columns in the table."""
-        known = self.names(cursor)
+        existing = self.names(cursor)
         insert = f"INSERT INTO {self._names} (column_name, table_name, source) VALUES (%s, %s, %s)"
         update = f"UPDATE {self._names} SET column_name = %s WHERE table_name = %s AND source = %s"
         for source, name in mapping.items():
-            if known.get(source) != name:
-                statement = update if source in known else insert
+            if existing.get(source) != name:
+                statement = update if source in existing else insert
                 cursor.execute(statement, (name, self._table, source))
 
     def _may_delete(self, cursor: Cursor) -> bool:
@@ -308,9 +308,9 @@ class RunResources:
                 cursor.execute(statement)
         place = TablePlace(schema, LEDGER)
         table = self._database.describe(cursor, place)
-        there = {column.name for column in table.columns} if table else set()
+        present = {column.name for column in table.columns} if table else set()
         for name, kind in sql.ledger_columns.items():
-            if name not in there:
+            if name not in present:
                 cursor.execute(f"ALTER TABLE {sql.table(place)} ADD COLUMN {name} {kind}")
 
     def _drop_stale(self, connection: Connection, schema: str) -> None:
@@ -519,8 +519,8 @@ class DatabaseLeases:
     def _read(self, cursor: Cursor, held: _LeaseLock) -> Holder:
         query = f"SELECT holder FROM {self._table(held)} WHERE name = %s"
         cursor.execute(query, (held.name,))
-        found = cursor.fetchone()
-        return holder_of(json.loads(found[0])) if found else Holder()
+        result = cursor.fetchone()
+        return holder_of(json.loads(result[0])) if result else Holder()
 
 
 @dataclass(frozen=True)

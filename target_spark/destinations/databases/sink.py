@@ -139,7 +139,7 @@ class StagingSink:
         self, database: Database, connection: Connection, tables: Iterator[pa.Table]
     ) -> list[dict[str, Any]]:
         """Return the rows that cannot be staged: stage ever fewer, and drop them."""
-        cursor, found = connection.cursor(), list[dict[str, Any]]()
+        cursor, result = connection.cursor(), list[dict[str, Any]]()
 
         def stage(rows: pa.Table) -> None:
             try:
@@ -151,14 +151,14 @@ class StagingSink:
                     stage(rows.slice(middle))
                     return
                 origin = rows.column(ROW_ORIGIN)[0].as_py()
-                found.append({"kind": "refused row", "rows": origin, "text": error.message})
+                result.append({"kind": "refused row", "rows": origin, "text": error.message})
             else:
                 cursor.execute(database.sql.drop(TablePlace(self.schema, part["url"])))
                 connection.commit()
 
         for batch in chunks(tables):
             stage(pa.Table.from_batches([batch]))
-        return found
+        return result
 
 
 class _TableSource:

@@ -99,8 +99,8 @@ def _lengths(array: pa.Array) -> pa.Array:
     if not pa.types.is_map(array.type):
         return pc.list_value_length(array)
     offsets = array.offsets
-    found = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
-    return _masked(found, array)
+    result = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
+    return _masked(result, array)
 
 
 def _scalar(array: pa.Array) -> pa.Array:
@@ -147,10 +147,10 @@ def _quoted(text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
-def _masked(found: pa.Array, like: pa.Array) -> pa.Array:
+def _masked(result: pa.Array, like: pa.Array) -> pa.Array:
     if not like.null_count:
-        return found
-    return pc.if_else(like.is_valid(), found, pa.scalar(None, found.type))
+        return result
+    return pc.if_else(like.is_valid(), result, pa.scalar(None, result.type))
 
 
 def _nulls(array: pa.Array) -> pa.Array | None:
@@ -231,8 +231,10 @@ def hex_text(array: pa.Array) -> pa.Array:
     text = pa.py_buffer(data.slice(first, last - first).hex())
     doubled = pc.multiply(pc.subtract(starts, first), 2)
     valid = array.is_valid()
-    found = pa.Array.from_buffers(pa.large_string(), len(array), [None, doubled.buffers()[1], text])
-    return found if not array.null_count else pc.if_else(valid, found, None)
+    result = pa.Array.from_buffers(
+        pa.large_string(), len(array), [None, doubled.buffers()[1], text]
+    )
+    return result if not array.null_count else pc.if_else(valid, result, None)
 
 
 def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
@@ -244,14 +246,14 @@ def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
     for column in columns:
         array = batch.column(column.source)
         if column.form == "json":
-            found = pc.match_substring_regex(json_text(array, column.data_type), _ESCAPED_NUL)
+            result = pc.match_substring_regex(json_text(array, column.data_type), _ESCAPED_NUL)
         elif "json" in column.sql_type:
-            found = pc.match_substring_regex(array, _ESCAPED_NUL)
+            result = pc.match_substring_regex(array, _ESCAPED_NUL)
         elif pa.types.is_string(array.type):
-            found = pc.match_substring(array, "\0")
+            result = pc.match_substring(array, "\0")
         else:
             continue
-        if pc.any(found, min_count=0).as_py():
+        if pc.any(result, min_count=0).as_py():
             raise RefusedByStoreError(
                 f"property '{column.source}': the text contains a NUL character, which the "
                 "database cannot store"

@@ -166,16 +166,16 @@ class StagedComparison:
     def _counted(self, ranges: Sequence[int]) -> dict[int, Counts]:
         """Keep the keys that differ; return their number of each kind, and one of them."""
         text = self.sql.type_of(T.StringType())
-        found = self.sql.table(self.found)
+        result = self.sql.table(self.found)
         self.cursor.execute(self.sql.drop(self.found))
         # A server may look for each row of the table in it: that needs an index.
         columns = f"r integer, k char(32) PRIMARY KEY, kind varchar(8), example {text}"
-        self.cursor.execute(f"CREATE TABLE {found} ({columns})")
+        self.cursor.execute(f"CREATE TABLE {result} ({columns})")
         if not ranges:
             return {}
-        self._run(f"INSERT INTO {found} (r, k, kind, example) {self._differences(ranges)}")
+        self._run(f"INSERT INTO {result} (r, k, kind, example) {self._differences(ranges)}")
         counts_of = "SELECT r, kind, count(*), min(example)"
-        self.cursor.execute(f"{counts_of} FROM {found} GROUP BY r, kind")
+        self.cursor.execute(f"{counts_of} FROM {result} GROUP BY r, kind")
         counted: dict[int, Counts] = {}
         for number, kind, count, example in self.cursor.fetchall():
             counts, examples = counted.setdefault(number, ({}, {}))
@@ -286,11 +286,11 @@ def verify_table(
         )
     filled = _filled(work, requests, held)
     sides, missing = _sides(work, filled, last, table, wanted)
-    found = sides.difference(last.stream, shown, missing)
-    repaired = _repaired(work, last, sides, wanted, found)
+    result = sides.difference(last.stream, shown, missing)
+    repaired = _repaired(work, last, sides, wanted, result)
     if repaired:
         if VANISHED in repaired:
-            wanted.check_vanished(found)
+            wanted.check_vanished(result)
         if set(repaired) != {VANISHED}:
             work.key(last, work.plan(last))
         # As for an upsert: columns that the stream lacks keep their values.
@@ -298,26 +298,26 @@ def verify_table(
         # What the source has counts, whatever `upsert_order_by` says.
         rows = replace(rows, order_by={}, deleted=None, is_unique=work.is_keyed(last))
         sides.repair(rows, repaired, at, hard_delete=last.hard_delete)
-    return replace(found, repaired=repaired)
+    return replace(result, repaired=repaired)
 
 
 def _filled(work: TableWork, requests: Sequence[TableRequest], held: Sequence[Flush]) -> TableWork:
     """Return work on a table like the real one, with the rows of the run."""
     place = TablePlace(work.place.schema, swap_names(work)[0])
     ledger = _PassingNames(work.database, work.place, work.ledger.run)
-    made = replace(work, place=place, ledger=ledger)
+    created = replace(work, place=place, ledger=ledger)
     work.cursor.execute(work.database.sql.drop(place))
     work.cursor.execute(work.database.sql.copy(place, work.place))
     for request in requests:
-        made.alter(request, made.plan(request))
+        created.alter(request, created.plan(request))
     for request in requests:
-        made.key(request, made.plan(request))
+        created.key(request, created.plan(request))
     for flush in held:
-        plan = made.plan(flush.request)
+        plan = created.plan(flush.request)
         if flush.request.backfill is not None:
-            made.check_range(flush.request, plan, flush.parts, flush.request.backfill)
-        made.insert(flush.request, plan, flush.parts)
-    return made
+            created.check_range(flush.request, plan, flush.parts, flush.request.backfill)
+        created.insert(flush.request, plan, flush.parts)
+    return created
 
 
 def _sides(
@@ -370,14 +370,14 @@ def _repaired(
     request: TableRequest,
     sides: StagedComparison,
     wanted: Verification,
-    found: TableDifference,
+    difference: TableDifference,
 ) -> tuple[str, ...]:
     """Return the kinds of differences that are repaired; none if nothing differs."""
-    if not wanted.repair or not found.ranges:
+    if not wanted.repair or not difference.ranges:
         return ()
     can_delete = request.hard_delete or sides.deleted is not None
     kinds = wanted.repaired(can_delete=can_delete, part=request.backfill is not None)
-    if found.count(DOUBLED) and not work.is_keyed(request):
+    if difference.count(DOUBLED) and not work.is_keyed(request):
         # Without unique keys, an upsert does not find its rows.
         return tuple(kind for kind in kinds if kind == VANISHED)
     return kinds

@@ -133,8 +133,8 @@ class LoadSql:
     ) -> str:
         """Create a staging table; `numbered` if its rows have numbers."""
         kinds = [f"{staged_name(n)} {column.sql_type}" for n, column in enumerate(columns)]
-        made = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
-        return f"CREATE {self.unlogged}TABLE {self.table(place)} ({made})"
+        created = ", ".join([f"{ROW} bigint", *kinds] if numbered else kinds)
+        return f"CREATE {self.unlogged}TABLE {self.table(place)} ({created})"
 
     def drop(self, place: TablePlace) -> str:
         """Drop a staging table."""

@@ -50,14 +50,14 @@ def empty_table(work: TableWork, requests: Sequence[TableRequest]) -> TableWork:
         _delete_all(work)
     if is_ready:
         return work
-    made = work if sql.undoes_ddl else _spare(work, is_keyed)
-    if is_keyed or made is work:
-        made.drop_columns(conflicts)
+    created = work if sql.undoes_ddl else _spare(work, is_keyed)
+    if is_keyed or created is work:
+        created.drop_columns(conflicts)
     for request in requests:
-        made.alter(request, made.plan(request))
+        created.alter(request, created.plan(request))
     for request in requests:
-        made.key(request, made.plan(request))
-    return made
+        created.key(request, created.plan(request))
+    return created
 
 
 def _delete_all(work: TableWork) -> None:
@@ -108,11 +108,11 @@ def _check_attached(work: TableWork, conflicts: Sequence[str], *, is_copied: boo
 
 def _spare(work: TableWork, is_keyed: bool) -> TableWork:
     """Return work on a new table, a copy of the current one if that has the right keys."""
-    made = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
-    work.cursor.execute(work.database.sql.drop(made.place))
+    created = replace(work, place=TablePlace(work.place.schema, swap_names(work)[0]))
+    work.cursor.execute(work.database.sql.drop(created.place))
     if is_keyed:
-        work.cursor.execute(work.database.sql.copy(made.place, work.place))
-    return made
+        work.cursor.execute(work.database.sql.copy(created.place, work.place))
+    return created
 
 
 def swap_in(work: TableWork, filled: TableWork) -> None:

@@ -109,25 +109,25 @@ class TableWork:
         """
         names = TablePlace(self.place.schema, NAMES)
         has_names = self.database.describe(self.cursor, names) is not None
-        known = self.ledger.names(self.cursor) if has_names else {}
+        existing = self.ledger.names(self.cursor) if has_names else {}
         is_whole = request.method == "overwrite" and request.backfill is None
-        if is_whole and not self._is_theirs(known):
+        if is_whole and not self._is_theirs(existing):
             return self._change(request, None, {}, self.conflicts)
-        return self._plan(request, known).change
+        return self._plan(request, existing).change
 
     def is_theirs(self) -> bool:
         """Return whether others have created the table; false if there is none."""
-        known = self.ledger.names(self.cursor)
-        there = self.database.describe(self.cursor, self.place)
-        return there is not None and self._is_theirs(known)
+        existing = self.ledger.names(self.cursor)
+        present = self.database.describe(self.cursor, self.place)
+        return present is not None and self._is_theirs(existing)
 
     def _is_theirs(self, known: Mapping[str, str]) -> bool:
         return OURS not in known and not self.place.table.startswith(PREFIX)
 
     def _plan(self, request: TableRequest, known: Mapping[str, str]) -> TablePlan:
-        found = self.database.describe(self.cursor, self.place)
-        change = self._change(request, found, known, self.conflicts)
-        return TablePlan(found, change, found is not None and self._is_theirs(known))
+        result = self.database.describe(self.cursor, self.place)
+        change = self._change(request, result, known, self.conflicts)
+        return TablePlan(result, change, result is not None and self._is_theirs(known))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
         """Change the table as planned, and drop its index of earlier keys.
@@ -145,29 +145,29 @@ class TableWork:
 
     def conflicting(self, request: TableRequest) -> list[str]:
         """Return the table's columns that cannot hold the stream's new types."""
-        found = self.database.describe(self.cursor, self.place)
-        if found is None:
+        result = self.database.describe(self.cursor, self.place)
+        if result is None:
             return []
-        known = self.ledger.names(self.cursor)
-        names = self._names(found, request, known)
+        existing = self.ledger.names(self.cursor)
+        names = self._names(result, request, existing)
         conflicts = []
         for wanted in request.struct:
             alone = replace(request, struct=T.StructType([wanted]), keys=(), layout=_PLAIN)
             column = names[wanted.name]
-            table = FoundTable(tuple(c for c in found.columns if c.name == column))
+            table = FoundTable(tuple(c for c in result.columns if c.name == column))
             if table.columns:
                 try:
-                    self._change(alone, table, known, "fail")
+                    self._change(alone, table, existing, "fail")
                 except SettingsError:
                     conflicts.append(column)
         return conflicts
 
     def is_keyed(self, request: TableRequest) -> bool:
         """Return whether the table's rows are unique by the keys, or the keys are empty."""
-        found = self.database.describe(self.cursor, self.place) or FoundTable(())
-        names = self._names(found, request, self.ledger.names(self.cursor))
+        result = self.database.describe(self.cursor, self.place) or FoundTable(())
+        names = self._names(result, request, self.ledger.names(self.cursor))
         keys = frozenset(names[key] for key in keys_of(request))
-        return not keys or keys in found.keys
+        return not keys or keys in result.keys
 
     def drop_columns(self, columns: Iterable[str]) -> None:
         """Drop columns with their values."""
@@ -222,8 +222,8 @@ class TableWork:
                 self.cursor.execute(sql.count_newest(rows))
                 changed = changed if rows.is_unique else count
                 self._check_arrived(changed, self.cursor.fetchone()[0], before)
-            told = count if sql.counts_upserts and rows.is_unique else None
-            return Committed(told, by_key=True, may_skip=may_skip)
+            reported = count if sql.counts_upserts and rows.is_unique else None
+            return Committed(reported, by_key=True, may_skip=may_skip)
         for part in parts:
             self.cursor.execute(sql.append(self.place, rows, part.url))
             taken = self.cursor.rowcount
@@ -318,7 +318,7 @@ class TableWork:
         if not failure.refusal or not column:
             return failure.refusal
         names = {stored: name for name, stored in plan.mapping.items()}
-        kinds = {found.name: found.sql_type for found in plan.table.columns}
+        kinds = {result.name: result.sql_type for result in plan.table.columns}
         what = f"property '{names[column]}'" if column in names else f"column '{column}'"
         return f"{what}: {failure.refusal} (type {kinds.get(column, 'unknown')})"
 
@@ -344,9 +344,9 @@ class TableWork:
         if sql.immediate:
             self.cursor.execute(sql.immediate)
         search = _RefusedRows(self, request, plan)
-        found = [row for part in parts for row in search.of(part.url, 0, part.rows)]
+        results = [row for part in parts for row in search.of(part.url, 0, part.rows)]
         self.connection.rollback()
-        return found
+        return results
 
     def view(self, request: TableRequest, plan: TablePlan) -> None:
         """Create the view of the request."""
@@ -363,35 +363,38 @@ class TableWork:
         self.connection.commit()
 
     def _change(
-        self, request: TableRequest, found: FoundTable | None, known: Mapping[str, str], how: str
+        self, request: TableRequest, result: FoundTable | None, known: Mapping[str, str], how: str
     ) -> TableChange:
         request = replace(request, struct=stored_struct(request.struct))
-        if found is None:
+        if result is None:
             return plan_change(None, request, self.rules, how, self.database.can, known)
-        if found.has_rules and keys_of(request):
+        if result.has_rules and keys_of(request):
             raise SettingsError(
                 f"the table '{self.place.table}' has a rule for INSERT or UPDATE, which would miss "
                 "rows that are loaded by key",
                 where=Where(setting="load_method"),
                 hint="make a trigger of the rule, or load the stream with 'append-only'",
             )
-        request = self._without_computed(found, request, known)
-        table, can = self._struct(found, request, known), self.database.can
+        request = self._without_computed(result, request, known)
+        table, can = self._struct(result, request, known), self.database.can
         if self._is_theirs(known):
             # Numbers, and times, that a column of theirs cannot hold are for the server to refuse.
             can = replace(can, widen=lambda _old, _new: False, is_theirs=True, takes=self._takes)
-            request = self._with_json(found, table, request, known)
+            request = self._with_json(result, table, request, known)
         return plan_change(table, request, self.rules, how, can, known)
 
     def _with_json(
         self,
-        found: FoundTable,
+        result: FoundTable,
         table: T.StructType,
         request: TableRequest,
         known: Mapping[str, str],
     ) -> TableRequest:
         """Return the request in which JSON columns of others get JSON for what it is."""
-        names, properties = self._names(found, request, known), request.schema.get("properties", {})
+        names, properties = (
+            self._names(result, request, known),
+            request.schema.get("properties", {}),
+        )
         kinds = {field.name: field.dataType for field in table}
         fields = [
             T.StructField(field.name, T.VariantType(), field.nullable)
@@ -414,42 +417,42 @@ class TableWork:
         return is_number or isinstance(old, TEXTS) or self.database.can.takes(old, new)
 
     def _without_computed(
-        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> TableRequest:
         """Return the request without columns that the database computes."""
-        computed = {column.name for column in found.columns if column.generated}
-        names = self._names(found, request, known)
+        computed = {column.name for column in result.columns if column.generated}
+        names = self._names(result, request, known)
         return without_computed(request, names, computed, f"'{self.place.table}'")
 
     def _struct(
-        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> T.StructType:
         """Return the table's columns as Spark types.
 
         A type that stores several Spark types, or was made by others, counts as the stream's type.
         """
         sql = self.database.sql
-        names = self._names(found, request, known)
+        names = self._names(result, request, known)
         wanted = {names[field.name]: field.dataType for field in request.struct}
         struct = T.StructType()
-        for column in found.columns:
+        for column in result.columns:
             if column.generated:
                 continue
             kind = wanted.get(column.name, T.StringType())
             if not sql.same_type(kind, column.sql_type):
                 kind = sql.spark_type(column.sql_type) or kind
             # A trigger may fill a column that rows omit.
-            is_optional = column.has_default or found.has_triggers
+            is_optional = column.has_default or result.has_triggers
             metadata = {"default": True} if is_optional else None
             struct.add(T.StructField(column.name, kind, column.nullable, metadata))
         return struct
 
     def _names(
-        self, found: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
     ) -> Mapping[str, str]:
         """Return the table's current or future names of the stream's columns."""
-        there = [column.name for column in found.columns]
-        return matched_names(request.struct.names, there, self.rules, known)
+        present = [column.name for column in result.columns]
+        return matched_names(request.struct.names, present, self.rules, known)
 
     def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
@@ -480,15 +483,15 @@ class TableWork:
         self, request: TableRequest, plan: TablePlan, parts: tuple[str, ...] = ()
     ) -> StagedRows:
         """Return rows of staging tables, and how they are loaded."""
-        sql, found = self.database.sql, plan.table
-        stored = {column.name: column.sql_type for column in found.columns}
+        sql, result = self.database.sql, plan.table
+        stored = {column.name: column.sql_type for column in result.columns}
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
         values: dict[str, str] = {}
         is_whole = request.method == "overwrite"
-        given = plan.change.given(request.struct.names)
+        supplied = plan.change.given(request.struct.names)
         for column in plan.change.projection:
             if column.source is None or column.how == "null":
-                if is_whole or column.target in given:
+                if is_whole or column.target in supplied:
                     values[column.target] = NULL
                 continue
             expression = f"s.{places[column.source]}"
@@ -501,7 +504,7 @@ class TableWork:
         keyed = keys_of(request)
         keys = tuple(plan.mapping[key] for key in keyed)
         marked = request.hard_delete and DELETED_AT in places and keyed
-        nullable = frozenset(c.name for c in found.columns if c.nullable) & set(keys)
+        nullable = frozenset(c.name for c in result.columns if c.nullable) & set(keys)
         return StagedRows(
             parts=parts,
             schema=self.place.schema,
@@ -513,7 +516,7 @@ class TableWork:
             order_by={plan.mapping[name]: places[name] for name in request.order_by},
             # Where null keys are not matched, an index with nullable columns is no key of rows.
             is_unique=not keys
-            or (frozenset(keys) in found.keys and (self.database.null_keys or not nullable)),
+            or (frozenset(keys) in result.keys and (self.database.null_keys or not nullable)),
         )
 
     def _check(self, rows: StagedRows) -> None:

@@ -188,8 +188,8 @@ class FileDestination(Destination):
                 hint="set it to `freeze` or `evolve`, or load into a lake table",
             )
         with writing(folder.table, self._options):
-            known = read_table_schema(folder, self._settings.encoding.format)
-        table = None if request.method == OVERWRITE else known
+            existing = read_table_schema(folder, self._settings.encoding.format)
+        table = None if request.method == OVERWRITE else existing
         old = table.struct if table else None
         columns = merge_columns(old, contracted(old, request), folder.table)
         named = partition_columns(request, columns, table.partition_by if table else None)
@@ -233,8 +233,8 @@ class FileDestination(Destination):
         with writing(folder.table, self._options):
             table = read_table_schema(folder, self._settings.encoding.format)
             storage = s3a_options(self._options.for_url(folder.table))
-            found = verify_files(self._spark(), folder, table, held, wanted, shown_, storage)
-        wanted.report(found)
+            result = verify_files(self._spark(), folder, table, held, wanted, shown_, storage)
+        wanted.report(result)
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
@@ -243,24 +243,24 @@ class FileDestination(Destination):
         with self._lock:
             folder = self._folder(request)
             with folder.locked():
-                there = folder.files()
-                known = read_table_schema(folder, self._settings.encoding.format)
-                names = known.struct.names if known else []
-                if known is None or not there or not {TABLE_VERSION, DELETED_AT} <= set(names):
+                present = folder.files()
+                existing = read_table_schema(folder, self._settings.encoding.format)
+                names = existing.struct.names if existing else []
+                if existing is None or not present or not {TABLE_VERSION, DELETED_AT} <= set(names):
                     return None
-                is_same = request.source is not None and request.source == known.source
+                is_same = request.source is not None and request.source == existing.source
                 if request.replaces_source and is_same:
                     if not edit.has_rows:
                         # The stream has only begun, or is empty: nothing takes the place of rows.
                         return None
                     edit = replace(edit, hard_delete=True)
-                return self._edit(folder, there, known, edit)
+                return self._edit(folder, present, existing, edit)
 
     def _edit(
-        self, folder: TableFolder, there: Sequence[str], known: TableSchema, edit: VersionEdit
+        self, folder: TableFolder, present: Sequence[str], known: TableSchema, edit: VersionEdit
     ) -> str | None:
         write = self._write(folder, known)
-        pending = {self._pending(write): name for name in there}
+        pending = {self._pending(write): name for name in present}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         rows = self._rewrite(pairs, _inside(write), edit)
         add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
@@ -269,7 +269,7 @@ class FileDestination(Destination):
         if write.encoding.format == "parquet":
             old = (join(folder.table, name) for name in drop)
             changed = edit.untouched(old, folder.options) - edit.untouched(add, folder.options)
-        if drop and not add and len(drop) == len(there):
+        if drop and not add and len(drop) == len(present):
             add |= self._schema_part(write)
         folder.publish(FolderChange(add, drop))
         return edit.phrase(changed) if drop else None
@@ -321,24 +321,24 @@ class FileDestination(Destination):
         folder = self._folder(request)
         overwrite = request.method == OVERWRITE
         with folder.locked():
-            there = folder.files()
-            known = read_table_schema(folder, self._settings.encoding.format)
-            old = None if overwrite else known
+            present = folder.files()
+            existing = read_table_schema(folder, self._settings.encoding.format)
+            old = None if overwrite else existing
             table = self._merged(folder, old, flushes)
             if table is None:
                 return None
-            if not old or not there or old.source == request.source:
+            if not old or not present or old.source == request.source:
                 table = replace(table, source=request.source)
             write = self._write(folder, table)
-            drop = frozenset(there) if overwrite else frozenset[str]()
-            add = {} if old is None else self._renewed(folder, there, old.struct, write, request)
-            drop |= {name for name in there if add}
+            drop = frozenset(present) if overwrite else frozenset[str]()
+            add = {} if old is None else self._renewed(folder, present, old.struct, write, request)
+            drop |= {name for name in present if add}
             rows = 0
             for flush in flushes:
-                names, count = self._fitting(flush, write, frozenset(there))
+                names, count = self._fitting(flush, write, frozenset(present))
                 add |= names
                 rows += count
-            if not add and not frozenset(there) - drop:
+            if not add and not frozenset(present) - drop:
                 add |= self._schema_part(write)
             side = None if old == table and folder.side() else table.to_bytes()
             folder.publish(FolderChange(add, drop, side))
@@ -388,12 +388,12 @@ class FileDestination(Destination):
         check_ours(names, before, inside.struct, request)
         pending = {self._pending(write): name for name in names}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
-        text, told = _REWRITES, (request.stream, len(names), shown(folder.table))
-        _log.info(text, *told)
+        text, reported = _REWRITES, (request.stream, len(names), shown(folder.table))
+        _log.info(text, *reported)
         self._rewrite(pairs, inside)
         seconds = time.monotonic() - begin
         if seconds > _LONG_REWRITE:
-            _log.warning(f"{text}, which took %.0f s; lake tables rewrite none", *told, seconds)
+            _log.warning(f"{text}, which took %.0f s; lake tables rewrite none", *reported, seconds)
         return self._renamed(pending, write)
 
     def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
@@ -405,13 +405,13 @@ class FileDestination(Destination):
         }
 
     def _fitting(
-        self, flush: Flush, write: TableWrite, there: frozenset[str]
+        self, flush: Flush, write: TableWrite, present: frozenset[str]
     ) -> tuple[dict[str, str], int]:
         """Return the parts of a flush with their names, and their rows; none that are there."""
         key = flush.stream, flush.token
         names = self._names.setdefault(key, self._part_names(flush))
         rows = sum(part.rows for part in flush.parts)
-        if names and there.issuperset(names.values()):
+        if names and present.issuperset(names.values()):
             return {}, rows
         inside = _inside(write)
         if not must_rewrite(write.encoding.format, flush.write.stored, inside.struct):
@@ -438,12 +438,12 @@ class FileDestination(Destination):
         form = write.encoding.format
         if form == "json":
             return {}
-        known, url = FORMATS[form], self._pending(write)
+        existing, url = FORMATS[form], self._pending(write)
         columns = arrow_schema(write.stored, form)
-        known.write(url, columns, (), write.encoding.compression, write.options)
+        existing.write(url, columns, (), write.encoding.compression, write.options)
         make_durable(url)
         folders = "/".join([*(partition_folder(name, None) for name in write.partition_by), ""])
-        ending = known.extension(write.encoding.compression)
+        ending = existing.extension(write.encoding.compression)
         return {url: f"{folders}part-{0:013d}-schema-{self._next_stamp():013d}{ending}"}
 
     def _pending(self, write: TableWrite) -> str:

@@ -52,10 +52,10 @@ def partition_columns(
         text = f"the files of the table are divided by {_listed(table)}, not by {_listed(wanted)}"
         hint = "load into another table, or replace it by `load_method: overwrite`"
         raise _refusal(request, text, hint)
-    found = wanted if table is None else table
-    for problem in _problems(found, columns):
+    result = wanted if table is None else table
+    for problem in _problems(result, columns):
         raise _refusal(request, problem, _OTHER)
-    return found
+    return result
 
 
 def partition_folder(name: str, value: str | None) -> str:

@@ -154,10 +154,10 @@ def contracted(old: StructType | None, request: TableRequest) -> StructType:
     contract, new = request.contract, request.struct
     if old is None:
         return new
-    known = {field.name: field.dataType for field in old}
+    existing = {field.name: field.dataType for field in old}
     columns: list[StructField] = []
     for column in new:
-        if column.name not in known:
+        if column.name not in existing:
             if contract.columns == FREEZE or (
                 contract.columns == DISCARD and column.name in VERSION_COLUMNS
             ):
@@ -166,7 +166,7 @@ def contracted(old: StructType | None, request: TableRequest) -> StructType:
             if contract.columns == EVOLVE:
                 columns.append(column)
             continue
-        dtype, before = column.dataType, known[column.name]
+        dtype, before = column.dataType, existing[column.name]
         if contract.columns == DISCARD:
             dtype = without_new_fields(dtype, before)
         columns.append(StructField(column.name, dtype, column.nullable))
@@ -263,8 +263,8 @@ def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None
         return None
     if _is_delta(folder):
         raise _unusable(folder, "it is a Delta table")
-    known = FORMATS[format_name]
-    endings = {known.extension(compression) for compression in known.compressions}
+    existing = FORMATS[format_name]
+    endings = {existing.extension(compression) for compression in existing.compressions}
     for name in names:
         if "/" in name:
             raise _unusable(folder, f"its folders like '{name}' were not made by target-spark")

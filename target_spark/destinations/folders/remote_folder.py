@@ -66,10 +66,10 @@ class RemoteFolder:
         filesystem, path = self._place
         filesystem.invalidate_cache()
         try:
-            found = filesystem.find(path)
+            result = filesystem.find(path)
         except FileNotFoundError:
             return ()
-        names = {_listed(name.removeprefix(path).strip("/")) for name in found}
+        names = {_listed(name.removeprefix(path).strip("/")) for name in result}
         return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 
     def side(self) -> bytes | None:

@@ -178,8 +178,8 @@ def read_error(path: str, error: OSError, where: Where | None = None) -> Destina
 
 def reason_of(error: OSError) -> str:
     """Return the text of an OSError, without its number and file."""
-    found = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-    return " ".join(found.split())
+    result = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return " ".join(result.split())
 
 
 def hint_of(path: str, error: OSError) -> str:

@@ -116,9 +116,9 @@ def key_ranges(
         bounds = _plain(F.min(quoted(key)), types[key]), _plain(F.max(quoted(key)), types[key])
         wanted += [bounds[0].alias(f"first{number}"), bounds[1].alias(f"last{number}")]
         wanted.append(F.bool_or(F.col(quoted(key)).isNull()).alias(f"null{number}"))
-    [row] = [found.asDict() for found in grouped.agg(*wanted).collect()]
+    [row] = [result.asDict() for result in grouped.agg(*wanted).collect()]
     ranges = tuple(_range(row, number, key, types[key]) for number, key in enumerate(keys))
-    return tuple(_with_values(frame, found, few) for found in ranges), row[count]
+    return tuple(_with_values(frame, result, few) for result in ranges), row[count]
 
 
 def _range(row: Mapping[str, Any], number: int, key: str, dtype: DataType) -> KeyRange:
@@ -126,20 +126,20 @@ def _range(row: Mapping[str, Any], number: int, key: str, dtype: DataType) -> Ke
     return KeyRange(key, first, last, bool(row[f"null{number}"]))
 
 
-def _with_values(frame: DataFrame, found: KeyRange, few: Sequence[str]) -> KeyRange:
-    if found.column not in few or found.first is None:
-        return found
+def _with_values(frame: DataFrame, bounds: KeyRange, few: Sequence[str]) -> KeyRange:
+    if bounds.column not in few or bounds.first is None:
+        return bounds
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    column = F.col(quoted(found.column))
-    dtype = frame.schema[found.column].dataType
+    column = F.col(quoted(bounds.column))
+    dtype = frame.schema[bounds.column].dataType
     rows = (
         frame.select(_plain(column, dtype).alias("v")).distinct().limit(MOST_VALUES + 2).collect()
     )
     values = tuple(_value(row[0], dtype) for row in rows if row[0] is not None)
     if len(rows) > MOST_VALUES or None in values:
-        return found
-    return replace(found, values=values)
+        return bounds
+    return replace(bounds, values=values)
 
 
 def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:

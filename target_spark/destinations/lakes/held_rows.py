@@ -148,10 +148,10 @@ class HeldTables:
 
     def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
         frame = table.spark.table((table.copy or table).place.table)
-        found: list[str] = self._work.repeat(
+        results: list[str] = self._work.repeat(
             table, stream, lambda _: list(rows_found(frame, conditions))
         )
-        return found
+        return results
 
     def _check_base(self, table: OpenTable, stream: str) -> None:
         form, spark, place = self._form, table.spark, table.place
@@ -186,10 +186,10 @@ class HeldTables:
                     table, stream, lambda _: form.copy(spark, table.place, base, place)
                 )
             copy = OpenTable(place, table.folder, lambda: spark, table.lock, held, is_copy=True)
-            found = self._apply(copy, stream)
-            table.held, table.base, table.copied, table.copy = held, base, found, copy
+            result = self._apply(copy, stream)
+            table.held, table.base, table.copied, table.copy = held, base, result, copy
             _log.info("%s: what it will be is in %s", table.place.shown, place.shown)
-            return found
+            return result
 
     def _apply(self, table: OpenTable, stream: str) -> Committed:
         """Commit all that waits, one step after the other."""
@@ -198,14 +198,14 @@ class HeldTables:
                 table, stream, lambda attempt: self._commits.overwrite(table, attempt)
             )
             return done or Committed()
-        found = []
+        results = []
         for step in table.held:
             if isinstance(step, HeldEdit):
                 self._work.repeat(table, stream, partial(self._edit_again, table, step))
             else:
                 done = self._work.repeat(table, stream, partial(self._load_again, table, step))
-                found.append(done or Committed())
-        return summed(found)
+                results.append(done or Committed())
+        return summed(results)
 
     def _edit_again(self, table: OpenTable, step: HeldEdit, _: int) -> None:
         self._commits.edit(table, step.request, step.edit)
@@ -223,15 +223,15 @@ class HeldTables:
         """
         methods = {flush.request.method for flush in table.flushes}
         if len(table.held) == 1 or "overwrite" in methods:
-            found = self._apply(table, stream)
+            result = self._apply(table, stream)
         else:
             is_added = methods == {"append-only"} and len(table.flushes) == len(table.held)
             publish = self._append_all if is_added else self._take_rows
-            found = self._work.repeat(table, stream, lambda _: publish(table, copy, stream))
+            result = self._work.repeat(table, stream, lambda _: publish(table, copy, stream))
         audited = (table.copied or Committed()).rows
-        if None not in (found.rows, audited) and found.rows != audited:
+        if None not in (result.rows, audited) and result.rows != audited:
             raise BalanceError(
-                f"counts do not balance: {found.rows} rows were published in {table.place.shown}, "
+                f"counts do not balance: {result.rows} rows were published in {table.place.shown}, "
                 f"{audited} were audited",
                 where=Where(stream=stream),
             )
@@ -270,13 +270,13 @@ class HeldTables:
         if flushes:
             self._shape_all(table, Mark(run, stream))
         commits = form.commits(spark, place)
-        known = [commit.version for commit in commits]
-        later = commits[known.index(table.base) + 1 :] if table.base in known else commits
+        existing = [commit.version for commit in commits]
+        later = commits[existing.index(table.base) + 1 :] if table.base in existing else commits
         if any(commit.mark is None or commit.mark.run != run for commit in later if commit.base):
             raise self._has_moved(table, stream)
         rows = sum(flush.rows for flush in flushes)
         mark = self._work.mark(flushes[-1], rows) if flushes else Mark(run, stream, ACTIVATION)
-        form.take_rows(spark, copy.place, place, known[-1], mark)
+        form.take_rows(spark, copy.place, place, existing[-1], mark)
         return Committed()
 
     def outlives_run(self, table: OpenTable) -> bool:

@@ -223,11 +223,11 @@ class LakeDestination(Destination):
             return left
         table = self._open(request)
         with table.lock:
-            found: Note = self._work.repeat(
+            result: Note = self._work.repeat(
                 table, request.stream, lambda _: self._work.held(table, request.stream, left)
             )
-        notes.write(found)
-        return found
+        notes.write(result)
+        return result
 
     def keep(self, request: TableRequest, note: Note) -> None:
         """See `Destination`."""

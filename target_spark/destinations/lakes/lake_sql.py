@@ -229,10 +229,10 @@ def _same(key: KeyRange) -> str:
 
 def _near(key: KeyRange) -> str:
     name = f"{TARGET}.{quoted(key.column)}"
-    found = _few(key, name) or _between(key, name)
-    if not found:
+    result = _few(key, name) or _between(key, name)
+    if not result:
         return ""
-    return f"({found} OR {name} IS NULL)" if key.nulls else found
+    return f"({result} OR {name} IS NULL)" if key.nulls else result
 
 
 def _few(key: KeyRange, name: str) -> str:
@@ -295,8 +295,8 @@ def properties_sql(values: Mapping[str, str]) -> str:
 
 def table_comment(schema: Mapping[str, object]) -> str:
     """Return the description of a stream's JSON Schema; empty if there is none."""
-    found = schema.get("description") or schema.get("title")
-    return found if isinstance(found, str) else ""
+    entry = schema.get("description") or schema.get("title")
+    return entry if isinstance(entry, str) else ""
 
 
 @dataclass(frozen=True)

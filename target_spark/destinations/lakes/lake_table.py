@@ -91,14 +91,16 @@ def folders_of_tables(path: str, log: str, options: StorageOptions) -> Iterator[
 
 def tables_in(spark: SparkSession, catalog: str) -> Mapping[str, Place]:
     """Return the tables of all schemas of a catalog, by schema and name."""
-    found = {}
+    results = {}
     for space in spark.sql(f"SHOW NAMESPACES IN {quoted(catalog)}").collect():
         schema = space[0].strip("`")
         for row in spark.sql(f"SHOW TABLES IN {quoted(catalog, schema)}").collect():
             parts = schema, row["tableName"]
             if not row["isTemporary"]:
-                found[".".join(parts)] = Place(quoted(catalog, *parts), ".".join((catalog, *parts)))
-    return found
+                results[".".join(parts)] = Place(
+                    quoted(catalog, *parts), ".".join((catalog, *parts))
+                )
+    return results
 
 
 def _shown(names: list[str]) -> list[str]:
@@ -112,6 +114,6 @@ def _folders(url: str, options: StorageOptions) -> list[str]:
     filesystem, inside = remote(url, options)
     with failures(url, options):
         filesystem.invalidate_cache()
-        found = filesystem.ls(inside, detail=True)
-    folders = (str(item["name"]) for item in found if item["type"] == "directory")
+        result = filesystem.ls(inside, detail=True)
+    folders = (str(item["name"]) for item in result if item["type"] == "directory")
     return [name.rstrip("/").rpartition("/")[2] for name in folders]

@@ -44,15 +44,15 @@ def flushes_in(held: Sequence[Step]) -> list[Flush]:
     return [step for step in held if isinstance(step, Flush)]
 
 
-def summed(found: Sequence[Committed]) -> Committed:
+def summed(results: Sequence[Committed]) -> Committed:
     """Return what several commits tell together."""
-    rows = [one.rows for one in found if one.rows is not None]
-    keys = [one.keys for one in found if one.keys is not None]
+    rows = [one.rows for one in results if one.rows is not None]
+    keys = [one.keys for one in results if one.keys is not None]
     return Committed(
-        rows=sum(rows) if len(rows) == len(found) else None,
-        keys=sum(keys) if found and len(keys) == len(found) else None,
-        by_key=any(one.by_key for one in found),
-        may_skip=any(one.may_skip for one in found),
+        rows=sum(rows) if len(rows) == len(results) else None,
+        keys=sum(keys) if results and len(keys) == len(results) else None,
+        by_key=any(one.by_key for one in results),
+        may_skip=any(one.may_skip for one in results),
     )
 
 

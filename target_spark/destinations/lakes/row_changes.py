@@ -142,13 +142,13 @@ def version_steps(
     events = events.withColumn("__next", F.lead(_START).over(in_order))
     events = events.where(~F.col(_GONE) & (~F.col(_STORED) | F.col("__next").isNotNull()))
     step = F.when(F.col(_STORED), "close").otherwise("add")
-    made = {
+    created = {
         columns.valid_from: F.timestamp_micros(_START),
         columns.valid_to: F.timestamp_micros("__next"),
         columns.is_current: F.col("__next").isNull(),
     }
-    kept = [F.col(quoted(name)) for name in rows.columns if name not in {*made, ORDER}]
-    return events.select(*kept, *(c.alias(name) for name, c in made.items()), step.alias(STEP))
+    kept = [F.col(quoted(name)) for name in rows.columns if name not in {*created, ORDER}]
+    return events.select(*kept, *(c.alias(name) for name, c in created.items()), step.alias(STEP))
 
 
 def _arrived(rows: DataFrame, columns: VersionColumns, at: float) -> DataFrame:
@@ -178,20 +178,20 @@ def _newest_versions(table: DataFrame, rows: DataFrame, columns: VersionColumns)
     pairs = {name: f"__key{number}" for number, name in enumerate(columns.keys)}
     keys = rows.select(*(F.col(quoted(name)).alias(key) for name, key in pairs.items())).distinct()
     same = (F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in pairs.items())
-    found = table.join(keys, reduce(lambda one, other: one & other, same), "left_semi")
+    result = table.join(keys, reduce(lambda one, other: one & other, same), "left_semi")
     window = Window.partitionBy(*map(quoted, columns.keys))
     latest = F.row_number().over(window.orderBy(F.desc_nulls_last(quoted(columns.valid_from))))
-    found = found.withColumn("__rank", latest).where("__rank = 1")
+    result = result.withColumn("__rank", latest).where("__rank = 1")
     current = F.coalesce(F.col(quoted(columns.is_current)), F.lit(True))
     since, until = (F.unix_micros(quoted(c)) for c in (columns.valid_from, columns.valid_to))
     kept = dict.fromkeys((*columns.keys, *columns.order_by))
-    return found.select(
+    return result.select(
         *(F.col(quoted(name)) for name in kept),
         F.lit(-1).cast("bigint").alias(ORDER),
         F.lit(True).alias(_STORED),
         (~current).alias(_GONE),
         F.when(current, since).otherwise(until).alias(_START),
-        _state(found, columns).alias(_STATE),
+        _state(result, columns).alias(_STATE),
     )
 
 
@@ -269,17 +269,17 @@ def merged_rows(form: LakeFormat, rows: TableFlush, keys: Keys | None) -> Commit
 
 
 def upserted(
-    form: LakeFormat, spark: SparkSession, rows: TableFlush, found: Keys | None
+    form: LakeFormat, spark: SparkSession, rows: TableFlush, result: Keys | None
 ) -> Committed:
     """Merge a flush into a table: the newest row of each key; return what the commit tells.
 
-    `found` is what `keys_in_parts` tells.
+    `result` is what `keys_in_parts` tells.
     """
     flush, request, change = rows.flush, rows.request, rows.change
     frame = appended(spark, flush, change)
     targets = _targets(change)
     keys = [targets[key] for key in request.keys]
-    ranges, count = found or key_ranges(frame, keys, rows.now.partitions)
+    ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
         frame = project(newest(ordered, request.keys, request.order_by), change.projection)
@@ -291,9 +291,9 @@ def upserted(
 
 def _merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
     request, change = rows.request, rows.change
-    targets, given = _targets(change), change.given(request.struct.names)
+    targets, supplied = _targets(change), change.given(request.struct.names)
     keys = {targets[key] for key in request.keys}
-    update = [item.target for item in change.projection if item.target in given]
+    update = [item.target for item in change.projection if item.target in supplied]
     return MergePlan(
         keys=ranges,
         insert=[item.target for item in change.projection],
@@ -331,15 +331,15 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
     order = Projected(ORDER, ORDER, _long())
     frame = project(ordered, (*change.projection, order))
     partitions = rows.now.partitions
-    found = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
-    ranges, _ = found or key_ranges(frame, columns.keys, partitions)
+    result = part_keys(flush.parts, [items[key] for key in columns.keys], partitions)
+    ranges, _ = result or key_ranges(frame, columns.keys, partitions)
     table = spark.table(place.table).alias(TARGET).where(near(ranges) or "true")
     names = columns.valid_to, columns.is_current
     with view_of(spark, version_steps(frame, table, columns, at)) as view:
         statement = versions_sql(ranges, list(items), *names, place.table, view)
         form.execute(spark, statement, place, rows.mark)
-    told = form.changed_rows(spark, place, rows.mark, versions=True)
-    return Committed(told, by_key=True, may_skip=True)
+    reported = form.changed_rows(spark, place, rows.mark, versions=True)
+    return Committed(reported, by_key=True, may_skip=True)
 
 
 def _version_columns(request: TableRequest, now: LakeTable, change: TableChange) -> VersionColumns:
@@ -349,8 +349,8 @@ def _version_columns(request: TableRequest, now: LakeTable, change: TableChange)
     order = [targets[name] for name in request.order_by]
     is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
     received = [targets[name] for name in (RECEIVED_AT,) if name in targets]
-    given = change.given(request.struct.names)
-    compared = [item.target for item in change.projection if item.target in given]
+    supplied = change.given(request.struct.names)
+    compared = [item.target for item in change.projection if item.target in supplied]
     ours = {target for source, target in targets.items() if source.startswith(METADATA)}
     return VersionColumns(
         keys=[targets[key] for key in request.keys],
@@ -465,12 +465,12 @@ def rows_of_run(
     for _, run in groupby(flushes, key=lambda flush: flush.request.struct.json()):
         group = list(run)
         parts = [part for flush in group for part in flush.parts]
-        found = plan(loosened, group[0].request, names).projection
+        result = plan(loosened, group[0].request, names).projection
         struct = group[0].write.struct
         rows = (
             ordered_frame(spark, parts, struct, before) if order else frame_of(spark, parts, struct)
         )
-        frames.append(project(rows, (*found, *order)))
+        frames.append(project(rows, (*result, *order)))
         before += len(parts)
     frame = reduce(lambda one, other: one.unionByName(other), frames)
     if not last.keys:
@@ -534,8 +534,8 @@ def _stream_of(change: TableChange) -> StructType:
 
     fields: dict[str, StructField] = {}
     for column in change.create or ():
-        made = StructField(column.source, column.dtype, column.nullable)
-        fields.setdefault(column.source, made)
+        created = StructField(column.source, column.dtype, column.nullable)
+        fields.setdefault(column.source, created)
     return StructType(list(fields.values()))
 
 

@@ -54,19 +54,19 @@ def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
     rows = table.spark.table(place.table)
     sides = compared_sides(frame, rows, now, last.request, wanted, part)
     missing = () if wanted.deletes else _missing_columns(work, now, flushes)
-    found = sides.difference(last.stream, place.shown, missing)
+    result = sides.difference(last.stream, place.shown, missing)
     repaired = wanted.repaired(can_delete=sides.can_delete, part=part is not None)
-    if wanted.repair and found.ranges and repaired:
+    if wanted.repair and result.ranges and repaired:
         if VANISHED in repaired:
-            wanted.check_vanished(found)
-        found = replace(found, repaired=repaired)
+            wanted.check_vanished(result)
+        result = replace(result, repaired=repaired)
         mark = Mark(run_of(last.token), last.stream, last.token, last.source)
         at = time.time()
         # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
-        changes = repairs(sides, found, at).localCheckpoint()
+        changes = repairs(sides, result, at).localCheckpoint()
         with view_of(table.spark, changes) as view:
             form.execute(table.spark, repair_statement(sides, place.table, view), place, mark)
-    wanted.report(found)
+    wanted.report(result)
 
 
 def compared_sides(
@@ -109,20 +109,20 @@ def compared_sides(
     return RowComparison(source, table, keys, compared, wanted.ranges, deleted, hard, kinds, part)
 
 
-def repairs(sides: RowComparison, found: TableDifference, at: float) -> DataFrame:
+def repairs(sides: RowComparison, difference: TableDifference, at: float) -> DataFrame:
     """Return the source of `repair_sql`: the rows that differ, and the keys that are gone.
 
     Args:
         sides: Both sides.
-        found: The differences, with what to repair.
+        difference: The differences, with what to repair.
         at: Time for the mark of deleted rows, seconds since the epoch.
     """
-    differences = sides.differences([one.range for one in found.ranges])
-    renewed = [kind for kind in (MISSING, CHANGED) if kind in found.repaired]
+    differences = sides.differences([one.range for one in difference.ranges])
+    renewed = [kind for kind in (MISSING, CHANGED) if kind in difference.repaired]
     wanted = differences.where(F.col(KIND).isin(renewed)).alias("t")
     rows = sides.source.alias("s").join(wanted, sides.same_keys(), "left_semi")
     rows = rows.withColumn(GONE, F.lit(False))
-    if VANISHED not in found.repaired:
+    if VANISHED not in difference.repaired:
         return rows
     gone = differences.where(F.col(KIND) == VANISHED).select(*map(quoted, sides.keys))
     if sides.deleted is not None:

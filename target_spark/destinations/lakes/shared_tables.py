@@ -206,9 +206,9 @@ def storage_conf(config: TargetConfig) -> dict[str, str]:
     """
     if config.catalog is not None or not config.path.startswith(S3_SCHEMES):
         return {}
-    found = s3a_options(StorageOptions(config.storage_options).for_url(config.path))
+    result = s3a_options(StorageOptions(config.storage_options).for_url(config.path))
     own = config.spark.conf
-    return {name: text for name, text in found.items() if f"spark.hadoop.{name}" not in own}
+    return {name: text for name, text in result.items() if f"spark.hadoop.{name}" not in own}
 
 
 @contextmanager

@@ -46,10 +46,10 @@ def part_keys(
     table = _read([path for path in paths if path], [str(key.source) for key in keys])
     if not all(map(is_exact, table.schema.types)):
         return None
-    found = table.group_by(table.column_names, use_threads=False).aggregate([])
-    pairs = zip(keys, found.columns, strict=True)
+    result = table.group_by(table.column_names, use_threads=False).aggregate([])
+    pairs = zip(keys, result.columns, strict=True)
     ranges = (_range(key.target, column, key.target in few) for key, column in pairs)
-    return tuple(ranges), found.num_rows
+    return tuple(ranges), result.num_rows
 
 
 def _read(paths: Sequence[str], names: Sequence[str]) -> pa.Table:
@@ -80,8 +80,8 @@ def _range(name: str, column: pa.ChunkedArray, wants_values: bool) -> KeyRange:
     zoneless = types.is_timestamp(column.type) and column.type.tz is None
     if types.is_binary(column.type) or zoneless:
         return KeyRange(name, nulls=nulls)
-    found = compute.min_max(column)
-    first, last = (_value(found[end]) for end in ("min", "max"))
+    result = compute.min_max(column)
+    first, last = (_value(result[end]) for end in ("min", "max"))
     values = None
     if wants_values and first is not None:
         single = compute.unique(column).drop_null()
@@ -197,14 +197,14 @@ def same_columns(change: TableChange, struct: StructType) -> bool:
     """
     from shared.formats.spark_conform import loose  # noqa: PLC0415
 
-    given = {item.source: item for item in change.projection if item.source is not None}
-    return given.keys() == set(struct.names) and all(
+    supplied = {item.source: item for item in change.projection if item.source is not None}
+    return supplied.keys() == set(struct.names) and all(
         item.how == "as is"
         and item.target == name
         and not item.names
         and loose(item.dtype) == loose(struct[name].dataType)
         and "variant" not in item.dtype.simpleString()
-        for name, item in given.items()
+        for name, item in supplied.items()
     )
 
 
@@ -217,6 +217,6 @@ def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordB
             raise NeedsSparkError
         with parquet.ParquetFile(path) as file:
             stored = frozenset(file.schema_arrow.names)  # read anew at each access
-            known = [name for name in names if name in stored]
-            for batch in file.iter_batches(columns=known, use_threads=False):
-                yield batch.select(known)
+            existing = [name for name in names if name in stored]
+            for batch in file.iter_batches(columns=existing, use_threads=False):
+                yield batch.select(existing)

@@ -87,19 +87,19 @@ class TableHistory:
 
     def content(self, commit: TableCommit) -> str:
         """Return the version that first had the rows of a commit."""
-        found = commit
-        for found in self.lineage(commit):
-            if not found.keeps_rows:
+        result = commit
+        for result in self.lineage(commit):
+            if not result.keeps_rows:
                 break
-        return found.version
+        return result.version
 
     def marks(self, commit: TableCommit) -> Mapping[str, tuple[TableCommit, Mark]]:
         """Return the last flush of each stream that the table had after a commit."""
-        found: dict[str, tuple[TableCommit, Mark]] = {}
+        results: dict[str, tuple[TableCommit, Mark]] = {}
         for one in self.lineage(commit):
             if one.mark is not None and one.mark.number is not None:
-                found.setdefault(one.mark.stream, (one, one.mark))
-        return found
+                results.setdefault(one.mark.stream, (one, one.mark))
+        return results
 
     def is_moment(self, commit: TableCommit) -> bool:
         """Return whether the table had a known STATE for each of its streams after a commit."""
@@ -117,10 +117,10 @@ class TableHistory:
 
     @cached_property
     def _by_version(self) -> Mapping[str, TableCommit]:
-        found: dict[str, TableCommit] = {}
+        results: dict[str, TableCommit] = {}
         for commit in self.commits:
-            found.setdefault(commit.version, commit)
-        return found
+            results.setdefault(commit.version, commit)
+        return results
 
 
 def shown_time(at: float) -> str:
@@ -243,17 +243,17 @@ def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
         marks: Marks of the table's commits, newest first; None for those of others.
         stream: Name of the stream.
     """
-    found: set[str] = set()
+    results: set[str] = set()
     runs = {run_of(token) for token in note.tokens}
     for mark in marks:
         if mark is None or mark.stream != stream or mark.run not in runs:
             break
         if mark.token not in (None, ACTIVATION):  # A replay activates the version again.
-            made = mark.stands_for(note.tokens)
-            if not made:
+            created = mark.stands_for(note.tokens)
+            if not created:
                 break
-            found |= made
-    return note.held(found)
+            results |= created
+    return note.held(results)
 
 
 def _number(token: str) -> int | None:
@@ -319,36 +319,36 @@ def plan_keep(
         readers: Versions at which readers of the log go on → who they are.
         keeps_log: Marks stay, whatever becomes of the data of their commits.
     """
-    found = list(_of_rewinds(history, now - seconds, keeps_log=keeps_log))
-    made = {commit.version: commit for commit in history.made}
-    found += [
-        Kept(made[version], f"reader {who}")
+    results = list(_of_rewinds(history, now - seconds, keeps_log=keeps_log))
+    created = {commit.version: commit for commit in history.made}
+    results += [
+        Kept(created[version], f"reader {who}")
         for version, who in (readers or {}).items()
-        if version in made
+        if version in created
     ]
     if not keeps_log:
-        found += [
+        results += [
             Kept(commit, f"the note of a killed run of stream '{commit.mark.stream}'")
-            for commit in made.values()
+            for commit in created.values()
             if commit.mark is not None and commit.mark.token in tokens
         ]
-    order = {version: number for number, version in enumerate(made)}
-    found.sort(key=lambda kept: order[kept.commit.version])
-    before = history.made[: order[found[0].commit.version]]
+    order = {version: number for number, version in enumerate(created)}
+    results.sort(key=lambda kept: order[kept.commit.version])
+    before = history.made[: order[results[0].commit.version]]
     lost = tuple(one for one in before if one.mark is not None)
     after = history.made[len(before) + 1 :]
-    return KeepPlan(tuple(found), lost, bool(before), after[0].at if after else None)
+    return KeepPlan(tuple(results), lost, bool(before), after[0].at if after else None)
 
 
 def _of_rewinds(history: TableHistory, since: float, *, keeps_log: bool) -> Iterator[Kept]:
     """Yield what a rewind to any moment from a time on returns to, and what tells its STATE."""
-    made = {commit.version: commit for commit in history.made}
+    created = {commit.version: commit for commit in history.made}
     for start in _starts(history.commits, since):
         moment = next((one for one in history.lineage(start) if history.is_moment(one)), start)
-        yield Kept(made[moment.version], "rewind")
+        yield Kept(created[moment.version], "rewind")
         if not keeps_log:
             for stream, (commit, _) in history.marks(moment).items():
-                yield Kept(made[commit.version], f"the STATE of stream '{stream}'")
+                yield Kept(created[commit.version], f"the STATE of stream '{stream}'")
 
 
 def _starts(commits: Sequence[TableCommit], since: float) -> Iterator[TableCommit]:

@@ -49,7 +49,7 @@ class TableMaintenance:
         self._notes = note_files(config)
         options = StorageOptions(config.storage_options)
         paths = config.maintenance.keep_for_readers
-        self._bookmarks = [found for path in paths for found in bookmarks_in(path, options)]
+        self._bookmarks = [result for path in paths for result in bookmarks_in(path, options)]
 
     def maintain(
         self,
@@ -100,11 +100,11 @@ class TableMaintenance:
 
     def _readers(self, spark: SparkSession, history: TableHistory) -> dict[str, str]:
         """Return the versions at which readers of the table go on."""
-        found = (
+        results = (
             (self._form.position(spark, history.place, bookmark), who)
             for who, bookmark in self._bookmarks
         )
-        return {version: who for version, who in found if version is not None}
+        return {version: who for version, who in results if version is not None}
 
 
 def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
@@ -124,10 +124,10 @@ def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
         raise _unusable(path, f"cannot be read ({error})") from None
     for value in _values(text):
         state = value.get("value", value) if isinstance(value, dict) else None
-        found = state.get("bookmarks") if isinstance(state, dict) else None
-        if isinstance(found, dict):
+        result = state.get("bookmarks") if isinstance(state, dict) else None
+        if isinstance(result, dict):
             name = shown(path)
-            marks = found.items()
+            marks = result.items()
             return [(f"'{name}', stream '{s}'", m) for s, m in marks if isinstance(m, dict)]
     raise _unusable(path, "is not a STATE with bookmarks")
 

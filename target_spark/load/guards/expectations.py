@@ -56,13 +56,13 @@ class ExpectationGuard(Guard):
         with self._lock:
             profile = self._profiles.setdefault(stream, Profile())
             if rows:
-                known = profile.columns if profile.rows else loaded.columns
-                both = known.keys() & loaded.columns.keys()
+                existing = profile.columns if profile.rows else loaded.columns
+                both = existing.keys() & loaded.columns.keys()
                 first = not profile.rows
                 profile.columns = {
                     name: loaded.columns[name]
                     if first
-                    else merged(known[name], loaded.columns[name])
+                    else merged(existing[name], loaded.columns[name])
                     for name in sorted(both)
                 }
             profile.rows += rows
@@ -89,8 +89,8 @@ class ExpectationGuard(Guard):
             return broken_expectations(self._wanted(), self._profiles, time.time())
 
     def _wanted(self) -> dict[str, Expectations]:
-        found = {name: self._expectations(name) for name in self._profiles}
-        return {name: one for name, one in found.items() if one is not None}
+        results = {name: self._expectations(name) for name in self._profiles}
+        return {name: one for name, one in results.items() if one is not None}
 
 
 def plain_names(patterns: Iterable[str]) -> list[str]:

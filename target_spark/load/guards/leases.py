@@ -86,17 +86,17 @@ class RunLeases:
         with self._turn:
             if key in self._held or self._over.is_set():
                 return
-            found = lease()
+            result = lease()
             try:
-                if found is None:
+                if result is None:
                     self._without.add(key)
                     return
-                self._wait_for(found, stream, shown)
+                self._wait_for(result, stream, shown)
             except NoLeasesError as reason:
                 self._without.add(key)
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
                 return
-            self._held[key] = _HeldLease(found, shown, self._clock())
+            self._held[key] = _HeldLease(result, shown, self._clock())
             self._begin_to_beat()
 
     def check(self, stream: str, shown: str) -> None:

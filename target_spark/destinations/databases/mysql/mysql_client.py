@@ -127,21 +127,22 @@ def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
 
 
 def _mode(kind: str, properties: Mapping[str, str]) -> str:
-    given = properties.get("sslmode")
-    if given is None:
+    supplied = properties.get("sslmode")
+    if supplied is None:
         uses = properties.get("usessl", "").lower()
-        given = {"": "preferred", "true": "verify-full" if kind == "mariadb" else "required"}.get(
-            uses, uses
-        )
-    found = _MODES.get(given.lower())
-    if found is None:
+        supplied = {
+            "": "preferred",
+            "true": "verify-full" if kind == "mariadb" else "required",
+        }.get(uses, uses)
+    entry = _MODES.get(supplied.lower())
+    if entry is None:
         name = "sslMode" if "sslmode" in properties else "useSSL"
         raise SettingsError(
-            f"'{given}' is not a valid {name}",
+            f"'{supplied}' is not a valid {name}",
             where=Where(setting="jdbc.url"),
             hint="sslMode is one of DISABLED, PREFERRED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY",
         )
-    return found
+    return entry
 
 
 @contextmanager

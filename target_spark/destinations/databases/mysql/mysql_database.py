@@ -164,8 +164,8 @@ class MySql:
         self._sql.mariadb = "MariaDB" in connection.get_server_info()
         cursor = connection.cursor()
         cursor.execute(_SESSION_MARIADB if self._sql.mariadb else _SESSION)
-        found: Connection = connection
-        return found
+        result: Connection = connection
+        return result
 
     def stage(
         self,
@@ -193,10 +193,10 @@ class MySql:
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
         """See `Database`."""
         cursor.execute(_RELATION, (table.schema, table.table))
-        found = cursor.fetchone()
-        if found is None:
+        result = cursor.fetchone()
+        if result is None:
             return None
-        kind, engine, transactions = found
+        kind, engine, transactions = result
         if kind not in {"BASE TABLE", "SYSTEM VERSIONED"}:
             raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
@@ -238,7 +238,9 @@ class MySql:
             if "getaddrinfo" in message or "[Errno -" in message:
                 is_unknown = is_unknown_host(message)
                 other = (NO_SUCH_HOST if is_unknown else errno.EHOSTUNREACH, _REFUSED[1])
-            number, hint = next((known for word, known in _TLS.items() if word in message), other)
+            number, hint = next(
+                (existing for word, existing in _TLS.items() if word in message), other
+            )
         if code == 0 and isinstance(error, pymysql.InterfaceError | pymysql.OperationalError):
             number, hint = LOST, "the server closed the connection"
         refusal = _REFUSALS.get(code, "")
@@ -312,8 +314,8 @@ def _reject_changed(cursor: Cursor, columns: Sequence[StagedColumn]) -> None:
         RefusedByStoreError: A value was changed.
     """
     cursor.execute("SHOW WARNINGS")
-    found = (row[1:] for row in cursor.fetchall() if "deprecated" not in row[2])
-    code, text = next(found, (0, ""))
+    results = (row[1:] for row in cursor.fetchall() if "deprecated" not in row[2])
+    code, text = next(results, (0, ""))
     if code:
         reason = _REFUSALS.get(code, "the database cannot hold the value")
         named = staged_source(columns, "".join(_COLUMN.findall(text)[-1:]))

@@ -146,9 +146,9 @@ class MySqlSql(LoadSql):
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
         """See `LoadSql`."""
-        found = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
-        if found:
-            precision, scale = map(int, found.groups())
+        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
+        if match:
+            precision, scale = map(int, match.groups())
             return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
         return _SPARK.get(sql_type)
 
@@ -163,21 +163,23 @@ class MySqlSql(LoadSql):
         if staged == stored or (staged in _INTEGERS and kind != "float"):
             return expression
         if _NUMBER.match(staged) and kind in {"float", "double"} and "," in size:
-            made = f"ROUND({expression}, {size.rpartition(',')[2]})"
+            created = f"ROUND({expression}, {size.rpartition(',')[2]})"
         elif _NUMBER.match(staged) and (kind in _INTEGERS or kind in {"decimal", "float"}):
             number = {"decimal": f"DECIMAL({size})", "float": "FLOAT"}.get(kind, "SIGNED")
-            made = f"CAST({expression} AS {number})"
-            made = f"CAST({made} AS CHAR)" if kind == "float" else made
+            created = f"CAST({expression} AS {number})"
+            created = f"CAST({created} AS CHAR)" if kind == "float" else created
         elif staged == "datetime(6)" and kind in {"datetime", "timestamp", "date"}:
-            made = f"CAST({expression} AS {'DATE' if kind == 'date' else f'DATETIME({size or 0})'})"
+            created = (
+                f"CAST({expression} AS {'DATE' if kind == 'date' else f'DATETIME({size or 0})'})"
+            )
         elif staged == "time(6)" and kind == "time":
-            made = f"CAST({expression} AS TIME({size or 0}))"
+            created = f"CAST({expression} AS TIME({size or 0}))"
         elif staged == "longtext":
             return _from_text(expression, kind, size)
         else:
             return expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
-        return f"CASE WHEN {expression} <> {made} THEN {refused} ELSE {expression} END"
+        return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         """See `LoadSql`."""
@@ -255,16 +257,16 @@ class MySqlSql(LoadSql):
                 "table properties are not supported for MySQL and MariaDB",
                 where=Where(setting="table_properties"),
             )
-        made = []
+        created = []
         for column in columns:
             key = column.name in keys
             null = " NOT NULL" if key or not column.nullable else ""
-            made.append(self._column(column, key, len(keys), null))
+            created.append(self._column(column, key, len(keys), null))
         if keys:
-            made.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
+            created.append(f"PRIMARY KEY ({self.names(keys)}) COMMENT '{KEY_COMMENT}'")
         clause = f" COMMENT {literal(comment[:2048])}" if comment else ""
         return [
-            f"CREATE TABLE {self.table(place)} ({', '.join(made)}) ENGINE InnoDB "
+            f"CREATE TABLE {self.table(place)} ({', '.join(created)}) ENGINE InnoDB "
             f"ROW_FORMAT DYNAMIC {self._text}{clause}"
         ]
 

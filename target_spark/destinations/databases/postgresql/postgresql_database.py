@@ -126,7 +126,7 @@ class PostgreSql:
                 where=Where(setting="jdbc.url"),
                 hint="pip install 'singer-spark[postgresql]'",
             ) from error
-        given: dict[str, Any] = {
+        supplied: dict[str, Any] = {
             "connect_timeout": "10",
             "application_name": "target-spark",
             "keepalives": "1",
@@ -139,7 +139,7 @@ class PostgreSql:
             password=place.password,
             client_encoding="utf8",
             prepare_threshold=None,
-            **{**given, **dict(place.properties)},
+            **{**supplied, **dict(place.properties)},
         )
         connection.execute(_SESSION)
         self.null_keys = connection.info.server_version >= _NULLS_NOT_DISTINCT
@@ -171,10 +171,10 @@ class PostgreSql:
     def describe(self, cursor: Cursor, table: TablePlace) -> FoundTable | None:
         """See `Database`."""
         cursor.execute(_RELATION, (table.schema, table.table))
-        found = cursor.fetchone()
-        if found is None:
+        result = cursor.fetchone()
+        if result is None:
             return None
-        number, kind, has_triggers, has_rules = found
+        number, kind, has_triggers, has_rules = result
         if kind not in {"r", "p"}:
             raise SettingsError(
                 f"'{table.table}' is not a table that can be loaded into",
@@ -202,9 +202,9 @@ class PostgreSql:
         state = error.sqlstate or ""
         message = error.diag.message_primary or str(error).strip().partition("\n")[0]
         if isinstance(error, psycopg.OperationalError) and not state:
-            fits = [found for found in _SIGNS if found[0] in str(error)]
+            fits = [result for result in _SIGNS if result[0] in str(error)]
         else:
-            fits = [found for found in _STATES if state.startswith(found[0])]
+            fits = [result for result in _STATES if state.startswith(result[0])]
         _, number, hint = fits[0] if fits else ("", 0, "")
         refusal = next((text for code, text in _REFUSALS if state.startswith(code)), "")
         if state == "23503" and message.startswith("update or delete"):
@@ -268,7 +268,7 @@ def _ahead(
             held.append((batch.num_rows, pool.submit(binary_rows, batch, columns, before)))
             rows += batch.num_rows
             if len(held) > 1:
-                count, made = held.popleft()
-                yield count, made.result()
-        for count, made in held:
-            yield count, made.result()
+                count, created = held.popleft()
+                yield count, created.result()
+        for count, created in held:
+            yield count, created.result()

@@ -243,8 +243,8 @@ def _since(kind: pa.DataType, epoch: int, array: pa.Array) -> _Fixed:
     counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind))
     moved = pc.subtract(counts, pa.scalar(epoch, kind))
     width = kind.bit_width // 8
-    found = _fixed(moved, width)
-    return _Fixed(found.image, found.strips, _validity(array))
+    result = _fixed(moved, width)
+    return _Fixed(result.image, result.strips, _validity(array))
 
 
 def _timestamp(array: pa.Array) -> _Fixed:
@@ -258,12 +258,12 @@ def _interval(kind: pa.DataType, at: int, array: pa.Array) -> _Fixed:
 
 
 def _numeric(array: pa.Array) -> _Fixed:
-    found: Digits = numeric_digits(array)
-    size = len(found.groups)
-    head = (8 + 2 * size, size, found.weight, 0, found.scale)
+    digits: Digits = numeric_digits(array)
+    size = len(digits.groups)
+    head = (8 + 2 * size, size, digits.weight, 0, digits.scale)
     image = b"".join(n.to_bytes(4 if not k else 2, "big", signed=True) for k, n in enumerate(head))
-    strips = _strips(found.signs, 8)
-    for number, group in enumerate(found.groups):
+    strips = _strips(digits.signs, 8)
+    for number, group in enumerate(digits.groups):
         strips |= _strips(group, 12 + 2 * number)
     return _Fixed(image + bytes(2 * size), strips, _validity(array))
 

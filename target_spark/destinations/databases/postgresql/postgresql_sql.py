@@ -130,9 +130,9 @@ class PostgreSqlSql(LoadSql):
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
         """See `Sql`."""
-        found = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
-        if found:
-            precision, scale = map(int, found.groups())
+        match = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
+        if match:
+            precision, scale = map(int, match.groups())
             return T.DecimalType(precision, scale) if precision <= 38 else None  # noqa: PLR2004
         return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
 
@@ -169,11 +169,11 @@ class PostgreSqlSql(LoadSql):
         properties: Mapping[str, str],
     ) -> list[str]:
         """See `LoadSql`."""
-        made = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
+        created = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
         nullable = {c.name for c in columns if c.nullable}
         if keys and not nullable & set(keys):
-            made.append(f"PRIMARY KEY ({self.names(keys)})")
-        statements = [f"CREATE TABLE {self.table(place)} ({', '.join(made)}){_with(properties)}"]
+            created.append(f"PRIMARY KEY ({self.names(keys)})")
+        statements = [f"CREATE TABLE {self.table(place)} ({', '.join(created)}){_with(properties)}"]
         if keys and not nullable & set(keys):
             statements.append(self._key_comment(place))
         if comment:
@@ -213,8 +213,8 @@ class PostgreSqlSql(LoadSql):
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
         """See `LoadSql`."""
         nulls = " NULLS NOT DISTINCT" if nullable else ""
-        made = f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
-        return [made, self._key_comment(place)]
+        created = f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
+        return [created, self._key_comment(place)]
 
     def drop_key(self, place: TablePlace, index: str) -> list[str]:
         """See `LoadSql`."""
@@ -279,8 +279,8 @@ class PostgreSqlSql(LoadSql):
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
         """See `LoadSql`."""
-        made = f"CREATE {self.unlogged}TABLE {self.table(place)}"
-        return f"{made} (LIKE {self.table(like)} INCLUDING DEFAULTS INCLUDING IDENTITY)"
+        created = f"CREATE {self.unlogged}TABLE {self.table(place)}"
+        return f"{created} (LIKE {self.table(like)} INCLUDING DEFAULTS INCLUDING IDENTITY)"
 
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
         """See `LoadSql`."""
@@ -376,8 +376,8 @@ class PostgreSqlSql(LoadSql):
         if not proofs or cursor.fetchone()[0] is None:
             return set()
         wanted = {token: proof.split() for token, proof in proofs.items()}
-        found = self._counts(cursor, place, (number for number, _ in wanted.values()))
-        return {token for token, (number, rows) in wanted.items() if found.get(number) == rows}
+        result = self._counts(cursor, place, (number for number, _ in wanted.values()))
+        return {token for token, (number, rows) in wanted.items() if result.get(number) == rows}
 
     def renewed(
         self, cursor: Cursor, place: TablePlace, proofs: Mapping[str, str]
@@ -387,12 +387,12 @@ class PostgreSqlSql(LoadSql):
             return {}
         wanted = {token: proof.split()[0] for token, proof in proofs.items()}
         own = self.proof(cursor, 0).split()[0]
-        found = self._counts(cursor, place, [own, *wanted.values()])
-        made = {}
+        result = self._counts(cursor, place, [own, *wanted.values()])
+        created = {}
         for token, number in wanted.items():
-            now = number if number in found else own
-            made[token] = f"{now} {found[now]}" if now in found else ""
-        return made
+            now = number if number in result else own
+            created[token] = f"{now} {result[now]}" if now in result else ""
+        return created
 
     def _counts(
         self, cursor: Cursor, place: TablePlace, transactions: Iterable[str]
@@ -448,9 +448,9 @@ def _exact_number(value: str, staged: str, stored: str) -> str:
     if staged in _INTEGERS and stored in {*_INTEGERS, "numeric"}:
         return value
     text = f"CAST({value} AS text)"
-    made = f"CAST({text if stored.startswith('numeric') else value} AS {stored})"
-    digits = f"CAST({text} AS numeric) = CAST(CAST({made} AS text) AS numeric)"
-    return _exact(value, made, stored, digits)
+    created = f"CAST({text if stored.startswith('numeric') else value} AS {stored})"
+    digits = f"CAST({text} AS numeric) = CAST(CAST({created} AS text) AS numeric)"
+    return _exact(value, created, stored, digits)
 
 
 def _exact(value: str, made: str, stored: str, same: str = "") -> str:
@@ -471,20 +471,20 @@ def _whole_text(value: str, length: str) -> str:
 
 def _from_text(text: str, stored: str) -> str:
     """Return a text as another type; what a type would cut off or round is an error."""
-    made = f"CAST({text} AS {stored})"
+    created = f"CAST({text} AS {stored})"
     if _CLOCK.fullmatch(stored):
         whole = "interval" if stored.startswith("interval") else re.sub(r"\(\d\)", "", stored)
-        return _exact(text, made, stored, f"{made} = CAST({text} AS {whole})")
+        return _exact(text, created, stored, f"{created} = CAST({text} AS {whole})")
     if stored.startswith("bit"):
-        return _exact(text, made, stored, f"CAST({made} AS text) = {text}")
+        return _exact(text, created, stored, f"CAST({created} AS text) = {text}")
     if stored in _CUTTING:
-        return _exact(text, made, stored, f"CAST({made} AS text) = {text}")
+        return _exact(text, created, stored, f"CAST({created} AS text) = {text}")
     if stored == "money":
         digits = f"regexp_replace({text}, '[^0-9.-]', '', 'g')"
-        same = f"CAST({made} AS numeric) = CAST({digits} AS numeric)"
+        same = f"CAST({created} AS numeric) = CAST({digits} AS numeric)"
         is_plain = f"{digits} ~ '^-?[0-9]+([.][0-9]+)?$'"
-        return _exact(text, made, stored, f"CASE WHEN {is_plain} THEN {same} ELSE true END")
-    return made
+        return _exact(text, created, stored, f"CASE WHEN {is_plain} THEN {same} ELSE true END")
+    return created
 
 
 def _element(kind: str) -> tuple[str, str]:

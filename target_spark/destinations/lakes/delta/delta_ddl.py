@@ -68,13 +68,13 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
 
 def table_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
     """Return the properties of a new table."""
-    found = {
+    results = {
         # A run leaves one identifier in the log, which is not used after its end.
         "delta.setTransactionRetentionDuration": "interval 30 days",
         **names_property(change),
     }
     if request.layout.partition_by:
-        found["delta.autoOptimize.optimizeWrite"] = "true"
+        results["delta.autoOptimize.optimizeWrite"] = "true"
     columns = change.create or ()
     looked_for = {
         change.mapping.get(name, name) for name in (*request.keys, *request.layout.cluster_by)
@@ -84,8 +84,8 @@ def table_properties(change: TableChange, request: TableRequest) -> dict[str, st
         leaves += _leaves(column.dtype)
         last = leaves if column.name in looked_for else last
     if last > _INDEXED:
-        found["delta.dataSkippingNumIndexedCols"] = str(last)
-    return {**found, **request.layout.properties}
+        results["delta.dataSkippingNumIndexedCols"] = str(last)
+    return {**results, **request.layout.properties}
 
 
 def names_property(change: TableChange) -> dict[str, str]:
@@ -100,15 +100,15 @@ def needed_properties(change: TableChange) -> dict[str, str]:
     types = [column.dtype for column in change.add]
     types += [dtype for _, dtype in change.add_nested]
     types += [new for _, _, new in change.widen]
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     text = " ".join(sql_type(dtype) for dtype in types)
     if change.widen:
-        found[TYPE_WIDENING] = "true"
+        results[TYPE_WIDENING] = "true"
     if "timestamp_ntz" in text:
-        found["delta.feature.timestampNtz"] = "supported"
+        results["delta.feature.timestampNtz"] = "supported"
     if "variant" in text:
-        found["delta.feature.variantType"] = "supported"
-    return found
+        results["delta.feature.variantType"] = "supported"
+    return results
 
 
 def alterations(change: TableChange) -> Iterator[str]:
@@ -168,8 +168,8 @@ def additions(
 
 def interval_seconds(text: str) -> float:
     """Return the seconds of an interval as table properties have it; units are at most weeks."""
-    found = re.findall(r"(-?\d+)\s+([a-z]+?)s?\b", text.lower())
-    return float(sum(int(number) * _UNITS.get(unit, 0.0) for number, unit in found))
+    result = re.findall(r"(-?\d+)\s+([a-z]+?)s?\b", text.lower())
+    return float(sum(int(number) * _UNITS.get(unit, 0.0) for number, unit in result))
 
 
 def _leaves(dtype: DataType) -> int:

@@ -56,12 +56,12 @@ def commit_arguments(
     import deltalake  # noqa: PLC0415
 
     at = int(time.time() * 1000)
-    made = [deltalake.Transaction(*transaction, at)] if transaction else None
+    created = [deltalake.Transaction(*transaction, at)] if transaction else None
     hooks = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
     return {
         "commit_properties": deltalake.CommitProperties(
             custom_metadata={"userMetadata": metadata},
-            app_transactions=made,
+            app_transactions=created,
             max_commit_retries=retries,
         ),
         "post_commithook_properties": hooks,
@@ -155,7 +155,7 @@ def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | No
     for path in sorted((p for p in log.glob("*.json") if p.stem.isdigit()), reverse=True)[:limit]:
         with path.open("rb") as file:
             actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
-            infos = [found["commitInfo"] for found in actions if "commitInfo" in found]
+            infos = [result["commitInfo"] for result in actions if "commitInfo" in result]
         yield (infos[0].get("operation"), infos[0].get("userMetadata")) if infos else (None, None)
 
 
@@ -353,10 +353,10 @@ def register(
     from deltalake.transaction import AddAction  # noqa: PLC0415
 
     strict = {field.name for field in now.struct if not field.nullable}
-    found = [(part, file_stats(part.url)) for part in parts]
-    if any(stats["nullCount"].get(name) != 0 for _, stats in found for name in strict):
+    results = [(part, file_stats(part.url)) for part in parts]
+    if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
         return None
-    rows = sum(int(stats["numRecords"]) for _, stats in found)
+    rows = sum(int(stats["numRecords"]) for _, stats in results)
     table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
     if has_transaction(opened, transaction):
@@ -366,14 +366,14 @@ def register(
     names: list[str] = []
     before = opened.version()
     try:
-        for number, (part, _) in enumerate(found):
+        for number, (part, _) in enumerate(results):
             names.append(f"part-{number:05d}-{uuid.uuid4()}.parquet")
             os.link(local_path(part.url) or part.url, table / names[-1])
         make_durable(str(table))
         at = int(time.time() * 1000)
         actions = [
             AddAction(name, part.size, {}, at, True, json.dumps(stats))
-            for name, (part, stats) in zip(names, found, strict=True)
+            for name, (part, stats) in zip(names, results, strict=True)
         ]
         opened.create_write_transaction(
             actions,  # type: ignore[arg-type]

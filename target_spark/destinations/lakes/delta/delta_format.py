@@ -280,8 +280,8 @@ class DeltaFormat(LakeFormat):
         now = self.looked_up(place)
         if now is None or place.folder is None or needed_properties(change):
             raise NeedsSparkError
-        given = names_property(change).items()
-        properties = {name: text for name, text in given if now.properties.get(name) != text}
+        supplied = names_property(change).items()
+        properties = {name: text for name, text in supplied if now.properties.get(name) != text}
         with one_writer(place.folder):
             delta_files.alter(place.folder, change.add, properties, mark.to_text())
 
@@ -328,9 +328,9 @@ class DeltaFormat(LakeFormat):
             return None
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             return None
-        given = rows.now, rows.mark.to_text(), self._application_version(rows.mark), keys
+        supplied = rows.now, rows.mark.to_text(), self._application_version(rows.mark), keys
         with one_writer(folder):
-            count = register(folder, parts, *given, replaces=replaces)
+            count = register(folder, parts, *supplied, replaces=replaces)
         if count is not None:
             self._remember(rows.mark)
         return count
@@ -351,9 +351,9 @@ class DeltaFormat(LakeFormat):
             raise NeedsSparkError  # which says so
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        given = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
+        supplied = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
         with one_writer(folder):
-            changed = delta_rows.merge(folder, parts, rows.now, *given)
+            changed = delta_rows.merge(folder, parts, rows.now, *supplied)
         self._remember(rows.mark)
         return changed
 
@@ -464,8 +464,8 @@ class DeltaFormat(LakeFormat):
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
-        found = rows.select("operation", "userMetadata").collect()
-        return _marks_in((name, text) for name, text in found)
+        result = rows.select("operation", "userMetadata").collect()
+        return _marks_in((name, text) for name, text in result)
 
     def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:
         """See `LakeFormat`."""
@@ -483,8 +483,8 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         if self._catalog is not None:
             return tables_in(spark, self._catalog)
-        found = folders_of_tables(absolute(self._path), "_delta_log", self._options)
-        return {".".join(folders): self._below(*folders) for folders in found}
+        result = folders_of_tables(absolute(self._path), "_delta_log", self._options)
+        return {".".join(folders): self._below(*folders) for folders in result}
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
         """See `LakeFormat`."""

@@ -183,11 +183,13 @@ def merge(
     if has_transaction(opened, transaction):
         return None
     with TrialTable(opened, Path(local_path(folder) or folder)) as trial:
-        told = _merged(trial.table, rows, now, plan, commit_arguments(metadata, transaction))
-        if not is_balanced(_records(opened), _records(trial.table), told):
+        reported = _merged(trial.table, rows, now, plan, commit_arguments(metadata, transaction))
+        if not is_balanced(_records(opened), _records(trial.table), reported):
             raise NeedsSparkError
         trial.publish()
-    return sum(int(told[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
+    return sum(
+        int(reported[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted")
+    )
 
 
 def _merged(
@@ -250,17 +252,17 @@ def activate(
         )
 
 
-def is_balanced(before: int | None, after: int | None, told: Mapping[str, Any]) -> bool:
+def is_balanced(before: int | None, after: int | None, reported: Mapping[str, Any]) -> bool:
     """Return whether a MERGE has kept the rows that it did not insert or delete.
 
     Args:
         before: Rows of the table before, by the statistics of its files; None if they do not tell.
         after: Rows after it.
-        told: Metrics of the MERGE.
+        reported: Metrics of the MERGE.
     """
     if before is None or after is None:
         return True
-    inserted, deleted = (told[f"num_target_rows_{what}"] for what in ("inserted", "deleted"))
+    inserted, deleted = (reported[f"num_target_rows_{what}"] for what in ("inserted", "deleted"))
     return bool(before + inserted - deleted == after)
 
 
