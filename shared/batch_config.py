@@ -35,6 +35,7 @@ from shared.settings.batch_settings import (
     DOTTED_KEYS,
     ENABLE,
     FAILURE,
+    GROUPS,
     PREFIXES,
     STRATEGIES,
     AdaptiveSize,
@@ -95,6 +96,8 @@ def validate(
     Returns:
         The values, or all problems; `check()` raises them.
     """
+    if not any(_is_set(str(key), value) for key, value in config.items()):
+        return Validated(side)
     target = read_document(config, side or "target", is_shared=side is None)
     problems = _problems(target)
     warnings: list[str] = []
@@ -118,6 +121,11 @@ def is_batch_key(name: str) -> bool:
     prefix, rest = split_prefix(name)
     is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
     return name in BLOCKS or name in DOTTED_KEYS or is_dotted
+
+
+def _is_set(name: str, value: Json) -> bool:
+    groups: Json = {group: {} for group in GROUPS} if name == "batch_config" else {}
+    return is_batch_key(name) and not (name in BLOCKS and value in ({}, groups))
 
 
 def settings_rule(side: Side) -> Rule:

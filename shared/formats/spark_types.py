@@ -14,67 +14,65 @@ from pyspark.sql import types as T  # noqa: N812
 __all__ = ["T"]
 
 
-class _StandIn(T.AtomicType):
-    """A type that Spark's release lacks."""
+if not TYPE_CHECKING and not all(
+    hasattr(T, name)
+    for name in ("VariantType", "CalendarIntervalType", "GeographyType", "DatetimeType", "TimeType")
+):
 
-    @classmethod
-    def typeName(cls) -> str:  # noqa: N802
-        """Return its name in DDL, without parameters."""
-        return cls.__name__[1:-4].lower()
+    class _StandIn(T.AtomicType):
+        """A type that Spark's release lacks."""
 
+        @classmethod
+        def typeName(cls) -> str:  # noqa: N802
+            """Return its name in DDL, without parameters."""
+            return cls.__name__[1:-4].lower()
 
-class _VariantType(_StandIn):
-    """Any JSON value; in Spark 4.0 and later."""
+    class _VariantType(_StandIn):
+        """Any JSON value; in Spark 4.0 and later."""
 
+    class _CalendarIntervalType(_StandIn):
+        """An interval of months, days and seconds; in Spark 4.1 and later."""
 
-class _CalendarIntervalType(_StandIn):
-    """An interval of months, days and seconds; in Spark 4.1 and later."""
+        @classmethod
+        def typeName(cls) -> str:  # noqa: N802
+            """Return its name in DDL."""
+            return "interval"
 
-    @classmethod
-    def typeName(cls) -> str:  # noqa: N802
-        """Return its name in DDL."""
-        return "interval"
+    class _GeometryType(_StandIn):
+        """A shape in a plane; in Spark 4.1 and later."""
 
+    class _GeographyType(_StandIn):
+        """A shape on the earth; in Spark 4.1 and later."""
 
-class _GeometryType(_StandIn):
-    """A shape in a plane; in Spark 4.1 and later."""
+    class _DatetimeType(_StandIn):
+        """The parent of dates, times and timestamps; in Spark 4.1 and later."""
 
+    class _TimeType(_DatetimeType):
+        """The time of a day; in Spark 4.1 and later.
 
-class _GeographyType(_StandIn):
-    """A shape on the earth; in Spark 4.1 and later."""
+        Args:
+            precision: Decimal places of its seconds.
+        """
 
+        def __init__(self, precision: int = 6) -> None:
+            self.precision = precision
 
-class _DatetimeType(_StandIn):
-    """The parent of dates, times and timestamps; in Spark 4.1 and later."""
+        def simpleString(self) -> str:  # noqa: N802
+            """Return its name in DDL."""
+            return f"time({self.precision})"
 
+        def jsonValue(self) -> str:  # noqa: N802
+            """Return its name in JSON."""
+            return self.simpleString()
 
-class _TimeType(_DatetimeType):
-    """The time of a day; in Spark 4.1 and later.
+    _STAND_INS = (
+        _VariantType,
+        _CalendarIntervalType,
+        _GeometryType,
+        _GeographyType,
+        _DatetimeType,
+        _TimeType,
+    )
 
-    Args:
-        precision: Decimal places of its seconds.
-    """
-
-    def __init__(self, precision: int = 6) -> None:
-        self.precision = precision
-
-    def simpleString(self) -> str:  # noqa: N802
-        """Return its name in DDL."""
-        return f"time({self.precision})"
-
-    def jsonValue(self) -> str:  # noqa: N802
-        """Return its name in JSON."""
-        return self.simpleString()
-
-
-_STAND_INS = (
-    _VariantType,
-    _CalendarIntervalType,
-    _GeometryType,
-    _GeographyType,
-    _DatetimeType,
-    _TimeType,
-)
-_absent = {kind.__name__[1:]: kind for kind in _STAND_INS if not hasattr(T, kind.__name__[1:])}
-if not TYPE_CHECKING and _absent:
+    _absent = {kind.__name__[1:]: kind for kind in _STAND_INS if not hasattr(T, kind.__name__[1:])}
     T = SimpleNamespace(**{**vars(T), **_absent})

@@ -158,7 +158,7 @@ def run_sync(
         DestinationError: The spool folder cannot be written.
         ClosedPipeError: The reader of standard output has closed it.
     """
-    given, state = state, refreshed_state(state or {}, options)
+    last_state, state = state, refreshed_state(state or {}, options)
     failures = failures_of(config)
     if options.limit is not None:
         _logger.info("at most %d records of each stream: STATE is not written", options.limit)
@@ -167,9 +167,9 @@ def run_sync(
         run = replace(run, summary=summary or run.summary)
         write = run.output.write if options.reads_all else _ignored
         termination = Termination()
-        known = {**state, "bookmarks": state.get("bookmarks") or {}}
+        with_bookmarks = {**state, "bookmarks": state.get("bookmarks") or {}}
         state_writer = StateWriter(
-            known, write, config.state_interval_seconds, termination=termination
+            with_bookmarks, write, config.state_interval_seconds, termination=termination
         )
         # Without bookmarks, there is nothing to wait for.
         resumes = any(plan.resume is not Resume.NOTHING for plan in plans)
@@ -182,8 +182,8 @@ def run_sync(
             _read_streams(run, plans, planner, state_writer)
         if run.failures is not None:
             run.failures.raise_if_any(plan.tap_stream_id for plan in plans)
-        if options.backfill is not None and options.limit is None and given is not None:
-            run.output.write(state_line(given))
+        if options.backfill is not None and options.limit is None and last_state is not None:
+            run.output.write(state_line(last_state))
 
 
 def begun(
@@ -199,13 +199,13 @@ def begun(
     Returns:
         The plans, with these bookmarks.
     """
-    found = tuple(_begun(run, plan) for plan in plans)
-    for plan, before in zip(found, plans, strict=True):
+    fixed = tuple(_begun(run, plan) for plan in plans)
+    for plan, before in zip(fixed, plans, strict=True):
         if plan is not before:
             state_writer.adopt(partial(reached, plan, plan.bookmark))
-    if found != tuple(plans):
+    if fixed != tuple(plans):
         state_writer.flush()
-    return found
+    return fixed
 
 
 def _begun(run: Run, plan: StreamPlan) -> StreamPlan:
@@ -311,13 +311,13 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
         run.summary.uses(plan.stream, lambda: source_datasets(plan, run.engine.conf))
-        made = run.outputs.of(plan)
-        run.summary.uses(plan.stream, lambda: map(_written, made), is_output=True)
-        told = _told_rows(run, plan)
+        outputs = run.outputs.of(plan)
+        run.summary.uses(plan.stream, lambda: map(_written, outputs), is_output=True)
+        source_rows = _source_rows(run, plan)
         slices = SliceReader(run, plan, state_writer)
         is_batch = run.batch_of(plan.stream) is not None
         write_slices(slices, _meter(run.summary, plan, counter, progress, is_batch=is_batch))
-        told = slices.told_rows if told is None else told
+        source_rows = slices.told_rows if source_rows is None else source_rows
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         if plan.sends_keys:
@@ -325,21 +325,23 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             state_writer.adopt(lambda state: finish_stream(state, plan))
             state_writer.flush()
             write_keys(SliceReader(run, plan, state_writer))
-        state_writer.finish(lambda state: _known(count_run(finish_stream(state, plan), plan), plan))
+        state_writer.finish(
+            lambda state: _with_bookmark(count_run(finish_stream(state, plan), plan), plan)
+        )
     run.summary.note(plan.stream, seconds=round(timer.seconds, 3))
     used = run.engine.used(plan.stream)
     if used is not None:
         run.summary.note(plan.stream, engine=used[0], engine_reason=used[1])
     by = "" if used is None else f", read by {used[0]} ({used[1]})"
     _logger.info("stream '%s': %s records%s", plan.stream, counter.total, by, extra=IN_SUMMARY)
-    if told is not None:
-        run.summary.note(plan.stream, source_rows=told)
-        if told != counter.total:
+    if source_rows is not None:
+        run.summary.note(plan.stream, source_rows=source_rows)
+        if source_rows != counter.total:
             text = "stream '%s': %s records were sent, the source had %s rows when the read began"
-            _logger.warning(text, plan.stream, counter.total, told)
+            _logger.warning(text, plan.stream, counter.total, source_rows)
 
 
-def _told_rows(run: Run, plan: StreamPlan) -> int | None:
+def _source_rows(run: Run, plan: StreamPlan) -> int | None:
     """Return how many records a stream should have; None if nothing tells."""
     source = source_for(plan.config)
     is_whole = plan.resume is Resume.NOTHING and plan.end_value is None
@@ -375,7 +377,7 @@ def _written(output: Output) -> Dataset:
     return Dataset(output.plan.stream, fields=schema_fields(output.plan.schema))
 
 
-def _known(state: State, plan: StreamPlan) -> dict[str, Any]:
+def _with_bookmark(state: State, plan: StreamPlan) -> dict[str, Any]:
     """Add an empty bookmark if the stream has none: the next run is then not its first."""
     bookmarks = state.get("bookmarks") or {}
     return {**state, "bookmarks": {plan.tap_stream_id: {}, **bookmarks}}
@@ -580,9 +582,9 @@ def run_parallel(
         for thread in threads:
             thread.start()
         for _ in threads:
-            found = ended.get()
-            if found is not None:
-                raise found
+            error = ended.get()
+            if error is not None:
+                raise error
     except BaseException as failure:
         waiting.clear()
         stop(failure)

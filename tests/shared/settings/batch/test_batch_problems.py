@@ -603,3 +603,10 @@ def test_text_under_an_unknown_key_is_hidden(value, text):
     (problem,) = validate(batch("fixed_size", secret=value), "target").problems
     assert problem.value == text
     assert "hunter2" not in repr(problem)
+
+
+def test_only_blocks_that_settings_fill_in_say_nothing() -> None:
+    unset = {"batch_config": {"encoding": {}, "storage": {}}, "batch": {}, "failure": {}}
+    assert validate(unset) == validate({})
+    assert validate({"batch": {"encoding": {}, "storage": {}}}).problems
+    assert validate({"batch.max_size": {}}).problems
