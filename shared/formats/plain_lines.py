@@ -19,6 +19,9 @@ _INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _NUMBER = _INTEGER + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 _DECIMAL, _TIME = "decimal", "time"  # Checked otherwise.
+LEAST_LINES = 8_000
+"""Lines of a block, estimated by its first one, below which a JSON parser takes less time: calls of
+kernels for each column take as long for few lines."""
 NULL, TEXT, NUMBER, WORD = "null", '"', "[-0-9]", "true|false"
 """Kinds of values in JSON, by the patterns of how they begin."""
 
@@ -77,16 +80,19 @@ class PlainReader:
 
     def read(self, data: bytes) -> PlainLines | None:
         """Return the columns of a block; None if another reader must read it."""
-        if self._has_refused or len(data) >= _TO_END or b"\\" in data or b"\r" in data:
+        line = data[: data.find(b"\n") + 1 or len(data)]
+        if self._has_refused or not LEAST_LINES * len(line) <= len(data) < _TO_END:
+            return None
+        if b"\\" in data or b"\r" in data:
             return None
         try:
-            return self._read(data)
+            return self._read(data, line)
         except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError):
             self._has_refused = True
             return None
 
-    def _read(self, data: bytes) -> PlainLines:
-        cells = list(self._cells(data[: data.find(b"\n") + 1 or len(data)]))
+    def _read(self, data: bytes, line: bytes) -> PlainLines:
+        cells = list(self._cells(line))
         table = _cut(data, len(cells))
         values = [_values_of(t, cell) for t, cell in zip(table.columns, cells, strict=True)]
         pairs = [(cell, array) for cell, array in zip(cells, values, strict=True) if cell.kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +11,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats import json_lines
+from shared.formats import json_lines, plain_lines
 from shared.formats.fast_json import BlockRefused
 from shared.formats.json_lines import LineReader, LinesRead
 from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.plain_lines import NULL, NUMBER, TEXT, WORD
 
 pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_lines() -> Iterator[None]:
+    """Let the reader of lines of one spelling read blocks of any size."""
+    before, plain_lines.LEAST_LINES = plain_lines.LEAST_LINES, 0
+    yield
+    plain_lines.LEAST_LINES = before
+
 
 TYPES: dict[str, T.DataType] = {
     "byte": T.ByteType(),
