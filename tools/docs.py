@@ -111,7 +111,7 @@ def errors_page() -> str:
 def _examples() -> Iterator[str]:
     """Yield what each exit code looks like, and what to do."""
     for error in sorted(EXIT_CODES, key=lambda error: error.exit_code):
-        yield f"## Exit code {error.exit_code}\n```\n{error.example}\n```\n{error.next_step}"
+        yield f"## Exit code {error.exit_code}\n``{error.example}``\n{error.next_step}"
 
 
 def config_table() -> str:

@@ -46,7 +46,7 @@ def test_each_has_an_example_and_a_next_step(kind: type[SingerSparkError]) -> No
         # Of the base class by inheritance, it would be the text of another exit code.
         assert vars(kind).get(name), name
     section = PAGE.split(f"\n## Exit code {kind.exit_code}\n")[1].split("\n## ")[0]
-    assert section.strip() == f"```\n{kind.example}\n```\n{kind.next_step}"
+    assert section.strip() == f"``{kind.example}``\n{kind.next_step}"
     assert kind.next_step.endswith(".")
 
 
