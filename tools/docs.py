@@ -65,8 +65,8 @@ def settings_page() -> str:
         parts += [f"## {program.name}", about, own]
     parts += [
         "## Both programs",
-        "`…` stands for `TAP_SPARK_` or `TARGET_SPARK_`. The settings below `batch_config`, `batch` and "
-        "`failure` are those of [batch settings](batch-config.md).",
+        "`…` stands for `TAP_SPARK_` or `TARGET_SPARK_`. The settings below `batch_config`, "
+        "`batch` and `failure` are those of [batch settings](batch-config.md).",
         table_of(rows_of_tap[name] for name in both if name not in elsewhere),
     ]
     return with_links("\n\n".join(parts) + "\n")
