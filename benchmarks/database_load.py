@@ -104,7 +104,7 @@ class CpuWatch(threading.Thread):
         return client, _server_cpu(self._server) - self._before
 
 
-def _process_of(server: PostgresServer) -> psutil.Process:
+def process_of(server: PostgresServer) -> psutil.Process:
     """Find the server's main process: our process that listens on its port."""
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
@@ -255,7 +255,7 @@ def psql(given: Input) -> Measured:
 def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded:
     """Run a case, and check that it loaded all rows."""
     (given.folder / TIMES).write_text("null")
-    watch = CpuWatch(_process_of(given.database.server))
+    watch = CpuWatch(process_of(given.database.server))
     watch.start()
     measured = case(given)
     client, server = watch.end()

@@ -1,8 +1,9 @@
 """A PostgreSQL table into BATCH Parquet, compared with plain Spark JDBC scripts and COPY.
 
-Run as `python -m benchmarks.jdbc_path [--rows N] [--runs N] [--partitions N]`. Starts its own
-cluster on loopback, as the tests do, which needs PostgreSQL's server programs. Session starts
-are included on both sides.
+Run as `python -m benchmarks.jdbc_path [--rows N] [--columns N] [--runs N] [--partitions N]
+[--only TEXT]`. Starts its own cluster on loopback, as the tests do, which needs PostgreSQL's server
+programs. Session starts are included on both sides. The CPU seconds of client and server, which
+depend less on other load, are printed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 
+from benchmarks.database_load import CpuWatch, process_of
 from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
@@ -34,18 +37,40 @@ from postgres_server import (
     server_programs,
 )
 
-TABLE = """
-create table rows (
-  id bigint primary key, name text, amount numeric(18,4), rate float8, active boolean, day date,
-  at timestamptz not null, code int, note text, big bigint
-);
-insert into rows
-select i, 'name ' || md5(i::text), (i % 1000000) / 4.0, i / 7.0, i % 3 = 0,
-  '2020-01-01'::date + (i % 2000)::int, '2020-01-01'::timestamptz + i * '1 s'::interval,
-  (i % 100000)::int, case when i % 5 > 0 then repeat('note ', (i % 8)::int) end, i::bigint * 7919
-from generate_series(1, {rows}) i;
-vacuum analyze rows;
-"""
+COLUMNS = {
+    "name": "'name ' || md5(i::text)",
+    "amount": "((i % 1000000) / 4.0)::numeric(18,4)",
+    "rate": "i / 7.0::float8",
+    "active": "i % 3 = 0",
+    "day": "'2020-01-01'::date + (i % 2000)::int",
+    "at": "'2020-01-01'::timestamptz + i * '1 s'::interval",
+    "code": "(i % 100000)::int",
+    "note": "case when i % 5 > 0 then repeat('note ', (i % 8)::int) end",
+    "big": "i::bigint * 7919",
+}
+
+
+def table(rows: int, columns: int) -> str:
+    """Return the statements that create the table: a key, and the columns again and again."""
+    listed = [
+        f"{text} as {name}{number // len(COLUMNS) or ''}"
+        for number, (name, text) in zip(range(columns - 1), cycle(COLUMNS.items()), strict=False)
+    ]
+    return (
+        f"create table rows as select i::bigint as id, {', '.join(listed)} from generate_series(1, "
+        f"{rows}) i; alter table rows add primary key (id); vacuum analyze rows;"
+    )
+
+
+def measured(server: PostgresServer, case: Callable[[], Measured]) -> Measured:
+    """Run a case, and print the CPU seconds."""
+    watch = CpuWatch(process_of(server))
+    watch.start()
+    try:
+        return case()
+    finally:
+        client, served = watch.end()
+        print(f"    CPU {client:.1f} s, {served:.1f} s of the server")
 
 
 def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
@@ -120,7 +145,9 @@ def check(folder: Path, rows: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", help="run the cases whose names contain this alone")
     parser.add_argument("--partitions", type=int, default=2)
     chosen = parser.parse_args()
     programs = server_programs()
@@ -131,10 +158,16 @@ def main() -> None:
     try:
         server.start()
         database = Database(server, "postgres")
-        database.run(TABLE.format(rows=chosen.rows))
-        every = cases(folder, database, chosen.rows, chosen.partitions)
+        database.run(table(chosen.rows, chosen.columns))
+        every = {
+            name: partial(measured, server, case)
+            for name, case in cases(folder, database, chosen.rows, chosen.partitions).items()
+            if chosen.only is None or chosen.only in name
+        }
         reference = f"plain Spark, {chosen.partitions} parts"
-        publish("jdbc_path", interleaved(chosen.runs, every), reference)
+        results = interleaved(chosen.runs, every)
+        if reference in every:
+            publish("jdbc_path", results, reference)
         check(folder, chosen.rows)
     finally:
         server.stop()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from shared.engine.engine import Engine, engine_of
+from shared.engine.settings import THREADS
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain_environment
 from shared.storage.files import codec_of, open_random, unpacked
@@ -20,7 +21,7 @@ from tap_spark.sources.files.file_source import FileSource
 from tap_spark.sources.files.paths import ListedFile, list_files
 from tap_spark.sources.source import DriverSource, Source, TellingSource, source_for
 from tap_spark.sources.source_failures import Report, all_of, source_error
-from tap_spark.sources.tables import table_lister
+from tap_spark.sources.tables import DriverLister, TableLister, table_lister
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,7 @@ def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
     """
     engine = engine_of(config, config.spark)
     try:
-        spark = engine.session(CONNECTIONS)
-        return [table for item in config.connections for table in table_lister(item).tables(spark)]
+        return [table for item in config.connections for table in _tables(engine, item)]
     finally:
         engine.stop()
 
@@ -86,7 +86,7 @@ def found_catalog(
     Raises:
         SourceError: Streams or connections cannot be read; names each of them.
     """
-    if config.connections:
+    if not all(_on_driver(table_lister(item), engine) for item in config.connections):
         engine.needs(CONNECTIONS)
         engine.start()
     return _catalog(engine, config, _sources(config, failed), failed)
@@ -139,8 +139,19 @@ def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
 
 
 def _entries_of_connection(engine: Engine, config: ConnectionConfig) -> list[dict[str, Any]]:
-    spark = engine.session(CONNECTIONS)
-    return [table_entry(found) for found in table_lister(config).tables(spark)]
+    return [table_entry(table) for table in _tables(engine, config)]
+
+
+def _tables(engine: Engine, config: ConnectionConfig) -> Iterable[DiscoveredTable]:
+    lister = table_lister(config)
+    found: Iterable[DiscoveredTable] | None = None
+    if _on_driver(lister, engine):
+        found = lister.tables_on_driver()
+    return lister.tables(engine.session(CONNECTIONS)) if found is None else found
+
+
+def _on_driver(lister: TableLister, engine: Engine) -> TypeGuard[DriverLister]:
+    return engine.may_read and isinstance(lister, DriverLister) and lister.on_driver
 
 
 def _entries_of_stream(
@@ -170,6 +181,9 @@ def _entry(
 
     try:
         with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
+            if struct is None and engine.choice == THREADS and isinstance(source, DriverSource):
+                # Spark will not try again: what fails is the error.
+                struct = source.schema_on_driver(engine)
             if struct is None:
                 struct = source.schema(engine.session(f"columns of stream '{stream.name}'"))
     except SingerSparkError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shared.engine.engine import Engine
 from shared.engine.settings import THREADS
@@ -18,6 +18,7 @@ from shared.errors import (
     SourceError,
     Where,
 )
+from shared.extensions import imported
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import (
     BATCH_COUNT,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     from tap_spark.send.batch_plan import BatchStagingFolder
     from tap_spark.send.batch_writer import BatchWriter
+    from tap_spark.stream_config import StreamConfig
 
 _logger = logging.getLogger(__name__)
 State = Mapping[str, Any]
@@ -197,6 +199,7 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
     takes_keys = form is not None and form.keys_on_driver
     reasons = (
         (form is None or not form.on_driver, f"format {plan.config.format}"),
+        *((bool(why), why) for why in [_why_source(plan)]),
         (not run.engine.may_read, "a Spark that reads by other rules"),
         (has_key and not takes_keys, "a replication key"),
         (plan.resume is Resume.LOG_POSITION, "a log of changes"),
@@ -209,6 +212,14 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
     if batch is not None:
         return _why_files(run, outputs[0], batch)
     return "" if outputs[0].transform is None else "stream maps or flattening of RECORD messages"
+
+
+def _why_source(plan: StreamPlan) -> str:
+    form = source_format(plan.config.format)
+    if form is None or form.why_spark is None:
+        return ""
+    why = cast("Callable[[StreamConfig], str]", imported(form.why_spark))
+    return why(plan.config)
 
 
 def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:

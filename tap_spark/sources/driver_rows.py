@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats.arrow_types import struct_to_arrow
 from tap_spark.sources.files.text_records import records_of_batch
+from tap_spark.sources.finite_keys import finite
 from tap_spark.sources.frame_helpers import prune
+from tap_spark.state.date_numbers import moment_text
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
 _KEYS = (T.IntegralType, T.DateType, T.TimestampType, T.TimestampNTZType)
@@ -51,7 +56,7 @@ def _is_plain(dtype: T.DataType, *, inside: bool = False) -> bool:
 def driver_rows(
     plan: StreamPlan,
     struct: T.StructType,
-    batches: Iterator[pa.RecordBatch],
+    parts: Sequence[Iterator[pa.RecordBatch]],
     form: RowForm,
     read_at: datetime,
 ) -> DriverRows:
@@ -60,20 +65,25 @@ def driver_rows(
     Args:
         plan: The stream; see `is_read_by_threads`.
         struct: The columns of the batches.
-        batches: The rows.
+        parts: The rows; as many threads may read as there are parts.
         form: What is asked for.
         read_at: When reading began.
     """
     fields = {field.name: field for field in struct.fields}
     selected = T.StructType([fields[name] for name in plan.columns])
     newest = _Newest(plan, struct_to_arrow(struct))
-    kept = map(newest.within, batches)
     schema = struct_to_arrow(selected)
-    rows = (batch.select(schema.names) for batch in kept if batch.num_rows)
+
+    def kept(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in map(newest.within, batches):
+            if batch.num_rows:
+                yield batch.select(schema.names)
+
+    rows = [kept(batches) for batches in parts]
     found = DriverRows(read_at=read_at, newest=newest.value, is_sure=True)
     if form is RowForm.RECORDS:
-        return replace(found, records=_records(rows, selected))
-    return replace(found, blocks=DriverBlocks(schema, _OneByOne(rows)))
+        return replace(found, records=_records(chain.from_iterable(rows), selected))
+    return replace(found, blocks=DriverBlocks(schema, _PartReaders(rows, schema)))
 
 
 def _records(rows: Iterable[pa.RecordBatch], struct: T.StructType) -> Iterator[pa.StringArray]:
@@ -81,21 +91,45 @@ def _records(rows: Iterable[pa.RecordBatch], struct: T.StructType) -> Iterator[p
         yield from records_of_batch(batch, struct)
 
 
-class _OneByOne:
-    """Readers of blocks of which only one thread can ask for the next."""
+class _PartReaders:
+    """Readers of blocks: only one thread at a time reads a part.
 
-    def __init__(self, blocks: Iterator[pa.RecordBatch]) -> None:
-        self._blocks = blocks
+    Args:
+        parts: The blocks of each part.
+        schema: Columns of the blocks.
+    """
+
+    def __init__(self, parts: Sequence[Iterator[pa.RecordBatch]], schema: pa.Schema) -> None:
+        self._count, self._busy = len(parts), 0
+        self._idle = list(parts)
+        self._changed = threading.Condition()
+        self._nothing = pa.RecordBatch.from_pylist([], schema)
 
     def __len__(self) -> int:
-        return 1
+        return self._count
 
     def __iter__(self) -> Iterator[Callable[[], pa.RecordBatch]]:
-        return (partial(_same, block) for block in self._blocks)
+        return self
 
+    def __next__(self) -> Callable[[], pa.RecordBatch]:
+        """Return what reads the next block of a part; wait while others read all that are left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle or not self._busy)
+            if not self._idle:
+                raise StopIteration
+            self._busy += 1
+            return partial(self._read, self._idle.pop())
 
-def _same(block: pa.RecordBatch) -> pa.RecordBatch:
-    return block
+    def _read(self, part: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+        block = None
+        try:
+            block = next(part, None)
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._idle += [] if block is None else [part]
+                self._changed.notify_all()
+        return self._nothing if block is None else block
 
 
 class _Newest:
@@ -109,6 +143,7 @@ class _Newest:
     def __init__(self, plan: StreamPlan, schema: pa.Schema) -> None:
         self._name = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
         self._takes_null = plan.null_keys
+        self._lock = threading.Lock()
         self._start = self._end = self._best = None
         if self._name is not None:
             kind = schema.field(self._name).type
@@ -125,17 +160,26 @@ class _Newest:
             kept = pc.and_kleene(kept, pc.greater_equal(key, self._start))
         if self._end is not None:
             kept = pc.and_kleene(kept, pc.less(key, self._end))
-        found = pc.max(key.filter(kept))
-        if found.is_valid and (self._best is None or found.as_py() > self._best.as_py()):
-            self._best = found
+        found = pc.max(finite(key).filter(kept))
+        with self._lock:
+            if found.is_valid and (self._best is None or _number(found) > _number(self._best)):
+                self._best = found
         return batch.filter(pc.or_(kept, key.is_null()) if self._takes_null else kept)
 
     def value(self) -> Any:
         """Return it as in a record; None without one."""
-        found = None if self._best is None else self._best.as_py()
-        if not isinstance(found, datetime):
-            return found if found is None or isinstance(found, int) else found.isoformat()
-        return found.isoformat(timespec="microseconds")
+        found = self._best
+        if found is None or not pa.types.is_temporal(found.type):
+            return None if found is None else found.as_py()
+        kind = from_arrow_type(found.type, prefer_timestamp_ntz=True).typeName()
+        return moment_text(_number(found), kind)
+
+
+def _number(value: pa.Scalar) -> int:
+    """Return a whole number that orders as the value does: days or microseconds of a moment."""
+    if pa.types.is_temporal(value.type):
+        value = value.cast(pa.int32() if pa.types.is_date32(value.type) else pa.int64())
+    return int(value.as_py())
 
 
 def _bound(value: Any, kind: pa.DataType) -> pa.Scalar | None:

@@ -350,6 +350,9 @@ _BUILT_IN = (
         implementation="tap_spark.sources.jdbc.jdbc_source:JdbcSource",
         places=("table", "query"),
         takes=("connection", "options"),
+        on_driver=True,
+        keys_on_driver=True,
+        why_spark="tap_spark.sources.jdbc.copy_rule:why_spark",
         options=(
             *named("text", "partitionColumn lowerBound upperBound sessionInitStatement"),
             *named("text", "customSchema hint"),

@@ -38,7 +38,7 @@ _WORDS = re.compile(
     "EXECUTE|DO|COPY|INTO|SET|LOCK|BEGIN|COMMIT|ROLLBACK|ATTACH|PRAGMA|VACUUM|LOAD|OUTFILE|DUMPFILE"
 )
 _FIRST = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "("})
-_MARK = re.compile(r"(?<!\?)\?(?!\?)")
+_MARK = re.compile(r"\?{1,2}")
 _DEEP = "it is nested too deeply"
 
 
@@ -60,10 +60,15 @@ def check_reads(sql: str, dialect: str, where: Where) -> None:
         raise SettingsError(f"the query is not a read: {problem}", where=where, hint=HINT)
 
 
-def as_subquery(sql: str, dialect: str) -> str:
+def as_subquery(sql: str, dialect: str, mark: str = "??") -> str:
     """Enclose a checked statement in brackets, without its final semicolon.
 
     JDBC drivers take a `?` for a parameter. PostgreSQL has such operators: there it is doubled.
+
+    Args:
+        sql: The statement.
+        dialect: Short name of the database.
+        mark: What `?` and `??` become in operators of PostgreSQL; `?` for COPY.
     """
     pieces, at = [], 0
     for token in _tokens(sql, PARSERS.get(dialect, "")):
@@ -72,7 +77,7 @@ def as_subquery(sql: str, dialect: str) -> str:
             break
         raw = sql[token.start : token.end + 1]
         if dialect == "postgresql" and raw == token.text:
-            pieces += [sql[at : token.start], _MARK.sub("??", raw)]
+            pieces += [sql[at : token.start], _MARK.sub(mark, raw)]
             at = token.end + 1
     # The line end closes a comment that would hide the bracket.
     return f"({''.join(pieces)}{sql[at:]}\n)"

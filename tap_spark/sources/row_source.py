@@ -112,7 +112,7 @@ class RowSource(FrameSource):
         if not engine.takes(Work(plan.stream, self._guarded(partial(self.size, request)) or 0)):
             return None
         read_at = datetime.now(timezone.utc)
-        return driver_rows(plan, struct, self._explained(request), form, read_at)
+        return driver_rows(plan, struct, [self._explained(request)], form, read_at)
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches of all columns, in the columns' types."""

@@ -57,6 +57,8 @@ class SourceFormat:
         resumes: Whether INCREMENTAL without a replication key resumes after the last run.
         on_driver: Whether its class may read a stream without Spark (`DriverSource`).
         keys_on_driver: Whether that includes streams with a replication key.
+        why_spark: `package.module:function` that says of a stream's settings why only Spark reads
+            it; empty text if it may be read without. None if every stream may.
         has_log: Whether LOG_BASED reads changes, deletes included.
         default_method: Replication method of streams that set neither a method nor a key; None
             for FULL_TABLE.
@@ -82,6 +84,7 @@ class SourceFormat:
     resumes: bool = False
     on_driver: bool = False
     keys_on_driver: bool = False
+    why_spark: str | None = None
     has_log: bool = False
     default_method: str | None = None
     needs: Need | None = None

@@ -41,6 +41,9 @@ _THROWN = re.compile(
 _EMBEDDED = re.compile(r"\.\s((?:ERROR|FATAL): [^\n]+)")
 _NETWORK = re.compile(r"java\.net\.(\w+)(?:Exception)?: ([^\n]+)")
 _NO_DRIVER = re.compile(r"ClassNotFoundException: ([\w.$]+)|No suitable driver")
+COPY_BEGIN, COPY_END = "[tap-spark database]", "[/tap-spark database]"
+"""Marks of a failure of COPY, which Spark passes on from an executor."""
+_COPIED = re.compile(re.escape(COPY_BEGIN) + r"(.*?)" + re.escape(COPY_END), re.DOTALL)
 _SECRET = re.compile(r"((?:password|passwd|pwd|secret|token)\w*\s*=\s*)[^&;\s,)]*", re.IGNORECASE)
 
 
@@ -138,6 +141,10 @@ def database_error(
     from shared.spark.session import sql_state  # noqa: PLC0415
 
     text = str(error)
+    copied = _COPIED.search(text)
+    if copied is not None:
+        parts = json.loads(copied[1])
+        return _explained(parts["message"], parts["state"] or None, where, secrets)
     state = sql_state(error)
     thrown = _THROWN.findall(text)
     if state is None and not thrown:
@@ -147,6 +154,12 @@ def database_error(
     network = _NETWORK.findall(text)
     if network and network[-1][1] not in message:
         message = ": ".join((message, *network[-1]))
+    return _explained(message, state, where, secrets)
+
+
+def _explained(
+    message: str, state: str | None, where: Where, secrets: Sequence[str]
+) -> SourceError:
     failure = _failure(state, message)
     kind = TransientSourceError if failure.transient else SourceError
     code = f" [{state}]" if state else ""

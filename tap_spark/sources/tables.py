@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from shared.extensions import imported
 from shared.singer.datasets import (
@@ -75,6 +75,20 @@ class TableLister(Protocol):
         Raises:
             SourceError: It cannot be reached or read; names the connection.
         """
+        ...
+
+
+@runtime_checkable
+class DriverLister(Protocol):
+    """What a `TableLister` may add: tables that the driver lists without Spark."""
+
+    @property
+    def on_driver(self) -> bool:
+        """Return whether the settings allow it."""
+        ...
+
+    def tables_on_driver(self) -> Iterable[DiscoveredTable] | None:
+        """Do the same as `TableLister.tables`; None if Spark has to."""
         ...
 
 

@@ -21,6 +21,7 @@ from shared.formats.json_values import json_text
 from shared.formats.row_values import as_json_value
 from tap_spark.sources.files import text_types as forms
 from tap_spark.sources.files.text_types import is_known, is_text, keeps
+from tap_spark.state.date_numbers import moment_text
 
 NAME_BYTES = 4 * 1024 * 1024
 """Bytes of names in one array of records."""
@@ -30,6 +31,8 @@ PLAIN_SCALE = 6
 
 _LEAST, _MOST = 1e-3, 1e7
 """Between these, Java writes a double without exponent."""
+
+_LAST_YEAR = 9999
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t"}
 _CONTROLS = r"[\x00-\x08\x0a-\x1f]"
@@ -72,13 +75,20 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
 
 def _json_of_typed(values: pa.Array, dtype: T.DataType) -> pa.StringArray:
     text = None
+    if _is_beyond(values):
+        kind = dtype.typeName()
+        numbers = values.view(pa.int32() if kind == "date" else pa.int64()).to_pylist()
+        return _quoted(
+            pa.array([None if n is None else moment_text(n, kind) for n in numbers], pa.string())
+        )
     if is_text(dtype):
         text = _string(values)
-    elif isinstance(dtype, (T.BooleanType, T.IntegralType)):
+    elif isinstance(dtype, (T.BooleanType, T.IntegralType)) or (
+        isinstance(dtype, T.DecimalType) and dtype.scale <= PLAIN_SCALE
+    ):
         text = pc.cast(values, pa.string())
     elif isinstance(dtype, T.FractionalType) and not isinstance(dtype, T.DecimalType):
-        is_finite = pc.all(pc.is_finite(values), min_count=0).as_py()
-        text = _double(pc.cast(values, pa.string()), dtype) if is_finite else None
+        text = _number(values, dtype)
     elif isinstance(dtype, T.DateType):
         text = _quoted(pc.cast(values, pa.string()))
     elif isinstance(dtype, T.TimestampNTZType):
@@ -86,6 +96,25 @@ def _json_of_typed(values: pa.Array, dtype: T.DataType) -> pa.StringArray:
     elif isinstance(dtype, T.TimestampType):
         text = _in_utc(values)
     return text if text is not None else pa.array(map(_value_text, values.to_pylist()), pa.string())
+
+
+def _number(values: pa.Array, dtype: T.DataType) -> pa.StringArray:
+    """Write floats; those that JSON lacks are texts."""
+    finite = pc.is_finite(values)
+    text = _double(pc.cast(pc.if_else(finite, values, 0), pa.string()), dtype)
+    if pc.all(finite, min_count=0).as_py():
+        return text
+    infinite = pc.if_else(pc.less(values, 0), '"-Infinity"', '"Infinity"')
+    return pc.if_else(finite, text, pc.if_else(pc.is_nan(values), '"NaN"', infinite))
+
+
+def _is_beyond(values: pa.Array) -> bool:
+    """Return whether there is a date or timestamp outside of the years 1 to 9999."""
+    if not pa.types.is_temporal(values.type):
+        return False
+    years = pc.min_max(pc.year(values))
+    first, last = years["min"].as_py(), years["max"].as_py()
+    return first is not None and (first < 1 or last > _LAST_YEAR)
 
 
 def _value_text(value: Any) -> str | None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.jdbc.copy_frames import CopySource
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, Dialect
     from tap_spark.sources.jdbc.part_plan import KeyInterval
     from tap_spark.stream_config import StreamConfig
@@ -181,6 +182,7 @@ class JdbcQuery:
         options: Options of Spark's reader.
         key: The replication key, if there is one.
         conditions: Conditions that every row must meet.
+        copy: How to read by COPY; None for JDBC.
     """
 
     dialect: Dialect
@@ -189,6 +191,7 @@ class JdbcQuery:
     options: Mapping[str, str]
     key: ColumnInfo | None = None
     conditions: tuple[str, ...] = ()
+    copy: CopySource | None = None
 
     def since(self, start: object) -> JdbcQuery:
         """Keep rows whose key is at or above a value, and rows whose key is null."""
@@ -224,11 +227,21 @@ class JdbcQuery:
 
     def in_one_part(self, spark: SparkSession) -> DataFrame:
         """Return every row, read in one part."""
+        if self.copy is not None:
+            return self._named(self.copy.frame(spark, [self.select()], self.columns))
         return self._named(spark.read.format("jdbc").options(**self._all(())).load())
 
     def in_blocks(self, spark: SparkSession, conditions: Sequence[str]) -> DataFrame:
         """Return the rows in parts, by conditions on `block_column` of a PostgreSQL table."""
-        return self._parts(spark, conditions, f"ctid AS {self.dialect.quote(BLOCK)}")
+        return self._parts(spark, conditions, self._block)
+
+    def block_selects(self, conditions: Sequence[str]) -> list[str]:
+        """Return the SELECTs of parts; see `in_blocks`."""
+        return [self.select(condition, (self._block,)) for condition in conditions]
+
+    @property
+    def _block(self) -> str:
+        return f"ctid AS {self.block_column}"
 
     @property
     def block_column(self) -> str:
@@ -254,6 +267,14 @@ class JdbcQuery:
         given = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
         return self._named(spark.read.format("jdbc").options(**given).load())
 
+    def select(self, condition: str | None = None, extra: Sequence[str] = ()) -> str:
+        """Return the SELECT of a part for COPY: its columns are named `c0`, `c1`, …."""
+        names = ", ".join(self.dialect.quote(f"c{n}") for n in range(len(self.columns)))
+        where = "" if condition is None else f" WHERE {condition}"
+        own = [replace(item, expression=item.copied or item.expression) for item in self.columns]
+        rows = replace(self, columns=tuple(own)).subquery(extra)
+        return f"SELECT {names} FROM {rows}{where}"  # noqa: S608
+
     def subquery(self, extra: Sequence[str] = ()) -> str:
         """Return the SELECT as a named subquery."""
         quote = self.dialect.quote
@@ -268,6 +289,9 @@ class JdbcQuery:
         return self.source + where
 
     def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> DataFrame:
+        if self.copy is not None:
+            queries = [self.select(condition, (extra,)) for condition in conditions]
+            return self._named(self.copy.frame(spark, queries, self.columns))
         options = self._all((extra,))
         url, rows = options.pop("url"), options.pop("dbtable")
         found = spark.read.jdbc(url, rows, predicates=list(conditions), properties=options)

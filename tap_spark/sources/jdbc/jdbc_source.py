@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
@@ -26,10 +27,16 @@ from tap_spark.sources.jdbc.jdbc_query import (
     session_options,
     struct_of,
 )
-from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, reader_options, table_info
+from tap_spark.sources.jdbc.metadata import (
+    JdbcQueryRunner,
+    described_table,
+    query_runner,
+    reader_options,
+    table_info,
+)
 from tap_spark.sources.jdbc.read_slices import JdbcRead, read_slices
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
-from tap_spark.sources.source_failures import REDISCOVER
+from tap_spark.sources.source_failures import REDISCOVER, with_retries
 from tap_spark.sources.tables import (
     DiscoveredTable,
     is_wanted,
@@ -44,8 +51,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from shared.engine.engine import Engine
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.sources.jdbc.dialects.dialect import Dialect, TableInfo
+    from tap_spark.sources.jdbc.copy_frames import CopySource
+    from tap_spark.sources.jdbc.copy_reader import CopySession
+    from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner, TableInfo
+    from tap_spark.state.stream_plans import DriverRows, RowForm
 
 
 FETCH_BYTES = 16 * 1024**2
@@ -131,6 +142,7 @@ def fitting_rows(
     return fetch_rows(max(mean, row["mean"] or 0), row["most"] or 0, limit)
 
 
+T = TypeVar("T")
 QUERY = "tap_spark_query"
 _NUMBER = re.compile(r"(?i)numeric|decimal|number")
 _TWICE = re.compile(r"COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists")
@@ -171,6 +183,69 @@ class JdbcSource:
         """See `Source.slices`: in one part or several, as `docs/databases.md` says."""
         table = self._table(spark)
         columns = self._columns_of_query(spark) if table is None else table.columns
+        query, copy, options = self._planned(plan, columns, table), self._copy(spark), self.options
+        if copy is None:
+            options = self._fitted(spark, query.columns, query.source, table)
+        elif table is None:
+            query = replace(query, source=self._query("?"))
+        query = replace(query, options=self._options(options), copy=copy)
+        split = self._split({column.name: column for column in columns})
+        yield from read_slices(JdbcRead(spark, self.connection, plan, options, query, table, split))
+
+    def schema_on_driver(self, engine: Engine) -> StructType | None:  # noqa: ARG002
+        """See `DriverSource.schema_on_driver`."""
+
+        def described(session: CopySession) -> StructType:
+            with closing(session):
+                table = self._table_on_driver(session)
+            self.key_properties = self.key_properties or table.primary_key
+            return struct_of(table.columns)
+
+        return self._on_driver(described)
+
+    def read_on_driver(
+        self, plan: StreamPlan, form: RowForm | None, engine: Engine
+    ) -> DriverRows | None:
+        """See `DriverSource.read_on_driver`."""
+        from tap_spark.sources.jdbc.copy_driver import CopyRead, copied_rows  # noqa: PLC0415
+
+        if form is None:
+            return None
+
+        def read(session: CopySession) -> DriverRows | None:
+            table = self._table_on_driver(session)
+            query = self._planned(plan, table.columns, table)
+            wanted = self.options.partitions
+            rows = copied_rows(CopyRead(session, plan, query, table, wanted), form, engine)
+            if rows is None:
+                session.close()
+            return rows
+
+        return self._on_driver(read)
+
+    def _on_driver(self, action: Callable[[CopySession], T]) -> T | None:
+        """Do something with a session that reads by COPY; return None if JDBC reads the stream."""
+        from tap_spark.sources.jdbc.copy_rule import RULE, why_spark  # noqa: PLC0415
+
+        if why_spark(self.stream):
+            return None
+        login = RULE.login(self.connection, self.where, self.options.reader)
+        if login is None:
+            return None
+        from tap_spark.sources.jdbc.copy_driver import opened  # noqa: PLC0415
+
+        return with_retries(lambda: opened(login, action), self.connection, self.where)
+
+    def _table_on_driver(self, session: CopySession) -> TableInfo:
+        from tap_spark.sources.jdbc.copy_driver import SessionQueries  # noqa: PLC0415
+
+        run_query = SessionQueries(session)
+        return described_table(run_query, self.connection, self.parts, self.where)
+
+    def _planned(
+        self, plan: StreamPlan, columns: tuple[ColumnInfo, ...], table: TableInfo | None
+    ) -> JdbcQuery:
+        """Return the query of the planned rows, without the options of a reader."""
         self._check(plan, columns)
         known = {column.name: column for column in columns}
         key = None
@@ -178,12 +253,20 @@ class JdbcSource:
             key = self._key(str(plan.replication_key), columns, table)
         source = self._query() if table is None else self.dialect.table(table.parts)
         selected = tuple(known[name] for name in plan.columns)
-        options = self._fitted(spark, selected, source, table)
-        query = JdbcQuery(self.dialect, source, selected, self._options(options), key)
-        if key is not None:
-            query = self._bounded(query, plan)
-        split = self._split(known)
-        yield from read_slices(JdbcRead(spark, self.connection, plan, options, query, table, split))
+        query = JdbcQuery(self.dialect, source, selected, {}, key)
+        return query if key is None else self._bounded(query, plan)
+
+    def _copy(self, spark: SparkSession | None) -> CopySource | None:
+        """Return how to read by COPY; None if JDBC reads."""
+        from tap_spark.sources.jdbc.copy_rule import RULE  # noqa: PLC0415
+
+        names = (*self.options.reader, *(["partitionColumn"] if self.options.split_column else []))
+        login = RULE.login(self.connection, self.where, names, spark)
+        if login is None:
+            return None
+        from tap_spark.sources.jdbc.copy_frames import CopySource  # noqa: PLC0415
+
+        return CopySource(login)
 
     def _key(
         self, name: str, columns: tuple[ColumnInfo, ...], table: TableInfo | None
@@ -235,8 +318,8 @@ class JdbcSource:
         )
         return replace(self.options, reader={**self.options.reader, "fetchsize": str(rows)})
 
-    def _query(self) -> str:
-        text = as_subquery(str(self.stream.query), database_name(self.url))
+    def _query(self, mark: str = "??") -> str:
+        text = as_subquery(str(self.stream.query), database_name(self.url), mark)
         return f"{text} {QUERY}"
 
     def _columns_of_query(self, spark: SparkSession) -> tuple[ColumnInfo, ...]:
@@ -352,9 +435,31 @@ class DatabaseTables:
             SourceError: The database cannot be reached or read.
             SettingsError: The URL or a property is rejected.
         """
-        from tap_spark.sources.jdbc.metadata import query_runner  # noqa: PLC0415
+        return self._listed(query_runner(spark, self._config))
 
-        run_query = query_runner(spark, self._config)
+    @property
+    def on_driver(self) -> bool:
+        """See `DriverLister.on_driver`."""
+        from tap_spark.sources.jdbc.copy_rule import why_jdbc  # noqa: PLC0415
+
+        return not why_jdbc(self._config)
+
+    def tables_on_driver(self) -> Iterable[DiscoveredTable] | None:
+        """See `DriverLister.tables_on_driver`."""
+        from tap_spark.sources.jdbc.copy_rule import RULE  # noqa: PLC0415
+
+        login = RULE.login(self._config)
+        if login is None:
+            return None
+        from tap_spark.sources.jdbc.copy_driver import SessionQueries, opened  # noqa: PLC0415
+
+        def listed(session: CopySession) -> list[DiscoveredTable]:
+            with closing(session):
+                return self._listed(SessionQueries(session))
+
+        return with_retries(lambda: opened(login, listed), self._config)
+
+    def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
         found = dialect_for(str(self._config.url)).tables(run_query)
         return [self._found(table) for table in found if self._is_wanted(table)]
 

@@ -84,6 +84,19 @@ def session_properties(url: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if f"{name}=" not in text}
 
 
+def begin_statements(snapshot: str | None) -> tuple[str, ...]:
+    """Return the statements that begin a session of PostgreSQL that reads.
+
+    Args:
+        snapshot: Name of the snapshot for the session, if any.
+    """
+    begin = REPEATABLE if snapshot else "SET TRANSACTION READ ONLY"
+    # The server makes snapshots' names of digits and dashes; quoted all the same.
+    name = (snapshot or "").replace("'", "''")
+    seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
+    return (begin, *seen, NO_IDLE_TIMEOUT, *TEXT_FORMATS)
+
+
 def init_statement(url: str, snapshot: str | None = None) -> str | None:
     """Return the statement that begins a session that reads.
 
@@ -97,11 +110,7 @@ def init_statement(url: str, snapshot: str | None = None) -> str | None:
     driver = driver_of(url)
     database = driver.database if driver else ""
     if database == "postgresql":
-        begin = REPEATABLE if snapshot else "SET TRANSACTION READ ONLY"
-        # The server makes snapshots' names of digits and dashes; quoted all the same.
-        name = (snapshot or "").replace("'", "''")
-        seen = (f"SET TRANSACTION SNAPSHOT '{name}'",) if snapshot else ()
-        return "; ".join((begin, *seen, NO_IDLE_TIMEOUT, *TEXT_FORMATS))
+        return "; ".join(begin_statements(snapshot))
     return "PRAGMA query_only = 1" if database == "sqlite" else None
 
 
@@ -228,7 +237,13 @@ def table_info(
         SettingsError: The URL or a property is rejected.
     """
     where = where or Where(setting=f"connections['{connection.name}']")
-    run_query = query_runner(spark, connection, where)
+    return described_table(query_runner(spark, connection, where), connection, parts, where)
+
+
+def described_table(
+    run_query: QueryRunner, connection: ConnectionConfig, parts: tuple[str, ...], where: Where
+) -> TableInfo:
+    """Describe one table by a query runner; see `table_info`."""
     *schemas, name = parts
     schema = schemas[-1] if schemas else None
     found = dialect_for(str(connection.url)).tables(run_query, (schema, name))

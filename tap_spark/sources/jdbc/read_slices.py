@@ -80,7 +80,8 @@ class JdbcRead:
             url, reader_options(self.connection), self.options.reader, snapshot
         )
         source = self.query.source + snapshot.as_of
-        return replace(self.query, source=source, options=options)
+        copy = self.query.copy and self.query.copy.at(snapshot.name)
+        return replace(self.query, source=source, options=options, copy=copy)
 
 
 def read_slices(read: JdbcRead) -> Iterator[Slice]:

@@ -111,6 +111,8 @@ WRITES = [
 def test_operators_of_postgresql_are_no_parameters(sql: str, written: str) -> None:
     check_reads(sql, "postgresql", WHERE)
     assert as_subquery(sql, "postgresql") == f"({written}\n)"
+    # As COPY takes it: JDBC's own spelling is one operator, too.
+    assert as_subquery(sql, "postgresql", "?") == f"({written.replace('??', '?')}\n)"
 
 
 @pytest.mark.parametrize(("dialect", "sql"), READS)

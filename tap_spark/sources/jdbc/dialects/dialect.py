@@ -172,6 +172,7 @@ class ColumnInfo:
         read_as: Spark's type of the expression for `customSchema`; empty if Spark's reader finds
             it by itself.
         order: Who orders its values.
+        copied: SQL that selects it in its own type for COPY, if `expression` is slower; else empty.
     """
 
     name: str
@@ -181,6 +182,7 @@ class ColumnInfo:
     expression: str
     read_as: str = ""
     order: KeyOrder = KeyOrder.SPARK
+    copied: str = ""
 
 
 @dataclass(frozen=True)

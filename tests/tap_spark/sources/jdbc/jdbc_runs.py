@@ -74,7 +74,9 @@ def root_of(catalog: dict[str, Any]) -> dict[str, Any]:
     return metadata_of(catalog["streams"][0])[()]
 
 
-def run_tap(spark: Any, settings: Mapping[str, Any], state: Any = None) -> list[dict[str, Any]]:
+def run_tap(
+    spark: Any, settings: Mapping[str, Any], state: Any = None, **decode: Any
+) -> list[dict[str, Any]]:
     """Return the messages of a run of the settings' own streams, in the session of the tests."""
     connections = [{**item, "exclude": ["*"]} for item in settings["connections"]]
     config = tap_config({**settings, "connections": connections})
@@ -87,4 +89,4 @@ def run_tap(spark: Any, settings: Mapping[str, Any], state: Any = None) -> list[
                 sync.run_sync(config, None, state, output)
             finally:
                 output.close()
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line, **decode) for line in path.read_text().split("\n")[:-1]]

@@ -10,9 +10,11 @@ import pytest
 from postgres_server import Database
 from table_reads import csv_rows, read, texts
 
-from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+from tap_spark.sources.jdbc.copy_frames import CopySource
+from tap_spark.sources.jdbc.copy_rule import CopyRule
+from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.dialects.postgresql import column_type
-from tap_spark.sources.jdbc.jdbc_query import custom_schema
+from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, custom_schema, struct_of
 from tap_spark.sources.jdbc.metadata import table_info
 from tap_spark.sources.source_failures import source_error
 
@@ -252,9 +254,22 @@ def table(lake_spark: Any, postgres: Database) -> TableInfo:
     return table_info(lake_spark, postgres.connection(), ("public", "every"))
 
 
-@pytest.fixture(scope="module")
-def rows(lake_spark: Any, postgres: Database, table: TableInfo) -> list[dict[str, str | None]]:
-    return texts(read(lake_spark, postgres.connection(), table, "ORDER BY id"))
+@pytest.fixture(scope="module", params=["jdbc", "copy"])
+def rows(
+    request: Any, lake_spark: Any, postgres: Database, table: TableInfo
+) -> list[dict[str, str | None]]:
+    connection = postgres.connection()
+    if request.param == "jdbc":
+        return texts(read(lake_spark, connection, table, "ORDER BY id"))
+    login = CopyRule().login(connection, spark=lake_spark)
+    assert login is not None
+    dialect = dialect_for(str(connection.url))
+    source = dialect.table(table.parts)
+    copy = CopySource(login, ("SET TRANSACTION READ ONLY", "SET TIME ZONE 'UTC'"))
+    query = JdbcQuery(dialect, source, table.columns, {}, copy=copy)
+    found = query.in_one_part(lake_spark)
+    assert [f.dataType for f in found.schema] == [f.dataType for f in struct_of(table.columns)]
+    return texts(found.orderBy("id"))
 
 
 def test_types(postgres: Database, table: TableInfo) -> None:

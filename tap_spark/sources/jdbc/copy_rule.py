@@ -1,0 +1,249 @@
+"""Whether a database is read by COPY, without JDBC: one rule for discovery, threads and Spark."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+from shared.spark.conf import is_one_process
+from shared.spark.jdbc_drivers import driver_of
+from tap_spark.sources.jdbc.metadata import reader_options
+from tap_spark.sources.source_failures import with_retries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shared.errors import Where
+    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.sources.jdbc.copy_reader import CopyLogin
+    from tap_spark.stream_config import StreamConfig
+
+MODULE = "adbc_driver_postgresql"
+_URL = re.compile(
+    r"jdbc:postgresql://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^/?#@,:\s]+)(?::(?P<port>\d{1,5}))?"
+    r"/(?P<name>[^?#/]+)(?:\?(?P<query>.*))?",
+    re.IGNORECASE,
+)
+_PARAMETERS = {
+    "applicationname": "application_name",
+    "connecttimeout": "connect_timeout",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+}
+"""Properties of the JDBC driver that libpq has too, by name in lower case."""
+_TUNING = ("binarytransfer", "defaultrowfetchsize", "preparethreshold", "tcpkeepalive")
+"""Properties that mean nothing to COPY."""
+_DEFAULTS = {"application_name": "tap-spark", "connect_timeout": "10"}
+_PORT = 5432
+_LEAST_TIMEOUT = 2
+_OF_JDBC = ("sessionInitStatement", "customSchema", "hint", "queryTimeout", "partitionColumn")
+"""Options of a stream that only Spark's reader has."""
+_OTHER_SERVERS = re.compile(r"Redshift|Cockroach|-YB-|Greenplum|Materialize|RisingWave|QuestDB")
+_USER_FAILED = ("08", "28", "3D", "53", "57")
+_UNSUPPORTED = ("GSSAPI", "SSPI", "authentication method", "SASL")
+_PROBE = "SELECT pg_catalog.version() AS version"
+_log = logging.getLogger("tap-spark")
+
+
+class LeftToJdbc(Exception):  # noqa: N818 - not a failure
+    """A database or stream must be read by JDBC; the text says why."""
+
+
+class CopyRule:
+    """Chooses between COPY and JDBC, and asks each server once.
+
+    Attributes:
+        probed: Why a server is left to JDBC, by login; empty for COPY.
+    """
+
+    def __init__(self) -> None:
+        self.probed: dict[CopyLogin, str] = {}
+        self._executors: dict[int, bool] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def login(
+        self,
+        connection: ConnectionConfig,
+        where: Where | None = None,
+        options: Iterable[str] = (),
+        spark: SparkSession | None = None,
+    ) -> CopyLogin | None:
+        """Return how to connect; None if JDBC reads, which the log says once.
+
+        Args:
+            connection: One with a URL.
+            where: The place that errors name.
+            options: Names of the stream's options.
+            spark: The session whose executors read; None for this process.
+
+        Raises:
+            SettingsError: The URL or a property is rejected.
+            SourceError: The database cannot be reached.
+        """
+        if not is_postgresql(connection):
+            return None
+        reader_options(connection)
+        try:
+            login = _login(connection, options)
+            self._check_executors(spark)
+            problem = self.probed.get(login)
+            if problem is None:
+                problem = with_retries(lambda: _problem(login), connection, where)
+                self.probed[login] = problem
+            if problem:
+                raise LeftToJdbc(problem)
+        except LeftToJdbc as reason:
+            told = (connection.name, str(reason))
+            if told not in self._told:
+                self._told.add(told)
+                _log.info("connections['%s']: read by JDBC, not by COPY: %s", *told)
+            return None
+        return login
+
+    def _check_executors(self, spark: SparkSession | None) -> None:
+        if spark is None:
+            return
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        if not isinstance(spark, SparkSession):
+            raise LeftToJdbc("Spark Connect")
+        if id(spark) not in self._executors:
+            self._executors[id(spark)] = _executors_can(spark)
+        if not self._executors[id(spark)]:
+            raise LeftToJdbc(f"executors lack the package {MODULE.replace('_', '-')}")
+
+
+RULE = CopyRule()
+"""That of this process."""
+
+
+def why_spark(stream: StreamConfig) -> str:
+    """Return why only Spark can read a stream, as far as its settings tell; else an empty text."""
+    connection = stream.database
+    if connection is None:
+        return f"format {stream.format}"
+    if stream.query is not None:
+        return "a query of a database"
+    if connection.count_rows:
+        return "'count_rows' of a connection"
+    return why_jdbc(connection, stream.options)
+
+
+def why_jdbc(connection: ConnectionConfig, options: Iterable[str] = ()) -> str:
+    """Return why JDBC reads a database, as far as the settings tell; else an empty text."""
+    if not is_postgresql(connection):
+        return "JDBC: no PostgreSQL"
+    try:
+        _login(connection, options)
+    except LeftToJdbc as reason:
+        return f"JDBC: {reason}"
+    return ""
+
+
+def is_postgresql(connection: ConnectionConfig) -> bool:
+    """Return whether the URL of a connection is one of PostgreSQL."""
+    driver = driver_of(str(connection.url))
+    return driver is not None and driver.database == "postgresql"
+
+
+def _login(connection: ConnectionConfig, options: Iterable[str]) -> CopyLogin:
+    if find_spec(MODULE) is None:
+        raise LeftToJdbc("pip install 'singer-spark[postgresql]'")
+    of_jdbc = {name.lower(): name for name in _OF_JDBC}
+    for name in options:
+        if name.lower() in of_jdbc:
+            raise LeftToJdbc(f"option '{of_jdbc[name.lower()]}'")
+    return copy_login(connection)
+
+
+def copy_login(connection: ConnectionConfig) -> CopyLogin:
+    """Return how libpq connects as the JDBC driver would.
+
+    Args:
+        connection: One with a URL.
+
+    Raises:
+        LeftToJdbc: libpq cannot, or may do it in another way.
+    """
+    from tap_spark.sources.jdbc.copy_reader import CopyLogin  # noqa: PLC0415
+
+    if connection.driver is not None and connection.driver != "org.postgresql.Driver":
+        raise LeftToJdbc(f"driver {connection.driver}")
+    found = _URL.fullmatch(str(connection.url).strip())
+    if found is None:
+        raise LeftToJdbc("the form of the url")
+    query = dict(parse_qsl(found["query"] or "", keep_blank_values=True))
+    given = {**query, **connection.properties}
+    values = {name.lower(): value for name, value in given.items()}
+    user = connection.user or values.get("user")
+    password = connection.password if connection.password is not None else values.get("password")
+    if not user:
+        raise LeftToJdbc("no user is set")
+    return CopyLogin(
+        host=found["host"].strip("[]"),
+        port=int(found["port"] or _PORT),
+        database=unquote(found["name"]),
+        user=user,
+        password=password,
+        parameters=tuple({**_DEFAULTS, **dict(_parameters(values))}.items()),
+    )
+
+
+def _parameters(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield "sslmode", "prefer"
+    for name, value in values.items():
+        if name in ("user", "password", *_TUNING):
+            continue
+        if name not in _PARAMETERS:
+            raise LeftToJdbc(f"property '{name}' of the driver")
+        if name == "connecttimeout":
+            if not value.isdecimal():
+                raise LeftToJdbc("'connectTimeout' is not a number")
+            value = str(max(int(value), _LEAST_TIMEOUT)) if int(value) else value  # noqa: PLW2901
+        yield _PARAMETERS[name], value
+
+
+def _problem(login: CopyLogin) -> str:
+    """Return why a server is left to JDBC; empty if it is not.
+
+    Raises:
+        CopyError: It cannot be reached, or rejects the login.
+    """
+    from tap_spark.sources.jdbc.copy_reader import CopyError, CopySession  # noqa: PLC0415
+    from tap_spark.sources.jdbc.metadata import REPEATABLE  # noqa: PLC0415
+
+    session = None
+    try:
+        session = CopySession(login, [REPEATABLE])
+        [row] = session.rows(_PROBE)
+    except CopyError as error:
+        is_ours = any(sign in str(error) for sign in _UNSUPPORTED)
+        if error.state.startswith(_USER_FAILED) and not is_ours:
+            raise
+        return f"the server does not support it ({error.state})"
+    finally:
+        if session is not None:
+            session.close()
+    version = str(row["version"])
+    other = _OTHER_SERVERS.search(version)
+    return "" if version.startswith("PostgreSQL") and other is None else "another kind of server"
+
+
+def _executors_can(spark: SparkSession) -> bool:
+    """Return whether the executors have the driver; those of a local Spark are this process's."""
+    if is_one_process(str(spark.conf.get("spark.master"))):
+        return True
+    frame = spark.range(0, 1, 1, 1).mapInArrow(_found_here, "n bigint")
+    return bool(frame.collect())
+
+
+def _found_here(batches: Iterable[object]) -> Iterator[object]:
+    import importlib.util  # noqa: PLC0415
+
+    for batch in batches:
+        if importlib.util.find_spec("adbc_driver_postgresql") is not None:
+            yield batch
