@@ -8,16 +8,12 @@ import fcntl
 import os
 import select
 import sys
-from pathlib import Path
 
 from shared.errors import ClosedPipeError, DestinationError, SingerSparkError
 from shared.singer.logs import CONSOLE
 
 PIPE_BYTES = 1024 * 1024
-SENDFILE_BYTES = 16 * 1024 * 1024
-READ_BYTES = 1024 * 1024
 
-_SENDFILE_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -69,53 +65,6 @@ class MessageOutput:
             self.bytes_written += written
             view = view[written:]
         self.is_writing = False
-
-    def copy_file(
-        self, path: str | os.PathLike[str], start: int = 0, stop: int | None = None
-    ) -> int:
-        """Write the bytes of a local file, inside the kernel if it can.
-
-        Args:
-            path: A local file.
-            start: First byte to write.
-            stop: The byte after the last one to write; None for the end of the file.
-
-        Returns:
-            The number of bytes copied.
-
-        Raises:
-            ClosedPipeError: The reader has closed the pipe.
-            DestinationError: The descriptor cannot be written.
-            OSError: The file cannot be read.
-        """
-        with Path(path).open("rb", buffering=0) as file:
-            stop = os.fstat(file.fileno()).st_size if stop is None else stop
-            self.is_writing = True
-            at = self._send_file(file.fileno(), start, stop)
-            self.is_writing = False
-            file.seek(at)
-            while at < stop and (block := file.read(min(READ_BYTES, stop - at))):
-                self.write(block)
-                at += len(block)
-        return at - start
-
-    def _send_file(self, source: int, at: int, stop: int) -> int:
-        """Copy by `sendfile` as far as possible; the rest must be read and written."""
-        while at < stop:
-            try:
-                sent = os.sendfile(self._fd, source, at, min(SENDFILE_BYTES, stop - at))
-            except BlockingIOError:
-                self._wait_writable()
-                continue
-            except OSError as error:
-                if error.errno in _SENDFILE_UNSUPPORTED:
-                    return at
-                raise _unwritable(error) from error
-            if sent == 0:
-                return at
-            at += sent
-            self.bytes_written += sent
-        return at
 
     def _wait_writable(self) -> None:
         """Block until a non-blocking descriptor takes more bytes (or its reader has closed it)."""

@@ -9,7 +9,7 @@ import mmap
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -106,19 +106,14 @@ class LineOutput:
                 # Unmapped when unreferenced: closing it here would fail while the traceback of
                 # an error refers to it.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                for start, stop in self._segments(memoryview(content)):
-                    self._output.copy_file(path, start, stop)
+                self._write_segments(memoryview(content))
 
     def _write_segments(self, lines: memoryview) -> None:
-        for start, stop in self._segments(lines):
-            self._output.write(lines[start:stop])
-
-    def _segments(self, lines: memoryview) -> Iterator[tuple[int, int]]:
         start = 0
         while start < len(lines):
             self._check_open()
             stop = segment_end(lines, start, SEGMENT_BYTES)
-            yield start, stop
+            self._output.write(lines[start:stop])
             start = stop
 
 

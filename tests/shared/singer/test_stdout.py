@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
@@ -78,63 +77,31 @@ def test_a_buffer_of_wider_items_is_written_as_bytes(pipe: tuple[int, int]) -> N
 
 @pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize("size", [0, 10, 3_000_000])
-def test_a_file_is_copied(pipe: tuple[int, int], tmp_path: Path, size: int, blocking: bool) -> None:
+def test_many_bytes_are_written(pipe: tuple[int, int], size: int, blocking: bool) -> None:
     data = os.urandom(size)
-    (tmp_path / "lines").write_bytes(data)
     os.set_blocking(pipe[1], blocking)
     reader = Reader(pipe[0], pause=0.002)
     output = MessageOutput(pipe[1])
     output.write(b"head\n")
-    assert output.copy_file(str(tmp_path / "lines")) == size
+    output.write(data)
     output.close()
     assert reader.all() == b"head\n" + data
     assert output.bytes_written == size + 5
 
 
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_is_copied_where_sendfile_is_refused(
-    pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    real, calls = os.sendfile, []
-
-    def sendfile(out: int, source: int, offset: int, count: int) -> int:
-        calls.append(offset)
-        if len(calls) == 2:
-            raise OSError(code, "refused")
-        return real(out, source, offset, min(count, 1000))
-
-    monkeypatch.setattr(os, "sendfile", sendfile)
-    data = os.urandom(2_500_000)
-    (tmp_path / "lines").write_bytes(data)
-    reader = Reader(pipe[0])
-    output = MessageOutput(pipe[1])
-    assert output.copy_file(tmp_path / "lines") == len(data)
-    output.close()
-    assert reader.all() == data
-
-
-def test_a_file_is_copied_into_an_appending_file(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_bytes(b"two\n")
+def test_an_appending_file(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_bytes(b"one\n")
     output = MessageOutput(os.open(target, os.O_WRONLY | os.O_APPEND))
-    output.copy_file(tmp_path / "lines")
+    output.write(b"two\n")
     output.close()
     assert target.read_bytes() == b"one\ntwo\n"
 
 
-def test_a_missing_file_is_an_ordinary_error(pipe: tuple[int, int], tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        MessageOutput(pipe[1]).copy_file(tmp_path / "absent")
-
-
-@pytest.mark.parametrize("way", ["write", "copy_file"])
-def test_a_closed_pipe_has_its_own_error(pipe: tuple[int, int], tmp_path: Path, way: str) -> None:
+def test_a_closed_pipe_has_its_own_error(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
-    (tmp_path / "lines").write_bytes(b"x" * 10)
-    output = MessageOutput(pipe[1])
     with pytest.raises(ClosedPipeError) as caught:
-        output.write(b"x") if way == "write" else output.copy_file(tmp_path / "lines")
+        MessageOutput(pipe[1]).write(b"x")
     assert caught.value.exit_code == 8
 
 
