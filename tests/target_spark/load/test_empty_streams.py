@@ -13,14 +13,19 @@ import pytest
 from engines import threads
 from whole_runs import run_target
 
+from shared.engine.engine import Engine
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import StreamSchema
 from target_spark.load.loader import Loader
 from target_spark.stream_settings import table_name
 
-FORMATS = [name for name in REGISTRY.known if name != "jdbc"]
-"""Databases have the same test beside their servers."""
+FORMATS = [
+    pytest.param(name, marks=pytest.mark.spark if name == "iceberg" else ())
+    for name in REGISTRY.known
+    if name != "jdbc"
+]
+"""Databases have the same test beside their servers; only Spark changes Iceberg tables."""
 STATE = {"type": "STATE", "value": {"bookmarks": {}}}
 VERSION = {"type": "ACTIVATE_VERSION", "stream": "t", "version": 1}
 
@@ -31,15 +36,15 @@ def schema(*names: str) -> dict[str, Any]:
 
 
 class Runs:
-    """Runs of the target into one folder, without Spark."""
+    """Runs of the target into one folder."""
 
-    def __init__(self, form: str, folder: Path) -> None:
-        self.form, self.folder = form, folder
+    def __init__(self, form: str, folder: Path, engine: Engine) -> None:
+        self.form, self.folder, self.engine = form, folder, engine
 
     def loader(self, **more: Any) -> Loader:
         place = {"format": self.form, "path": str(self.folder / "out")}
         config = target_config({**place, "add_record_metadata": False, **more})
-        return Loader(config, threads())
+        return Loader(config, self.engine)
 
     def run(self, messages: Sequence[dict[str, Any]], **more: Any) -> list[Any]:
         loader = self.loader(**more)
@@ -63,7 +68,9 @@ class Runs:
 
 @pytest.fixture(params=FORMATS)
 def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
-    return Runs(request.param, tmp_path)
+    needs_spark = request.param == "iceberg"
+    spark = request.getfixturevalue("lake_spark") if needs_spark else None
+    return Runs(request.param, tmp_path, Engine.of(lambda: spark) if needs_spark else threads())
 
 
 @pytest.mark.parametrize("messages", [[STATE], [VERSION, STATE]], ids=["STATE", "version"])
@@ -101,13 +108,13 @@ def test_its_table_gets_new_columns(runs: Runs) -> None:
 def test_other_streams_get_none(
     tmp_path: Path, messages: list[dict[str, Any]], more: dict[str, Any]
 ) -> None:
-    runs = Runs("parquet", tmp_path)
+    runs = Runs("parquet", tmp_path, threads())
     runs.run(messages, **more)
     assert not runs.exists()
 
 
 def test_a_dry_run_creates_none(tmp_path: Path) -> None:
-    runs = Runs("parquet", tmp_path)
+    runs = Runs("parquet", tmp_path, threads())
     config = replace(runs.loader()._config, dry_run=DryRun())
     with closing(Loader(config, threads())) as loader:
         run_target(config, loader, tmp_path, [schema("id"), STATE])
