@@ -28,13 +28,13 @@ from benchmarks.processes import module
 
 FUNCTIONS = {
     "counts": (
-        "target_spark.load.loader:check_conversion",
-        "target_spark.load.loader:check_commit",
+        "target_spark.load.guards.balance:check_conversion",
+        "target_spark.load.guards.balance:check_commit",
         "target_spark.convert.write_tasks:told_by_footer",
     ),
     "STATE in commits": ("target_spark.convert.stream_tables:stored_state",),
     "summary and report": (
-        "target_spark.load.loader:columns_of",
+        "target_spark.load.guards.lineage:columns_of",
         "shared.singer.run_summary:html_report",
         *(
             f"shared.singer.run_summary:RunSummary.{name}"

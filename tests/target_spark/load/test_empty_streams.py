@@ -21,7 +21,7 @@ from target_spark.load.loader import Loader
 from target_spark.stream_settings import table_name
 
 FORMATS = [
-    pytest.param(name, marks=pytest.mark.spark if name == "iceberg" else ())
+    pytest.param(name, marks=[pytest.mark.spark, pytest.mark.server] * (name == "iceberg"))
     for name in REGISTRY.known
     if name != "jdbc"
 ]
