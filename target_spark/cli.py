@@ -182,7 +182,9 @@ def backfill_of(
             "a backfill needs four options", hint="give --backfill, --column, --from and --to"
         )
     if not REGISTRY.get(form).supports.backfill:
-        able = ", ".join(name for name in REGISTRY.known if REGISTRY.get(name).supports.backfill)
+        able = ", ".join(
+            name for name in REGISTRY.declarations if REGISTRY.get(name).supports.backfill
+        )
         raise SettingsError(
             f"the format '{form}' cannot replace a range of a table",
             where=Where(setting="format"),

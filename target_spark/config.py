@@ -113,16 +113,20 @@ _WHY = {
 def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
     """Return the destination of the format; None if it cannot be used."""
     name = settings.get("format", TableSettings.format)
-    return None if name in registry.broken else registry.known.get(name)
+    return None if name in registry.broken else registry.declarations.get(name)
 
 
 def _able(registry: Registry, ability: str) -> list[str]:
     """Return the formats that have an ability."""
-    return [name for name, result in registry.known.items() if getattr(result.supports, ability)]
+    return [
+        name for name, result in registry.declarations.items() if getattr(result.supports, ability)
+    ]
 
 
 def _useless(registry: Registry, declared: Declaration, key: str) -> str:
-    users = dict.fromkeys(result.title for result in registry.known.values() if key in result.uses)
+    users = dict.fromkeys(
+        result.title for result in registry.declarations.values() if key in result.uses
+    )
     *most, last = users
     names = f"{', '.join(most)} and {last}" if most else last
     return f"has no effect on {declared.title}; supported by {names}"
@@ -162,7 +166,7 @@ def settings_schema(registry: Registry) -> dict[str, Any]:
     """
     own = schema_of(TargetConfig)["properties"]
     places = {name: own[name] for name in ("path", "format", "catalog")}
-    blocks = {name: dict(registry.known[name].block or {}) for name in registry.blocks}
+    blocks = {name: dict(registry.declarations[name].block or {}) for name in registry.blocks}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of target-spark",

@@ -78,8 +78,8 @@ def read_batch_tables(
         plan = ReadPlan((), schema, columns, options=_options(storage))
         try:
             for table in read_task(plan, [Piece(file)], rejects):
-                if rejects.found:
-                    raise _record_error(rejects.found[0])
+                if rejects.reported:
+                    raise _record_error(rejects.reported[0])
                 yield table
         except UnreadableInputError as error:
             raise _unreadable(*error.args) from error

@@ -83,7 +83,7 @@ class Rejects:
     read: int = 0
     undeclared: dict[str, int] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
-    found: list[Reject] = field(default_factory=list)
+    reported: list[Reject] = field(default_factory=list)
     count: int = 0
     _url: str = ""
     _file: pa.NativeFile | None = None
@@ -91,8 +91,8 @@ class Rejects:
     def add(self, reject: Reject, original: bytes) -> None:
         """Add one record."""
         self.count += 1
-        if len(self.found) < MAX_REJECTS:
-            self.found.append(reject)
+        if len(self.reported) < MAX_REJECTS:
+            self.reported.append(reject)
         if self.folder is not None:
             if self._file is None:
                 self._url = join(self.folder, f"rejects-{uuid.uuid4().hex}")
@@ -116,7 +116,7 @@ class Rejects:
             return rows
         rows += [
             {"kind": "reject", "url": reject.file, "rows": reject.line, "text": reject.reason}
-            for reject in self.found
+            for reject in self.reported
         ]
         if self._file is not None:
             self._file.close()

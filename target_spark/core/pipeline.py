@@ -307,7 +307,7 @@ class Pipeline:
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()
-        stream = self._known(event.stream, event.first_line, "RECORD")
+        stream = self._stream_of(event.stream, event.first_line, "RECORD")
         if stream.has_failed or not stream.is_loaded:
             return
         stream.end.add_rows(event.first_line + event.lines - 1, event.version)
@@ -318,7 +318,7 @@ class Pipeline:
 
     def _batch(self, event: ev.BatchSeen) -> None:
         self._take_rest()
-        stream = self._known(event.stream, event.line, "BATCH")
+        stream = self._stream_of(event.stream, event.line, "BATCH")
         if event.manifest and not stream.has_failed:
             stream.end.add_rows(event.line, event.version)
             files = [InputFile(url, event.encoding) for url in event.manifest]
@@ -360,7 +360,7 @@ class Pipeline:
 
     def _version(self, event: ev.VersionSeen) -> None:
         self._take_rest()
-        stream = self._known(event.stream, event.line, "ACTIVATE_VERSION")
+        stream = self._stream_of(event.stream, event.line, "ACTIVATE_VERSION")
         if stream.has_failed:
             return
         stream.end.activate(event.line, event.version)
@@ -370,7 +370,7 @@ class Pipeline:
 
     def _keys(self, event: ev.KeysSeen) -> None:
         self._take_rest()
-        stream = self._known(event.stream, event.line, "KEYS")
+        stream = self._stream_of(event.stream, event.line, "KEYS")
         if stream.has_failed or not stream.is_loaded:
             return
         try:
@@ -448,7 +448,7 @@ class Pipeline:
         else:
             self._schedule.add_step(self._dead, DeadLetterStep(self._tracker.begin(), [event]))
 
-    def _known(self, name: str, line: int, kind: str) -> Stream:
+    def _stream_of(self, name: str, line: int, kind: str) -> Stream:
         stream = self._streams.get(name)
         if stream is None:
             raise MessageError(

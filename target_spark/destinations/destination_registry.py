@@ -163,22 +163,25 @@ class Registry:
     """The destinations that are installed.
 
     Attributes:
-        known: Declarations by format.
+        declarations: Declarations by format.
         broken: Format → why it cannot be used; only runs that ask for it fail.
     """
 
-    known: Mapping[str, Declaration] = field(default_factory=dict)
+    declarations: Mapping[str, Declaration] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def formats(self) -> tuple[str, ...]:
         """Return all formats, unusable ones last."""
-        return (*self.known, *(name for name in self.broken if name not in self.known))
+        return (
+            *self.declarations,
+            *(name for name in self.broken if name not in self.declarations),
+        )
 
     @property
     def blocks(self) -> tuple[str, ...]:
         """Return the formats with a block of settings of their own."""
-        return tuple(name for name, result in self.known.items() if result.block is not None)
+        return tuple(name for name, result in self.declarations.items() if result.block is not None)
 
     def get(self, name: str) -> Declaration:
         """Return a declaration.
@@ -186,10 +189,10 @@ class Registry:
         Raises:
             SettingsError: The format is unknown, or cannot be used.
         """
-        if name in self.broken or name not in self.known:
-            reason = self.broken.get(name, f"{name!r} is not one of {', '.join(self.known)}")
+        if name in self.broken or name not in self.declarations:
+            reason = self.broken.get(name, f"{name!r} is not one of {', '.join(self.declarations)}")
             raise SettingsError(reason, where=Where(setting="format"))
-        return self.known[name]
+        return self.declarations[name]
 
 
 def read_registry(settings: Container[str] = ()) -> Registry:

@@ -45,12 +45,12 @@ class DryDestination(Destination):
 
     Args:
         real: The destination of the settings.
-        found: Collects what would be done.
+        run: Collects what would be done.
     """
 
     def __init__(self, real: Destination, run: DryRun) -> None:
         self._real = real
-        self._found = run
+        self._run = run
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
@@ -59,7 +59,7 @@ class DryDestination(Destination):
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`. The last SCHEMA of a stream tells the whole change of its table."""
         shown = self.table(request.name).shown
-        self._found.tables[request.stream] = PlannedTable(
+        self._run.tables[request.stream] = PlannedTable(
             request.stream,
             shown,
             request.method,
@@ -78,7 +78,7 @@ class DryDestination(Destination):
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
         """See `Destination`."""
-        self._found.versions[request.stream] = edit.version
+        self._run.versions[request.stream] = edit.version
 
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""

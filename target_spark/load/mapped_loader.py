@@ -71,7 +71,7 @@ class MappedLoader:
         self._loader = loader
         self._engine = engine
         self._outputs: dict[str, dict[int, tuple[_MappedStream, ...]]] = {}
-        self._found: dict[str, Sequence[StreamOutput]] = {}
+        self._planned_outputs: dict[str, Sequence[StreamOutput]] = {}
         self._committed: dict[str, dict[str, Loaded]] = {}
         self._logged: set[str] = set()
         self._lock = threading.RLock()
@@ -242,7 +242,7 @@ class MappedLoader:
             stream.key_properties,
             self._session,
         )
-        reject_duplicate_names({**self._found, stream.stream: outcome})
+        reject_duplicate_names({**self._planned_outputs, stream.stream: outcome})
         schemas = [
             StreamSchema(
                 output.stream,
@@ -258,7 +258,7 @@ class MappedLoader:
             self._check(stream.stream, output)
             if self._loader.plan(planned):
                 loaded.append((output, planned))
-        self._found[stream.stream] = outcome
+        self._planned_outputs[stream.stream] = outcome
         for output, _ in loaded:
             tell_engine(self._engine, stream.stream, output.transform, struct)
         self._log_notes(stream.stream, outcome)

@@ -105,7 +105,9 @@ def check_format(config: TargetConfig, *, repair: bool) -> None:
     if repair:
         needed.append(("repair", f"tables of the format '{name}' cannot be repaired"))
     for word, problem in needed:
-        able = [each for each in REGISTRY.known if getattr(REGISTRY.get(each).supports, word)]
+        able = [
+            each for each in REGISTRY.declarations if getattr(REGISTRY.get(each).supports, word)
+        ]
         if name not in able:
             hint = f"{word} is for {', '.join(able)}"
             raise SettingsError(problem, where=Where(setting="format"), hint=hint)

@@ -187,7 +187,7 @@ class ActionExecutor:
         self._given_up: list[tuple[Batch, list[LoadResult]]] = []
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._ways: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             ev.StartSpark: self._expect_records,
             ev.Recall: self._recall,
             ev.Stage: self._stage,
@@ -218,7 +218,7 @@ class ActionExecutor:
         Raises:
             SingerSparkError: Staging or stdout cannot be written.
         """
-        self._ways[type(action)](action)
+        self._handlers[type(action)](action)
 
     def close(self) -> None:
         """Write the counters; ignore late results of threads."""

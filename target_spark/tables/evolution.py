@@ -331,7 +331,7 @@ class _Planner:
         grown = [place.growth for place in places if place.growth and not place.rewrite]
         supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]
-        created = tuple(self._made(place) for place in new)
+        created = tuple(self._new_column(place) for place in new)
         mapping = {**self.known, **({OURS: "1"} if self.table is None else {})}
         for place in places:
             mapping |= place.mapping
@@ -346,7 +346,7 @@ class _Planner:
             mapping=mapping,
         )
 
-    def _made(self, place: _Placed) -> Column:
+    def _new_column(self, place: _Placed) -> Column:
         nullable = self.table is not None or place.field.nullable
         comment = _description(self.request.schema, place.field.name)
         item = place.item

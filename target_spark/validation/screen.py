@@ -65,7 +65,7 @@ class Facts:
         self._kinds = kinds
         self._asked: Asked = {} if asked is None else asked
         self._absent: dict[str, set[str]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
 
     def may_hold(self, name: str, kind: str) -> bool:
         """Return whether `"name": value` may occur, at any depth, with a value of the kind.
@@ -81,10 +81,10 @@ class Facts:
         # A name can be written with escapes, and would not be found then.
         if not _PLAIN.match(name) or self._is_spelt_out:
             return True
-        entry = self._known.get((name, kind))
+        entry = self._answers.get((name, kind))
         if entry is None:
             entry = name not in self._absent_names(kind) and self._search([name], kind)
-            self._known[name, kind] = entry
+            self._answers[name, kind] = entry
             self._asked.setdefault(kind, set()).add(name)
         return entry
 

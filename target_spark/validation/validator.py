@@ -105,7 +105,7 @@ class RecordValidator:
         self._screen = Screen(self._validator, files=files)
         self._names = frozenset(schema.get("properties") or ())
         self._is_open = schema.get("additionalProperties", True) in ({}, True)
-        self._plan = self._made(is_free_form(schema))
+        self._plan = self._new_plan(is_free_form(schema))
         rest = {key: value for key, value in schema.items() if key != "properties"}
         rest = {**rest, "additionalProperties": True, "required": []}
         self._beside = self._validator.evolve(schema=rest)
@@ -196,7 +196,7 @@ class RecordValidator:
             return record
         return {k: v for k, v in record.items() if k in self._names or k not in COLUMNS}
 
-    def _made(self, free_form: bool) -> _Plan:
+    def _new_plan(self, free_form: bool) -> _Plan:
         schema, plan = self.schema, _Plan()
         asserted = self._screen.asserts(schema)
         existing = {"type"} if free_form else _AT_THE_ROOT

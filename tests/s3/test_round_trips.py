@@ -40,7 +40,7 @@ def check(url: str, form: str, codec: str, options: StorageOptions) -> None:
     write(url, form, codec, options)
     for label in {codec, "gzip", "none"}:
         found, rejects = read(url, form, label, options)
-        assert rejects.found == []
+        assert rejects.reported == []
         assert repr(found.to_pylist()) == repr(TABLE.to_pylist())
 
 

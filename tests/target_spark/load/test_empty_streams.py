@@ -22,7 +22,7 @@ from target_spark.stream_settings import table_name
 
 FORMATS = [
     pytest.param(name, marks=[pytest.mark.spark, pytest.mark.server] * (name == "iceberg"))
-    for name in REGISTRY.known
+    for name in REGISTRY.declarations
     if name != "jdbc"
 ]
 """Databases have the same test beside their servers; only Spark changes Iceberg tables."""

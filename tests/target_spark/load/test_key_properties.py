@@ -72,7 +72,7 @@ def plan(*names: str, schema: dict[str, Any] = NULLABLE, **more: Any) -> ReadPla
 def read(file: InputFile, how: ReadPlan) -> tuple[list[dict[str, Any]], dict[int, str]]:
     rejects = Rejects(None)
     rows = [row for table in read_task(how, [Piece(file)], rejects) for row in table.to_pylist()]
-    return rows, {one.line: one.reason for one in rejects.found}
+    return rows, {one.line: one.reason for one in rejects.reported}
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -169,7 +169,7 @@ def test_nothing_is_read_again_where_no_text_is_wanted(tmp_path: Path) -> None:
     Path(file.url).unlink()
     rejects = Rejects()
     Originals(read).reject(place, "why", rejects)
-    assert [(r.file, r.line, r.reason) for r in rejects.found] == [(file.url, 1, "why")]
+    assert [(r.file, r.line, r.reason) for r in rejects.reported] == [(file.url, 1, "why")]
 
 
 def test_rejects_are_told_by_one_conversion_only(tmp_path: Path) -> None:

@@ -181,4 +181,4 @@ def test_lines_of_rejects_in_shares(tmp_path: Path, codec: str) -> None:
         for table in read_task(plan, [Piece(file, start, size // 3 + 1)], rejects):
             rows += table.num_rows
     assert rows == 199_998
-    assert [reject.line for reject in rejects.found] == [8, 150_002]
+    assert [reject.line for reject in rejects.reported] == [8, 150_002]
