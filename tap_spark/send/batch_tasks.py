@@ -57,6 +57,8 @@ NOTE_SCHEMA = "partition int, number int, note string, meta string"
 PART_SUFFIX = ".part"
 LEFTOVER_SUFFIX = ".rest"
 _COPY_BYTES = 1 << 20
+_PUSHED = 4 * 8192
+"""Characters of a note that comes with the result: Java keeps shorter ones until the job's end."""
 _NOTES = pa.schema(
     [
         ("partition", pa.int32()),
@@ -143,6 +145,8 @@ class Reporter:
         note, meta = json.dumps(file_note(written)), pack_meta(written.rows, key)
         if self.spool is not None:
             leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)
+        else:
+            note = note.ljust(_PUSHED)
         row = {"partition": partition, "number": number, "note": note, "meta": meta}
         return pa.RecordBatch.from_pylist([row], schema=_NOTES)
 

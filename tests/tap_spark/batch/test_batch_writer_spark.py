@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,8 +26,8 @@ from shared.singer.stdout import MessageOutput
 from shared.storage.files import codec_of
 from tap_spark.config import SpoolSettings
 from tap_spark.send import batch_tasks
-from tap_spark.send.batch_plan import BatchStagingFolder
-from tap_spark.send.batch_writer import BatchWriter
+from tap_spark.send.batch_plan import BatchStagingFolder, WrittenFile
+from tap_spark.send.batch_writer import BatchWriter, written_files
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.record_writer import ChunkInfo, RowsWritten, write_records
 from tap_spark.send.spool import Spool
@@ -34,6 +35,7 @@ from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -474,3 +476,23 @@ def test_a_url_unknown_to_fsspec_is_one_clear_error(bench: Bench) -> None:
     bench.url = "nonsense://bucket"
     with pytest.raises(DestinationError, match=r"nonsense://bucket.*nonsense"):
         bench.write(bench.spark.range(10))
+
+
+def _late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Report a file, the later the greater the number of the partition."""
+    for _ in batches:
+        pass
+    partition, task = batch_tasks.task_identity()
+    time.sleep(partition)
+    written = WrittenFile(f"file {partition}", 1, 1)
+    yield batch_tasks.Reporter(None).report(partition, task, 1, written, None)
+
+
+def test_files_of_a_cluster_are_known_before_the_job_ends(spark: SparkSession) -> None:
+    frame = spark.range(0, 4, 1, numPartitions=4)
+    found, times = [], []
+    for note, _ in written_files(spark, frame, lambda _: _late, None, ordered=False):
+        found.append(note.url)
+        times.append(time.monotonic())
+    assert sorted(found) == [f"file {number}" for number in range(4)]
+    assert times[-1] - times[0] > 1
