@@ -326,7 +326,7 @@ class DestinationSuite:
         rows, outcome = self.rows(tmp_path), list[TableDifference]()
         for repair in (False, True, False) if supports.repair else (False,):
             wanted = Verification(outcome.append, ranges=4, repair=repair)
-            self.load(tmp_path, *source, verification=wanted, batch_size_rows=2, **by_key)
+            self.load(tmp_path, *source, verification=wanted, batch_size_rows=5, **by_key)
             if len(outcome) == 1:
                 assert self.rows(tmp_path) == rows
         assert outcome[0].left == "1 missing, 1 changed, 1 vanished"

@@ -179,7 +179,7 @@ def test_paths_stand_for_settings(programs: Programs, tmp_path: Path) -> None:
 
 MANY = [
     ("parquet", 300, 200),
-    pytest.param("delta", 300, 200, marks=pytest.mark.slow),
+    ("delta", 300, 200),
     pytest.param("parquet", 5_000, 1_024, marks=pytest.mark.slow),
 ]
 

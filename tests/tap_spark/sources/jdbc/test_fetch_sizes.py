@@ -75,7 +75,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyPatch) -> None:
     postgres.run("""create table wide (id int, v text);
         insert into wide select i, 'narrow' from generate_series(1, 5000) i;
-        insert into wide select i, repeat('x', 500000) from generate_series(1, 5000) i;
+        insert into wide select i, repeat('x', 200000) from generate_series(1, 5000) i;
         create table narrow as select i as id, 'x'::text as v from generate_series(1, 5000) i;
         analyze""")
     connection = postgres.connection()

@@ -86,7 +86,7 @@ def rows_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ("transport", "maps"),
     [
         ("spool", MAPS),
-        pytest.param("fetch", None, marks=pytest.mark.slow),
+        ("fetch", None),
         pytest.param("batch", None, marks=pytest.mark.slow),
         ("sized batch", MAPS),
     ],
