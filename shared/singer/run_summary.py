@@ -162,6 +162,7 @@ class RunSummary:
 
     Attributes:
         run_id: Identifies the run, also in logs, commits and what observers send.
+        is_observed: Whether observers are told.
         has_work: Whether anything was to do: a record, a batch or a version of a table came.
         exit_code: Exit code of the run if it ends well.
     """
@@ -180,6 +181,7 @@ class RunSummary:
         self._observers: tuple[RunObserver, ...] = ()
         self.run_id = str(uuid.uuid4())
         self.has_work = False
+        self.is_observed = False
         self.exit_code = 0
 
     def add(self, stream: str, **counts: float) -> None:
@@ -191,6 +193,7 @@ class RunSummary:
     def observe(self, observers: Iterable[RunObserver]) -> None:
         """Tell observers what happens from now on."""
         self._observers = tuple(observers)
+        self.is_observed = bool(self._observers)
 
     def uses(
         self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False

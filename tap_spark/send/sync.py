@@ -310,9 +310,10 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             if first_run and run.failures is None:
                 _activate(run, output.plan)
         run.summary.note(plan.stream, method=plan.method.value)
-        run.summary.uses(plan.stream, lambda: source_datasets(plan, run.engine.conf))
-        outputs = run.outputs.of(plan)
-        run.summary.uses(plan.stream, lambda: map(_written, outputs), is_output=True)
+        if run.summary.is_observed:
+            outputs = run.outputs.of(plan)
+            run.summary.uses(plan.stream, lambda: source_datasets(plan, run.engine.conf))
+            run.summary.uses(plan.stream, lambda: map(_written, outputs), is_output=True)
         source_rows = _source_rows(run, plan)
         slices = SliceReader(run, plan, state_writer)
         is_batch = run.batch_of(plan.stream) is not None
