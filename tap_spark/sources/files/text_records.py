@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import chain
 from typing import Any
 
@@ -33,6 +33,7 @@ _LEAST, _MOST = 1e-3, 1e7
 """Between these, Java writes a double without exponent."""
 
 _LAST_YEAR = 9999
+_EXACT = Context(prec=76)
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t"}
 _CONTROLS = r"[\x00-\x08\x0a-\x1f]"
@@ -118,6 +119,9 @@ def _is_beyond(values: pa.Array) -> bool:
 
 
 def _value_text(value: Any) -> str | None:
+    if isinstance(value, Decimal):
+        # As Spark writes one of many decimal places.
+        return f"{value.normalize(_EXACT):f}"
     return None if value is None else json_text(as_json_value(value))
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -111,3 +112,12 @@ def test_floats_that_json_lacks_change_no_other(kind: pa.DataType) -> None:
     texts = [text for array in records_of_batch(batch, struct) for text in array.to_pylist()]
     wanted = ["1.1", '"NaN"', "null", '"Infinity"', '"-Infinity"', "1.0E20", "0.0"]
     assert texts == [f'{{"f":{text}}}' for text in wanted]
+
+
+def test_decimals_of_many_places_end_without_zeros() -> None:
+    values = [Decimal("-882277.1983038760"), Decimal("0E-10"), Decimal("1E-10"), Decimal(9) ** 28]
+    batch = pa.record_batch({"n": pa.array(values, pa.decimal128(38, 10))})
+    struct = T.StructType([T.StructField("n", T.DecimalType(38, 10))])
+    texts = [text for array in records_of_batch(batch, struct) for text in array.to_pylist()]
+    wanted = ["-882277.198303876", "0", "0.0000000001", "523347633027360537213511521"]
+    assert texts == [f'{{"n":{text}}}' for text in wanted]
