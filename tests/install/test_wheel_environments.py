@@ -149,7 +149,8 @@ def test_every_extra_on_the_oldest_and_the_newest_python(
     forms |= {"pg": {"format": "jdbc", "jdbc": jdbc}, "maria": {"format": "jdbc", "jdbc": maria}}
     for name, values in forms.items():
         place = {"streams": {"numbers": {"table": own}}} if name in ("pg", "maria") else {}
-        load(every, tmp_path, MESSAGES, engine="threads", **values, **place)
+        engine = "auto" if name == "iceberg" else "threads"
+        load(every, tmp_path, MESSAGES, engine=engine, **values, **place)
     streams = [{"name": f, "format": f, "path": f"{f}/numbers"} for f in ("orc", *LAKES)]
     connections = [{"name": "pg", **jdbc}]
     table = {"name": "pg", "format": "jdbc", "connection": "pg", "table": f"public.{own}"}
