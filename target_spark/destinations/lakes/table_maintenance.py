@@ -16,14 +16,19 @@ from shared.storage.urls import shown
 from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.run_files import note_files
-from target_spark.destinations.lakes.table_history import DAY, Maintained, maintained, plan_keep
+from target_spark.destinations.lakes.table_history import (
+    DAY,
+    Maintained,
+    TableHistory,
+    maintained,
+    plan_keep,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark.core.load_plans import Layout, TableRequest
     from target_spark.destinations.lakes.lake_format import LakeFormat
-    from target_spark.destinations.lakes.table_history import TableHistory
     from target_spark.run_settings import TargetConfig
 
 Bookmarks = list[tuple[str, Mapping[str, Any]]]
