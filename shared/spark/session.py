@@ -248,8 +248,10 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     source: Any = frame
     if not hasattr(source, "_jdf"):
         client = source._session.client
-        plan = source._plan.to_proto(client)
-        for part in client.to_table_as_iterator(plan, source._plan.observations):
+        plan: Any = source._plan
+        # Clients before 4.0 do not ask for them.
+        observed = (plan.observations,) if hasattr(plan, "observations") else ()
+        for part in client.to_table_as_iterator(plan.to_proto(client), *observed):
             if hasattr(part, "to_batches"):  # the schema comes first
                 yield from part.to_batches()
         return
