@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Generic, Protocol, TypeVar
@@ -74,22 +74,6 @@ def imported(place: str) -> object:
     """
     module, _, name = place.partition(":")
     found: object = getattr(import_module(module), name)
-    return found
-
-
-def built_in(kind: type[Item], places: Iterable[str]) -> dict[str, Item]:
-    """Import the declarations of this package.
-
-    Args:
-        kind: Their class.
-        places: `package.module:name` of each, in the order in which users read of them.
-    """
-    found: dict[str, Item] = {}
-    for place in places:
-        item = imported(place)
-        if not isinstance(item, kind):
-            raise TypeError(f"{place} is not a {kind.__name__}")
-        found[item.name] = item
     return found
 
 
