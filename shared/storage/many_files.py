@@ -135,6 +135,7 @@ def _listed(
     for folder, inside in folders.items():
         left = deque(sorted(inside, key=str.encode))
         while len(left) >= _FEWEST:
+            # A page begins after a text: the wanted key without its last letter sorts before it.
             page = filesystem.call_s3(
                 "list_objects_v2",
                 Bucket=bucket,
