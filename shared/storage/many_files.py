@@ -61,8 +61,8 @@ def delete_all(
     far = [url for url in urls if local_path(url) is None]
     gone = _by_bucket(far, options, _deleted)
     left = [url for url in urls if url not in gone]
-    found = _each(partial(_failure, partial(delete, options=options)), left)
-    return [(url, error) for url, error in zip(left, found, strict=True) if error]
+    errors = _each(partial(_failure, partial(delete, options=options)), left)
+    return [(url, error) for url, error in zip(left, errors, strict=True) if error]
 
 
 def _each(work: Callable[[str], _Result], urls: Sequence[str]) -> list[_Result]:
@@ -90,11 +90,11 @@ def _failure(work: Callable[[str], None], url: str) -> OSError | None:
     return None
 
 
-def _facts(found: Mapping[str, Any]) -> StorageFacts:
-    checksums = [found.get(name) for name in ("md5Hash", "content_md5") if found.get(name)]
-    etag = str(found.get("ETag") or "").strip('"')
+def _facts(info: Mapping[str, Any]) -> StorageFacts:
+    checksums = [info.get(name) for name in ("md5Hash", "content_md5") if info.get(name)]
+    etag = str(info.get("ETag") or "").strip('"')
     checksums += [etag] if _MD5.fullmatch(etag) else []
-    size = int(found.get("size") or found.get("Size") or 0)
+    size = int(info.get("size") or info.get("Size") or 0)
     return StorageFacts(size, f"{size} {checksums[0]}" if checksums else None)
 
 
@@ -106,10 +106,10 @@ def _by_bucket(
     urls: Sequence[str], options: StorageOptions | None, ask: _Ask
 ) -> dict[str, StorageFacts]:
     """Return what requests for many objects of S3 tell; nothing of those that fail."""
-    found: dict[str, StorageFacts] = {}
+    facts_by_url: dict[str, StorageFacts] = {}
     urls = [url for url in urls if url.startswith(S3_SCHEMES)]
     if len(urls) < _FEWEST:
-        return found
+        return facts_by_url
     buckets: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     systems: dict[int, Any] = {}
     for url in urls:
@@ -121,8 +121,8 @@ def _by_bucket(
     for (system, bucket), keys in buckets.items():
         with suppress(Exception):  # A request for each file says what is wrong.
             for key, facts in ask(systems[system], bucket, keys):
-                found[keys[key]] = facts
-    return found
+                facts_by_url[keys[key]] = facts
+    return facts_by_url
 
 
 def _listed(

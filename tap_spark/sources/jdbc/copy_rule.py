@@ -63,7 +63,7 @@ class CopyRule:
     def __init__(self) -> None:
         self.probed: dict[CopyLogin, str] = {}
         self._executors: dict[int, bool] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def login(
         self,
@@ -97,10 +97,10 @@ class CopyRule:
             if problem:
                 raise LeftToJdbc(problem)
         except LeftToJdbc as reason:
-            told = (connection.name, str(reason))
-            if told not in self._told:
-                self._told.add(told)
-                _log.info("connections['%s']: read by JDBC, not by COPY: %s", *told)
+            choice = (connection.name, str(reason))
+            if choice not in self._logged:
+                self._logged.add(choice)
+                _log.info("connections['%s']: read by JDBC, not by COPY: %s", *choice)
             return None
         return login
 
@@ -173,10 +173,10 @@ def copy_login(connection: ConnectionConfig) -> CopyLogin:
 
     if connection.driver is not None and connection.driver != "org.postgresql.Driver":
         raise LeftToJdbc(f"driver {connection.driver}")
-    found = _URL.fullmatch(str(connection.url).strip())
-    if found is None:
+    parts = _URL.fullmatch(str(connection.url).strip())
+    if parts is None:
         raise LeftToJdbc("the form of the url")
-    query = dict(parse_qsl(found["query"] or "", keep_blank_values=True))
+    query = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
     given = {**query, **connection.properties}
     values = {name.lower(): value for name, value in given.items()}
     user = connection.user or values.get("user")
@@ -184,9 +184,9 @@ def copy_login(connection: ConnectionConfig) -> CopyLogin:
     if not user:
         raise LeftToJdbc("no user is set")
     return CopyLogin(
-        host=found["host"].strip("[]"),
-        port=int(found["port"] or _PORT),
-        database=unquote(found["name"]),
+        host=parts["host"].strip("[]"),
+        port=int(parts["port"] or _PORT),
+        database=unquote(parts["name"]),
         user=user,
         password=password,
         parameters=tuple({**_DEFAULTS, **dict(_parameters(values))}.items()),
