@@ -27,7 +27,6 @@ from shared.errors import SourceError, Where
 from shared.spark.spark_errors import java_reason
 from shared.storage.files import head_of
 from shared.storage.many_files import facts_of
-from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.paths import FileKind, NotTextError
@@ -287,9 +286,12 @@ class FileSource(ABC):
 
     def plain_files(self) -> list[tuple[str, int]]:
         """Return all files with their sizes, if they are plain ones that the driver reaches."""
-        if not self._incremental and any(local_path(path) is None for path in self.paths):
-            return []
-        files = paths.list_files(tuple(self.paths))
+        try:
+            files = paths.list_files(tuple(self.paths))
+        except SourceError:
+            if self._incremental:
+                raise
+            return []  # Spark may have credentials of its own.
         if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
             return []
         if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):

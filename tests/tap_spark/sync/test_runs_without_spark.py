@@ -20,6 +20,7 @@ from shared.formats import columnar_encoding
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.spark_settings import SparkSettings
+from shared.storage.files import remote
 from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
 from tap_spark.plan.discovery import found_catalog
@@ -109,6 +110,22 @@ def test_what_is_something_to_do(
     kinds = {message["type"] for message in messages}
     assert summary.has_work is has_work is bool(kinds & {"RECORD", "ACTIVATE_VERSION"})
     assert messages[-1]["type"] == "STATE"
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_small_files_of_a_remote_storage(tmp_path: Path, kind: str, method: str) -> None:
+    path = f"memory://{tmp_path.name}/data.{kind}"
+    remote(path)[0].pipe_file(path, FILES[kind])
+    stream = {"name": "s", "format": kind, "path": path, "replication_method": method}
+    [record] = of_type("RECORD", run(tmp_path, {"streams": [stream]}))
+    assert record["record"] == {"id": 1, "name": "a"}
+
+
+def test_spark_may_reach_what_this_program_cannot(tmp_path: Path) -> None:
+    stream = {"name": "s", "format": "csv", "path": "abc://bucket/data.csv"}
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        run(tmp_path, {"streams": [stream]})
 
 
 def test_a_file_that_was_touched_gets_a_new_bookmark(tmp_path: Path) -> None:
