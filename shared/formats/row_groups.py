@@ -40,6 +40,11 @@ def parquet_profile(
 
     with open_random(url, options) as source:
         footer = parquet.read_metadata(source)
+    return footer.num_rows, footer_facts(footer)
+
+
+def footer_facts(footer: Any) -> dict[str, Facts]:
+    """Return the facts of the first columns that are not nested, of a `FileMetaData`."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     found: dict[str, Facts] = {}
     for number in range(min(footer.num_columns, MOST_COLUMNS)):
@@ -48,7 +53,7 @@ def parquet_profile(
             facts = _facts([group.column(number).statistics for group in groups])
             if facts is not None:
                 found[column.name] = facts
-    return footer.num_rows, found
+    return found
 
 
 def merged(one: Facts, other: Facts) -> Facts:

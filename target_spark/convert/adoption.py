@@ -1,4 +1,8 @@
-"""Parquet files of BATCH messages that become table files unchanged."""
+"""Parquet files of BATCH messages that become table files unchanged.
+
+On a local disk they are linked or copied into the hidden folder of the run. On an object store the
+commit copies them within the store, so that only their footers are read.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.formats.row_groups import parquet_profile
-from shared.storage.files import StorageOptions, make_durable, open_random
+from shared.formats.row_groups import footer_facts
+from shared.storage.files import StorageOptions, make_durable, open_random, remote
 from shared.storage.roots import Roots
 from shared.storage.urls import join, local_path
 from target_spark.convert.batch_files import batch_options, roots_of
@@ -34,6 +40,10 @@ _TYPES_ONLY = frozenset({"type", "properties", "items", "format"})
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _PLAIN = ("string", "integer", "number", "boolean", "object", "array", "null")
 _FORMATS = ("date", "date-time")
+LEAST_REMOTE_BYTES = 1 << 20
+"""Mean size of several remote files that are adopted: tasks write smaller ones into fewer files."""
+_LOOKERS = 16
+"""Threads that read footers: most of it is waiting."""
 _CROSS_DEVICE = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 
@@ -65,34 +75,32 @@ class Adoption:
         """
         from shared.formats.json_schema import struct_to_arrow  # noqa: PLC0415
 
-        columns = struct_to_arrow(write.struct)
-        paths = [local_path(file.url) for file in batch.files]
-        counts = [self._rows(file, path, columns) for file, path in zip(batch.files, paths)]  # noqa: B905
-        if not counts or None in counts:
+        fitting = partial(self._fitting_footer, struct_to_arrow(write.struct))
+        with ThreadPoolExecutor(_LOOKERS, "footer") as lookers:
+            footers = list(lookers.map(fitting, batch.files))
+        if not footers or None in footers:
             return None
-        parts = [
-            self._part(path, rows, write)
-            for path, rows in zip(paths, counts, strict=True)
-            if path is not None and rows
-        ]
+        full = [pair for pair in zip(batch.files, footers, strict=True) if pair[1].num_rows]
+        parts = tuple(self._part(file, footer.num_rows, write) for file, footer in full)
         rows = sum(part.rows for part in parts)
-        facts = [parquet_profile(part.url)[1] for part in parts]
-        return LoadResult(tuple(parts), rows, received=rows, columns=columns_of(facts))
+        facts = columns_of([footer_facts(footer) for _, footer in full])
+        return LoadResult(parts, rows, received=rows, columns=facts)
 
-    def _rows(self, file: InputFile, path: str | None, columns: pa.Schema) -> int | None:
-        """Return the number of rows of a file that fits; None for any other."""
+    def _fitting_footer(self, columns: pa.Schema, file: InputFile) -> Any:
+        """Return the footer of a file that fits; None for any other."""
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
 
-        if path is None or file.encoding.format != "parquet":
-            return None
         try:
-            with open_random(path, self.options) as source, parquet.ParquetFile(source) as result:
+            with (
+                open_random(file.url, self.options, ahead=False) as source,
+                parquet.ParquetFile(source) as result,
+            ):
                 footer, schema = result.metadata, result.schema_arrow
         except (OSError, pa.ArrowException):
             return None  # the read of its rows reports the error
         fits = _by_name(schema) == _by_name(columns) and self._is_packed_right(footer)
-        return footer.num_rows if fits and _has_no_null(footer, self.keys) else None
+        return footer if fits and _has_no_null(footer, self.keys) else None
 
     def _is_packed_right(self, footer: Any) -> bool:
         if self.compression is None or not footer.num_row_groups:
@@ -100,7 +108,10 @@ class Adoption:
         result = footer.row_group(0).column(0).compression.lower()
         return bool({"uncompressed": "none"}.get(result, result) == self.compression)
 
-    def _part(self, path: str, rows: int, write: TableWrite) -> Part:
+    def _part(self, file: InputFile, rows: int, write: TableWrite) -> Part:
+        path = local_path(file.url)
+        if path is None:
+            return Part(file.url, rows, file.size or 0, is_lent=True)
         url = join(write.pending, f"{uuid.uuid4().hex}{''.join(Path(path).suffixes[-2:])}")
         if not (self.taken.hold(path) and _linked(path, url)):
             shutil.copyfile(path, url)
@@ -127,10 +138,9 @@ def adoption(
     checks = config.validate_records and not _only_types(
         _without_bounds(request.schema, write.struct)
     )
-    is_here = local_path(write.pending) is not None and all(
-        file.encoding.format == "parquet" for file in files
-    )
-    if not (is_wanted and is_plain and is_here) or config.add_record_metadata or checks:
+    if not (is_wanted and is_plain) or config.add_record_metadata or checks:
+        return None
+    if not _are_within_reach(write, files, config):
         return None
     if not all(_is_common(field.dataType.typeName()) for field in request.struct):
         return None
@@ -141,6 +151,23 @@ def adoption(
         options=batch_options(config),
         keys=keys,
     )
+
+
+def _are_within_reach(write: TableWrite, files: Sequence[InputFile], config: TargetConfig) -> bool:
+    """Return whether the driver, or the storage of the table, can take files into the table."""
+    if not all(file.encoding.format == "parquet" for file in files):
+        return False
+    far = [file for file in files if local_path(file.url) is None]
+    if local_path(write.pending) is not None:
+        return not far
+    if len(far) < len(files) or not write.copies_parts:
+        return False
+    is_small = sum(file.size or 0 for file in far) < LEAST_REMOTE_BYTES * len(far)
+    if is_small and len(far) > 1:
+        return False
+    storage, options = remote(write.pending, write.options)[0], batch_options(config)
+    # Equal ones have the same server and the same credentials.
+    return all(remote(file.url, options)[0] == storage for file in far)
 
 
 def _has_no_null(footer: Any, names: Sequence[str]) -> bool:

@@ -342,11 +342,13 @@ class Part:
         url: Its URL.
         rows: Rows in it.
         size: Bytes in it.
+        is_lent: It is a batch file, which the commit copies and never removes.
     """
 
     url: str
     rows: int
     size: int
+    is_lent: bool = False
 
 
 @dataclass(frozen=True)

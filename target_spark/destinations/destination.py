@@ -69,6 +69,7 @@ class TableWrite:
             parts lack.
         row_origin: Name of an added column for the origin of each row (see
             `target_spark.convert.read_rows`), or None.
+        copies_parts: The commit copies each part within its storage: it may be a file of others.
     """
 
     pending: str
@@ -79,6 +80,7 @@ class TableWrite:
     row_number: str | None = None
     partition_by: tuple[str, ...] = ()
     row_origin: str | None = None
+    copies_parts: bool = False
 
     @property
     def stored(self) -> StructType:
@@ -320,7 +322,7 @@ class Destination(ABC):
 
 def remove_parts(flush: Flush) -> None:
     """Delete the part files of a flush that was committed or aborted."""
-    delete_all([part.url for part in flush.parts], flush.write.options)
+    delete_all([part.url for part in flush.parts if not part.is_lent], flush.write.options)
 
 
 class Rewrite(Protocol):

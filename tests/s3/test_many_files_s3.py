@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from aiobotocore.client import AioBaseClient
@@ -129,6 +130,27 @@ def test_a_load_takes_one_request_for_each_small_file(
     assert requests["HeadObject"] <= 1
     assert requests["GetObject"] == len(urls)
     assert (requests["DeleteObject"], requests["DeleteObjects"]) == (0, 2)
+
+
+def test_a_parquet_file_that_fits_is_copied_by_the_server(
+    server: Any, requests: Counter[str]
+) -> None:
+    options, folder = StorageOptions(server.options), server.folder()
+    filesystem, inside = remote(folder, options)
+    with filesystem.open(f"{inside}/in/a.parquet", "wb") as sink:
+        pq.write_table(pa.table({"id": [1, 2], "name": ["a", None]}), sink)
+    types = {"id": {"type": ["integer", "null"]}, "name": {"type": ["string", "null"]}}
+    batches = {"storage": {"root": join(folder, "in"), "options": server.options}, "cleanup": True}
+    table = {"path": folder, "storage_options": server.options, "add_record_metadata": False}
+    loader = Loader(target_config({**table, "batch_config": batches}), threads())
+    files = (InputFile(join(folder, "in/a.parquet"), Encoding("parquet", "snappy")),)
+    batch = Batch(StreamSchema("s", {"properties": types}), files, "token")
+    requests.clear()
+    loader.commit(batch, [loader.convert(batch)])
+    loader.delete_consumed(files)
+    assert requests["CopyObject"] == 1
+    [part] = [name for name in filesystem.find(inside) if name.endswith(".parquet")]
+    assert pq.read_table(filesystem.open(part))["name"].to_pylist() == ["a", None]
 
 
 def test_local_files_and_a_file_that_stays(tmp_path: Any) -> None:

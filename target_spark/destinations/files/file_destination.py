@@ -302,6 +302,7 @@ class FileDestination(Destination):
             table.struct,
             folder.options,
             partition_by=table.partition_by,
+            copies_parts=local_path(folder.pending) is None,
         )
 
     def _hold(self, flush: Flush) -> None:
@@ -427,7 +428,7 @@ class FileDestination(Destination):
         # The part of a partition is in a folder of its name, also while it is hidden.
         return {
             part.url: beside(
-                part.url.removeprefix(flush.write.pending).lstrip("/"),
+                "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
                 f"{begin}-{number:05d}{ending}",
             )
             for number, part in enumerate(part for part in flush.parts if part.rows)

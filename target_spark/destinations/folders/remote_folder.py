@@ -79,7 +79,8 @@ class RemoteFolder:
     def publish(self, change: FolderChange) -> None:
         """Write the side file, copy every file, then remove the files that they replace.
 
-        May be repeated after a failure: files are removed only after all others are there.
+        Files that are not in the hidden folder of this run stay: they belong to others. May be
+        repeated after a failure: files are removed only after all others are there.
 
         Raises:
             DestinationError: The storage failed; some of the files may be visible.
@@ -98,7 +99,8 @@ class RemoteFolder:
                 filesystem.makedirs(folder, exist_ok=True)
             with ThreadPoolExecutor(COPIERS, "copy") as copiers:
                 list(copiers.map(filesystem.cp_file, moves, moves.values()))
-            gone = [*(join(self.table, name) for name in change.drop), *change.add]
+            own = (url for url in change.add if url.startswith(f"{self._run}/"))
+            gone = [*(join(self.table, name) for name in change.drop), *own]
             for _, error in delete_all(gone, self.options):
                 raise error
             if side is not None:

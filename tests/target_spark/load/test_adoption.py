@@ -15,6 +15,8 @@ from shared.engine.engine import Engine
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
+from shared.storage.files import remote
+from target_spark.convert import adoption
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import local_folder
 from target_spark.load.loader import Loader
@@ -46,9 +48,9 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Bench:
     def __init__(self, folder: Path, **settings: Any) -> None:
-        plain = {"add_record_metadata": False, "adopt_files": True}
+        plain = {"path": str(folder / "out"), "add_record_metadata": False}
         self.folder = folder
-        self.config = TargetConfig(path=str(folder / "out"), **{**plain, **settings})
+        self.config = TargetConfig(**{**plain, **settings})
         self.loader = Loader(self.config, Engine.of(no_spark))
         self.count = 0
 
@@ -59,10 +61,13 @@ class Bench:
         return path
 
     def load(self, *paths: Path, schema: Any = SCHEMA, keys: tuple[str, ...] = ()) -> None:
-        files = tuple(InputFile(str(path), Encoding("parquet", "snappy")) for path in paths)
-        batch = Batch(StreamSchema("s", schema, keys), files, f"t{self.count}", None, time.time())
+        batch = self.batch(*paths, schema=schema, keys=keys)
         self.loader.commit(batch, [self.loader.convert(batch)])
-        self.loader.delete_consumed(files)
+        self.loader.delete_consumed(batch.files)
+
+    def batch(self, *paths: Path, schema: Any = SCHEMA, keys: tuple[str, ...] = ()) -> Batch:
+        files = tuple(InputFile(str(path), Encoding("parquet", "snappy")) for path in paths)
+        return Batch(StreamSchema("s", schema, keys), files, f"t{self.count}", None, time.time())
 
     def needs_spark(self, *paths: Path, **more: Any) -> bool:
         try:
@@ -254,6 +259,66 @@ def test_a_name_that_is_there_twice(tmp_path: Path, extra: tuple[str, pa.DataTyp
     )
     assert b.needs_spark(path)
     assert not b.table().exists()
+
+
+class Remote(Bench):
+    """The same on a storage with URLs."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.root = f"memory://{folder.name}"
+        super().__init__(folder, **{"path": f"{self.root}/out", **settings})
+
+    def file(self, rows: list[dict[str, Any]], columns: pa.Schema = COLUMNS, **more: Any) -> Any:
+        local = super().file(rows, columns, **more)
+        url = f"{self.root}/in/{local.name}"
+        remote(url)[0].pipe_file(url, local.read_bytes())
+        return url
+
+    def left(self, folder: str) -> list[str]:
+        system, inside = remote(f"{self.root}/{folder}")
+        return sorted(name.removeprefix(f"{inside}/") for name in system.find(inside))
+
+    def contents(self) -> list[bytes]:
+        names = [name for name in self.left("out/s") if name.startswith("part-")]
+        return [remote(self.root)[0].cat_file(f"{self.root}/out/s/{name}") for name in names]
+
+
+def test_remote_files_that_fit_are_copied_by_their_storage(tmp_path: Path) -> None:
+    b = Remote(tmp_path)
+    url = b.file([row(1), row(2)])
+    b.load(url)
+    assert b.contents() == [remote(url)[0].cat_file(url)]
+    assert b.left("in") == ["1.parquet"], "the files belong to the tap"
+
+
+def test_remote_files_go_after_the_commit_if_they_are_given(tmp_path: Path) -> None:
+    b = Remote(tmp_path, batch_config=BatchConfig(cleanup=True, root=f"memory://{tmp_path.name}"))
+    b.load(b.file([row(1)]))
+    assert (len(b.contents()), b.left("in")) == (1, [])
+
+
+def test_a_flush_that_is_given_up_leaves_remote_files(tmp_path: Path) -> None:
+    b = Remote(tmp_path)
+    batch = b.batch(b.file([row(1)]))
+    b.loader.abort(batch, [b.loader.convert(batch)])
+    assert (b.contents(), b.left("in")) == ([], ["1.parquet"])
+
+
+def test_many_small_remote_files_are_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Remote(tmp_path)
+    urls = [b.file([row(number)]) for number in range(2)]
+    assert b.needs_spark(*urls)
+    monkeypatch.setattr(adoption, "LEAST_REMOTE_BYTES", 100)
+    b.load(*urls)
+    assert len(b.contents()) == 2
+
+
+def test_remote_files_that_the_table_cannot_reach_are_read(tmp_path: Path) -> None:
+    b = Remote(tmp_path, storage_options={"key": "other"})
+    assert b.needs_spark(b.file([row(1)]))
+    assert Bench(tmp_path).needs_spark(b.file([row(1)]))
 
 
 @pytest.mark.spark
