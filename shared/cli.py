@@ -205,7 +205,7 @@ def write_draft(
     head = (
         f"Settings of {program.name} for {place}",
         f"All settings: `{program.name} docs settings`; completion in editors: "
-        f"`{program.name} docs settings-files`",
+        f"`{program.name} docs running#settings-files`",
         *(f"  {command}" for command in commands),
     )
     form = "YAML" if output is None else format_of(Path(output))

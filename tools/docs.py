@@ -47,7 +47,7 @@ def settings_page() -> str:
     """Write docs/settings.md: settings that both programs declare alike stand there once."""
     text = (
         "A secret may stand elsewhere: `env:NAME`, `file:PATH` or `cmd:COMMAND` "
-        "([secrets](settings-files.md#secrets)). With `--config=ENV`, a setting is read from its "
+        "([secrets](running.md#secrets)). With `--config=ENV`, a setting is read from its "
         "environment variable: the program's prefix (`TAP_SPARK_`, `TARGET_SPARK_`) and the name "
         "in upper case, nested names joined by `__` (one underscore, as in Meltano, works too). "
         "Objects and arrays are JSON; a key of a free-form object may follow its name: "

@@ -58,7 +58,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = set(PROJECT["optional-dependencies"])
 # Their settings are of packages: tests/extending checks them with the packages installed.
 OF_PACKAGES = {"extending.md"}
-SETTINGS_FILES = "settings-files.md"
+SETTINGS_FILES = "running.md"
 ALL_PAGES = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 

@@ -29,7 +29,7 @@ def test_a_part_of_a_page() -> None:
     part = page_text("errors#exit-code-3")
     assert part.startswith("## Exit code 3\n")
     assert "Exit code 4" not in part
-    assert page_text("settings-files#settings-files") == page_text("settings-files")
+    assert page_text("errors#exit-codes") == page_text("errors")
 
 
 @pytest.mark.parametrize(
