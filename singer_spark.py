@@ -50,7 +50,7 @@ def _run(program: str, *, submitted: bool = False) -> int:
         from shared import IS_OF_SINGER_SPARK  # noqa: F401, PLC0415
     except ImportError:
         sys.exit(
-            f"{program}: 'shared' is not the package of singer-spark but {_found()}; install "
+            f"{program}: 'shared' is not the package of singer-spark but {_other()}; install "
             "singer-spark into an environment of its own (`pipx install singer-spark` or "
             "`uv tool install singer-spark`)"
         )
@@ -82,7 +82,7 @@ def _plain_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _found() -> str:
+def _other() -> str:
     spec = find_spec("shared")
     if spec is None:
         return "missing"

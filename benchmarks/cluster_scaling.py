@@ -60,8 +60,8 @@ class Place:
     def spark(self) -> dict[str, Any]:
         """Return the `spark` block of a program."""
         conf = {"spark.executor.memory": "800m"}
-        found: dict[str, Any] = self.cluster.settings(conf)
-        return found
+        settings: dict[str, Any] = self.cluster.settings(conf)
+        return settings
 
     def files(self, url: str) -> tuple[Any, str]:
         """Return the file system of a URL and the path inside it."""
@@ -306,7 +306,7 @@ def main() -> None:
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
     (folder / "s3").mkdir()
-    found: list[tuple[list[str], dict[str, Any]]] = []
+    runs: list[tuple[list[str], dict[str, Any]]] = []
     try:
         with running("versitygw", folder / "s3") as server:
             for workers in chosen.workers:
@@ -314,13 +314,13 @@ def main() -> None:
                     if workers == chosen.workers[0]:
                         prepare(place, chosen.rows, chosen.files, chosen.streams)
                     for case in cases(place, chosen):
-                        found.append(measured(workers, chosen.runs, case))
+                        runs.append(measured(workers, chosen.runs, case))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         head = ["", "plain, s", "programs, s", "plain, rows/s and core",
                 "programs, rows/s and core", "times plain"]  # fmt: skip
-        shown = markdown(head, [line for line, _ in found])
-        save("cluster_scaling", shown, [figures for _, figures in found])
+        shown = markdown(head, [line for line, _ in runs])
+        save("cluster_scaling", shown, [figures for _, figures in runs])
 
 
 if __name__ == "__main__":

@@ -204,24 +204,24 @@ def watched(arguments: Sequence[str]) -> int:
     return code
 
 
-def target(given: Input, messages: str) -> Measured:
-    given.renew(create=False)
+def target(source: Input, messages: str) -> Measured:
+    source.renew(create=False)
     settings = {
         "format": "jdbc",
-        "jdbc": {"url": given.database.url, "user": "postgres", "password": PASSWORD},
+        "jdbc": {"url": source.database.url, "user": "postgres", "password": PASSWORD},
         "add_record_metadata": False,
         "activate_version": False,
     }
-    (given.folder / "target.json").write_text(json.dumps(settings))
+    (source.folder / "target.json").write_text(json.dumps(settings))
     arguments = ("--config", "target.json", "--input", messages)
     command = python_module("benchmarks.database_load", "--watched", *arguments)
-    return run_piped([command], given.folder)
+    return run_piped([command], source.folder)
 
 
-def spark(given: Input) -> Measured:
-    given.renew(create=True)
+def spark(source: Input) -> Measured:
+    source.renew(create=True)
     options = {
-        "url": given.database.url,
+        "url": source.database.url,
         "user": "postgres",
         "password": PASSWORD,
         "driver": DRIVERS[0].class_name,
@@ -230,14 +230,14 @@ def spark(given: Input) -> Measured:
     append = {
         "package": DRIVERS[0].package,
         "options": options,
-        "read": str(given.folder / "batches"),
+        "read": str(source.folder / "batches"),
     }
-    return run_piped([python_module("benchmarks.plain_jdbc", json.dumps(append))], given.folder)
+    return run_piped([python_module("benchmarks.plain_jdbc", json.dumps(append))], source.folder)
 
 
-def psql(given: Input) -> Measured:
-    given.renew(create=True)
-    server = given.database.server
+def psql(source: Input) -> Measured:
+    source.renew(create=True)
+    server = source.database.server
     login = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
     statement = "\\copy rows from 'rows.csv' csv header"
     command = [
@@ -245,23 +245,23 @@ def psql(given: Input) -> Measured:
         "-X",
         "-q",
         "-d",
-        given.database.name,
+        source.database.name,
         "-c",
         statement,
     ]
-    return run_piped([command], given.folder, {**login, "PGPASSWORD": PASSWORD})
+    return run_piped([command], source.folder, {**login, "PGPASSWORD": PASSWORD})
 
 
-def loaded(given: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded:
+def loaded(source: Input, rows: int, case: Callable[[Input], Measured]) -> Loaded:
     """Run a case, and check that it loaded all rows."""
-    (given.folder / TIMES).write_text("null")
-    watch = CpuWatch(process_of(given.database.server))
+    (source.folder / TIMES).write_text("null")
+    watch = CpuWatch(process_of(source.database.server))
     watch.start()
-    measured = case(given)
+    measured = case(source)
     client, server = watch.end()
-    if given.count() != rows:
-        raise SystemExit(f"{given.count()} rows were loaded, not {rows}")
-    loading = json.loads((given.folder / TIMES).read_text())
+    if source.count() != rows:
+        raise SystemExit(f"{source.count()} rows were loaded, not {rows}")
+    loading = json.loads((source.folder / TIMES).read_text())
     since = "" if loading is None else f"{loading:.1f} s from the first job, "
     print(f"    {since}CPU {client:.1f} s, {server:.1f} s of the server")
     return Loaded(**vars(measured), client=client, server=server, loading=loading)
@@ -302,12 +302,12 @@ def main() -> None:
     server = PostgresServer(programs, free_port())
     try:
         server.start()
-        given = Input(folder, Database(server, "postgres"))
-        given.make(chosen.rows, chosen.columns)
+        source = Input(folder, Database(server, "postgres"))
+        source.make(chosen.rows, chosen.columns)
 
         os.environ.setdefault(SWITCH, str(folder / "classes"))
         subprocess.run(python_module("shared.spark.make_class_archive"), cwd=ROOT, check=False)
-        checked = partial(partial, loaded, given, chosen.rows)
+        checked = partial(partial, loaded, source, chosen.rows)
         cases: dict[str, Callable[[], Measured]] = {
             "target-spark, RECORD": checked(partial(target, messages="records")),
             "target-spark, BATCH Parquet": checked(partial(target, messages="batch")),

@@ -38,8 +38,8 @@ def cases(folder: Path, rows: Sequence[int], columns: int) -> dict[str, Callable
     return every
 
 
-def name_of(way: str, rows: int) -> str:
-    return f"{way}, {rows:,} rows"
+def name_of(variant: str, rows: int) -> str:
+    return f"{variant}, {rows:,} rows"
 
 
 def plain_of(name: str) -> str:
@@ -51,12 +51,12 @@ def plot(results: Mapping[str, Sequence[Measured]], rows: Sequence[int], path: P
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     time, memory = figure.subplots(1, 2)
-    for way in WAYS:
-        found = [results[name_of(way, count)] for count in rows]
-        seconds = [statistics.median(run.seconds for run in runs) for runs in found]
-        peaks = [max(sum(run.peak_mib) for run in runs) for runs in found]
-        time.plot(rows, seconds, marker="o", label=way)
-        memory.plot(rows, peaks, marker="o", label=way)
+    for variant in WAYS:
+        measured = [results[name_of(variant, count)] for count in rows]
+        seconds = [statistics.median(run.seconds for run in runs) for runs in measured]
+        peaks = [max(sum(run.peak_mib) for run in runs) for runs in measured]
+        time.plot(rows, seconds, marker="o", label=variant)
+        memory.plot(rows, peaks, marker="o", label=variant)
     time.set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds")
     memory.set(xscale="log", xlabel="rows", ylabel="peak memory of all processes, MiB")
     memory.set_ylim(bottom=0)

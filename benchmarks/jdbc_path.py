@@ -110,8 +110,8 @@ def plain(folder: Path, database: Database, partitions: int, rows: int) -> Measu
     if partitions > 1:
         options |= {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows)}
         options["numPartitions"] = str(partitions)
-    given = {"package": DRIVERS[0].package, "options": options, "path": str(folder / "plain")}
-    return run_piped([python_module("benchmarks.plain_jdbc", json.dumps(given))], folder)
+    settings = {"package": DRIVERS[0].package, "options": options, "path": str(folder / "plain")}
+    return run_piped([python_module("benchmarks.plain_jdbc", json.dumps(settings))], folder)
 
 
 def copy(folder: Path, database: Database) -> Measured:
@@ -137,9 +137,9 @@ def cases(
 
 def check(folder: Path, rows: int) -> None:
     """Check that the last run of the tap wrote every row."""
-    found = ds.dataset(str(folder / "batches"), format="parquet").count_rows()
-    if found != rows:
-        raise SystemExit(f"{found} rows were written, not {rows}")
+    count = ds.dataset(str(folder / "batches"), format="parquet").count_rows()
+    if count != rows:
+        raise SystemExit(f"{count} rows were written, not {rows}")
 
 
 def main() -> None:

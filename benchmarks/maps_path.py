@@ -124,18 +124,18 @@ def measure(folder: Path, *, encoding: str | None, maps: str, pipe: bool) -> Mea
 
 
 def ways(folder: Path) -> dict[str, Callable[[], Measured]]:
-    found: dict[str, Callable[[], Measured]] = {}
+    variants: dict[str, Callable[[], Measured]] = {}
     for encoding in (None, *ENCODINGS):
         name = encoding or "record"
         for maps in ("", "tap"):
-            found[f"tap alone, {name}{', maps' if maps else ''}"] = partial(
+            variants[f"tap alone, {name}{', maps' if maps else ''}"] = partial(
                 measure, folder, encoding=encoding, maps=maps, pipe=False
             )
         for maps in ("", "tap", "target"):
-            found[f"pipe, {name}{f', maps in the {maps}' if maps else ''}"] = partial(
+            variants[f"pipe, {name}{f', maps in the {maps}' if maps else ''}"] = partial(
                 measure, folder, encoding=encoding, maps=maps, pipe=True
             )
-    return found
+    return variants
 
 
 def sdk_seconds(rows: int) -> float:
@@ -156,8 +156,8 @@ def sdk_seconds(rows: int) -> float:
     (orders,) = mapper.stream_maps["orders"]
     records = [record(n) for n in range(rows)]
     start = time.perf_counter()
-    for given in records:
-        orders.transform(given)
+    for original in records:
+        orders.transform(original)
     return (time.perf_counter() - start) * 1_000_000 / rows
 
 

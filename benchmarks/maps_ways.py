@@ -71,10 +71,10 @@ def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def over_arrow(struct: StructType) -> ArrowMap:
-    found = arrow_map(transform_of(struct), struct)
-    assert found is not None
-    assert not found.in_python
-    return found
+    arrow = arrow_map(transform_of(struct), struct)
+    assert arrow is not None
+    assert not arrow.in_python
+    return arrow
 
 
 def mapped_over_arrow(frame: DataFrame) -> DataFrame:
@@ -84,27 +84,27 @@ def mapped_over_arrow(frame: DataFrame) -> DataFrame:
         from benchmarks.maps_ways import over_arrow, transform_of  # noqa: PLC0415
 
         pa.set_cpu_count(1)
-        made, names = over_arrow(struct), transform_of(struct).struct().names
+        arrow, names = over_arrow(struct), transform_of(struct).struct().names
         for batch in batches:
-            yield from made.apply(pa.Table.from_batches([batch])).select(names).to_batches()
+            yield from arrow.apply(pa.Table.from_batches([batch])).select(names).to_batches()
 
     return frame.mapInArrow(mapped, transform_of(struct).struct())
 
 
 def without_spark(folder: Path) -> None:
     pa.set_cpu_count(1)
-    made = None
+    arrow = None
     for path in sorted(folder.iterdir()):
         file = pq.ParquetFile(path)
-        made = made or over_arrow(from_arrow_schema(file.schema_arrow))
+        arrow = arrow or over_arrow(from_arrow_schema(file.schema_arrow))
         for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
-            made.apply(pa.Table.from_batches([batch]))
+            arrow.apply(pa.Table.from_batches([batch]))
 
 
 def ways(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
-    def run(made: Callable[[DataFrame], DataFrame]) -> Callable[[], None]:
+    def run(mapped: Callable[[DataFrame], DataFrame]) -> Callable[[], None]:
         def work() -> None:
-            frame = made(spark.read.parquet(str(folder)))
+            frame = mapped(spark.read.parquet(str(folder)))
             frame.write.format("noop").mode("overwrite").save()
 
         return work
@@ -128,14 +128,14 @@ def main() -> None:
     spark = start_session(SparkSettings(app_name="maps-ways"))
     try:
         make_rows(folder / "rows", chosen.rows)
-        found: dict[str, list[float]] = {}
+        timed: dict[str, list[float]] = {}
         for _ in range(chosen.runs + 1):
             for name, work in ways(spark, folder / "rows").items():
                 start = time.perf_counter()
                 work()
-                found.setdefault(name, []).append(time.perf_counter() - start)
-        medians = {name: statistics.median(seconds[1:]) for name, seconds in found.items()}
-        for name, seconds in found.items():
+                timed.setdefault(name, []).append(time.perf_counter() - start)
+        medians = {name: statistics.median(seconds[1:]) for name, seconds in timed.items()}
+        for name, seconds in timed.items():
             ratio = medians[name] / medians["Spark columns"]
             warm = f"{medians[name]:6.1f} s, {ratio:5.2f} x Spark columns"
             print(f"{name:34} first {seconds[0]:6.1f} s, then {warm}", flush=True)

@@ -9,22 +9,22 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    given = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     spark = (
         SparkSession.builder.master("local[*]")
         .appName("plain")
-        .config("spark.jars.packages", given["package"])
+        .config("spark.jars.packages", settings["package"])
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
-    if "read" in given:
-        writer = spark.read.parquet(given["read"]).write.format("jdbc").mode("append")
-        writer.options(**given["options"]).save()
+    if "read" in settings:
+        writer = spark.read.parquet(settings["read"]).write.format("jdbc").mode("append")
+        writer.options(**settings["options"]).save()
     else:
-        reader = spark.read.format("jdbc").options(**given["options"])
-        reader.load().write.mode("overwrite").parquet(given["path"])
+        reader = spark.read.format("jdbc").options(**settings["options"])
+        reader.load().write.mode("overwrite").parquet(settings["path"])
     spark.stop()
 
 

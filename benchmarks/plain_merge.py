@@ -54,28 +54,28 @@ def merge(spark: SparkSession, path: str, table: str, newest: bool) -> None:
 
 
 def main() -> None:
-    given = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     builder = SparkSession.builder.master("local[*]").appName("plain")
     conf = {
-        "spark.jars.packages": given["package"],
+        "spark.jars.packages": settings["package"],
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
-        **FORMATS[given["format"]],
-        **given.get("conf", {}),
+        **FORMATS[settings["format"]],
+        **settings.get("conf", {}),
     }
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    if "make" in given:
-        for place in given["make"]:
+    if "make" in settings:
+        for place in settings["make"]:
             frame = rows(spark, place["first"], place["count"])
             if "path" in place:
                 frame.write.parquet(place["path"])
             else:
-                frame.writeTo(place["table"]).using(given["format"]).create()
+                frame.writeTo(place["table"]).using(settings["format"]).create()
     else:
-        merge(spark, given["path"], given["table"], given["newest"])
+        merge(spark, settings["path"], settings["table"], settings["newest"])
     spark.stop()
 
 

@@ -54,8 +54,8 @@ def own_mib(pid: int) -> float:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return float(found[1]) / 2**10 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return float(match[1]) / 2**10 if match else 0.0
 
 
 class PeakWatch(threading.Thread):

@@ -108,7 +108,7 @@ def save(benchmark: str, shown: str, cases: Sequence[Mapping[str, object]]) -> N
     """Print a table, and save it with its figures and what tells of the machine."""
     print(f"\n{benchmark}\n{shown}", flush=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    found = {
+    document = {
         "benchmark": benchmark,
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": {
@@ -119,7 +119,7 @@ def save(benchmark: str, shown: str, cases: Sequence[Mapping[str, object]]) -> N
         "cases": cases,
         "table": shown,
     }
-    (FOLDER / f"{benchmark}.json").write_text(json.dumps(found, indent=2) + "\n")
+    (FOLDER / f"{benchmark}.json").write_text(json.dumps(document, indent=2) + "\n")
 
 
 def blocks(page: str) -> list[str]:

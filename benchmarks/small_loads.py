@@ -30,15 +30,15 @@ FEW, MANY = 5, 25
 def messages(streams: int, flushes: int) -> list[dict[str, Any]]:
     """Return messages with flushes of the same rows for each stream."""
     schema = {"type": "object", "properties": PROPERTIES}
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for number in range(streams):
         name = f"s{number}"
-        found.append({"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": ["id"]})
+        lines.append({"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": ["id"]})
         for flush in range(flushes):
             for key in range(ROWS):
                 record = {"id": key, "name": f"name {key}", "round": flush}
-                found.append({"type": "RECORD", "stream": name, "record": record})
-    return [*found, {"type": "STATE", "value": {}}]
+                lines.append({"type": "RECORD", "stream": name, "record": record})
+    return [*lines, {"type": "STATE", "value": {}}]
 
 
 def load(folder: Path, form: str, sent: list[dict[str, Any]], **more: Any) -> Measured:

@@ -29,15 +29,15 @@ IMPORTS = [sys.executable, "-c", "import pyspark.sql, pyarrow.compute, pyarrow.c
 
 def streams(folder: Path, count: int) -> list[dict[str, Any]]:
     """Write a tiny CSV file for each stream, and return their settings."""
-    found = []
+    settings = []
     for number in range(count):
         path = folder / f"files-{count}" / f"s{number}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = (f"{n},name {n},{n}.25,2024-01-{n + 1:02}" for n in range(LINES))
         path.write_text("\n".join(["id,name,amount,day", *rows, ""]))
         stream = {"name": f"s{number}", "format": "csv", "path": str(path)}
-        found.append({**stream, "replication_method": "INCREMENTAL"})
-    return found
+        settings.append({**stream, "replication_method": "INCREMENTAL"})
+    return settings
 
 
 def tap(folder: Path, count: int, conf: dict[str, str] | None = None) -> list[str]:

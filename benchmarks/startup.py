@@ -69,8 +69,8 @@ def one_round(variant: dict[str, str]) -> list[float]:
     )
     if ended.returncode:
         sys.exit(ended.stderr)
-    found: list[float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    marks: list[float] = json.loads(ended.stdout.splitlines()[-1])
+    return marks
 
 
 def main(rounds: int) -> None:
@@ -81,8 +81,8 @@ def main(rounds: int) -> None:
         for name, variant in VARIANTS.items():
             results[name].append(one_round(variant))
     print(f"{'median of ' + str(rounds):28}" + "".join(f"{stage:>21}" for stage in STAGES))
-    for name, found in results.items():
-        medians = [statistics.median(column) for column in zip(*found, strict=True)]
+    for name, measured in results.items():
+        medians = [statistics.median(column) for column in zip(*measured, strict=True)]
         print(f"{name:28}" + "".join(f"{value:21.2f}" for value in medians))
 
 

@@ -59,17 +59,17 @@ def durable_at(
         timer = threading.Timer(limit, running.terminate)
         timer.start()
         assert running.stdout is not None
-        found = []
+        moments = []
         for line in running.stdout:
             seconds = time.monotonic() - start
             if seconds <= limit:
-                found.append((seconds, int(json.loads(line)["at"])))
+                moments.append((seconds, int(json.loads(line)["at"])))
         code = running.wait()
         is_late = not timer.is_alive()
         timer.cancel()
         if code and not is_late:
             raise RuntimeError((Path(place) / "log").read_text()[-2000:])
-    return found
+    return moments
 
 
 def seconds_to(durable: list[tuple[float, int]], rows: float) -> float | None:

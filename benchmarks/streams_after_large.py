@@ -43,18 +43,18 @@ def main() -> None:
     many = f"and {chosen.streams} streams"
     try:
         cases = {
-            f"{name}, {way}": partial(load, folder, "parquet", sent, **SETTINGS, **settings)
+            f"{name}, {variant}": partial(load, folder, "parquet", sent, **SETTINGS, **settings)
             for name, sent in {LARGE: large_first(0), many: large_first(chosen.streams)}.items()
-            for way, settings in WAYS.items()
+            for variant, settings in WAYS.items()
         }
         results = interleaved(chosen.runs, cases)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     publish("streams_after_large", results, lambda name: f"{name.partition(', ')[0]}, by Spark")
     took = {name: median_seconds(measured) for name, measured in results.items()}
-    for way in WAYS:
-        each = (took[f"{many}, {way}"] - took[f"{LARGE}, {way}"]) / chosen.streams
-        print(f"each further stream {way}: {each:.3f} s")
+    for variant in WAYS:
+        each = (took[f"{many}, {variant}"] - took[f"{LARGE}, {variant}"]) / chosen.streams
+        print(f"each further stream {variant}: {each:.3f} s")
 
 
 if __name__ == "__main__":

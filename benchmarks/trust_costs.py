@@ -91,11 +91,11 @@ def shares(folder: Path, name: str, settings: dict[str, Any]) -> None:
         done = subprocess.run(
             command, stdin=messages, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True
         )
-    found = json.loads(done.stderr.splitlines()[-1])
-    assert found.pop("code") == 0, done.stderr.decode()
-    whole = found.pop("whole")
-    parts = ", ".join(f"{kind} {100 * spent / whole:.2f} %" for kind, spent in found.items())
-    total = 100 * sum(found.values()) / whole
+    measured = json.loads(done.stderr.splitlines()[-1])
+    assert measured.pop("code") == 0, done.stderr.decode()
+    whole = measured.pop("whole")
+    parts = ", ".join(f"{kind} {100 * spent / whole:.2f} %" for kind, spent in measured.items())
+    total = 100 * sum(measured.values()) / whole
     print(f"{name}: {whole:.1f} CPU s, of which {total:.2f} %: {parts}")
 
 

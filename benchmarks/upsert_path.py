@@ -45,10 +45,16 @@ class Place:
         self.table = f"delta.`{self.lake}/rows`" if form == "delta" else "plain.rows"
 
     def plain(self, **more: Any) -> Measured:
-        given: dict[str, Any] = {"package": LAKES[self.form].package, "format": self.form, **more}
+        settings: dict[str, Any] = {
+            "package": LAKES[self.form].package,
+            "format": self.form,
+            **more,
+        }
         if self.form == "iceberg":
-            given["conf"] = {"spark.sql.catalog.plain.warehouse": str(self.lake)}
-        return run_piped([python_module("benchmarks.plain_merge", json.dumps(given))], self.folder)
+            settings["conf"] = {"spark.sql.catalog.plain.warehouse": str(self.lake)}
+        return run_piped(
+            [python_module("benchmarks.plain_merge", json.dumps(settings))], self.folder
+        )
 
     def make(self) -> None:
         table = {"table": self.table, "first": 0, "count": self.rows // 2}

@@ -62,9 +62,9 @@ def schema(*more: dict[str, Any], **root: Any) -> dict[str, Any]:
 
 def rules(**asked: Any) -> dict[str, Any]:
     """Return keywords for the first column alone."""
-    found = schema(*SCREENED)
-    found["properties"]["c0"] |= asked
-    return found
+    screened = schema(*SCREENED)
+    screened["properties"]["c0"] |= asked
+    return screened
 
 
 VARIANTS: dict[str, tuple[bool, dict[str, Any]]] = {
@@ -109,16 +109,16 @@ def main(rows: int, rounds: int) -> None:
         size = os.path.getsize(path) / 1e6  # noqa: PTH202
         print(f"{rows} rows, {COLUMNS} columns, {size:.0f} MB; CPU seconds, median of {rounds}")
         seconds(path, *VARIANTS["minProperties"])  # imports
-        found: dict[str, list[float]] = {name: [] for name in VARIANTS}
+        timed: dict[str, list[float]] = {name: [] for name in VARIANTS}
         for _ in range(rounds):
             for name, (strict, node) in VARIANTS.items():
-                found[name].append(seconds(path, strict, node))
-        base = statistics.median(next(iter(found.values())))
-        for name, times in found.items():
+                timed[name].append(seconds(path, strict, node))
+        base = statistics.median(next(iter(timed.values())))
+        for name, times in timed.items():
             median = statistics.median(times)
             print(f"{name:32}{median:8.2f} s {median / base:8.2f} x")
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:3]]
-    main(*given, *(100_000, 3)[len(given) :])
+    numbers = [int(word) for word in sys.argv[1:3]]
+    main(*numbers, *(100_000, 3)[len(numbers) :])

@@ -40,9 +40,9 @@ def cases(place: Place, remote: dict[str, Any]) -> dict[str, Callable[[], Measur
         "without Spark": {},
     }
     return {
-        f"{name}, {way}": partial(run, **settings)
+        f"{name}, {variant}": partial(run, **settings)
         for name, run in loads.items()
-        for way, settings in ways.items()
+        for variant, settings in ways.items()
     }
 
 

@@ -253,16 +253,16 @@ def read_settings(
         raise SettingsError(
             "no settings given", hint="give --config FILE or --config ENV, or a path or URL"
         )
-    given = sources if place is None or ENV in sources else (*sources, ENV)
-    found = load_settings(program.schema, given, program.env_prefix, os.environ)
-    merged = _with_submitted(program, merge(found, place or {}))
-    return with_secrets(program.schema, merged, environment(given))
+    places = sources if place is None or ENV in sources else (*sources, ENV)
+    loaded = load_settings(program.schema, places, program.env_prefix, os.environ)
+    merged = _with_submitted(program, merge(loaded, place or {}))
+    return with_secrets(program.schema, merged, environment(places))
 
 
 def _with_submitted(program: Program, settings: dict[str, Any]) -> dict[str, Any]:
     """Lay what spark-submit was given over settings, if it has started this process."""
-    given = current()
-    if given is None:
+    submission = current()
+    if submission is None:
         return settings
     if settings.get("spark", {}).get("remote") is not None:
         raise SettingsError(
@@ -270,7 +270,7 @@ def _with_submitted(program: Program, settings: dict[str, Any]) -> dict[str, Any
             where=Where(setting="spark.remote"),
             hint="leave the setting out, or start the program without spark-submit",
         )
-    return merge(settings, normalize(program.schema, given.settings()))
+    return merge(settings, normalize(program.schema, submission.settings()))
 
 
 def environment(sources: Sequence[str]) -> Mapping[str, str]:
@@ -332,16 +332,20 @@ def run_main(
     forget_signals()
     return_memory_early(os.environ)
     _raise_descriptor_limit()
-    known = {str(other.name): other for other in others}
+    commands = {str(other.name): other for other in others}
     try:
         instruction = os.environ.get(f"_{program.env_prefix}COMPLETE")
         if instruction:
-            return _complete(instruction, program, command, known)
+            return _complete(instruction, program, command, commands)
         # Not `command.main`: it turns errors that the user did not cause into Abort.
-        given, name = list(sys.argv[1:] if args is None else args), program.name
-        if given and given[0] in known:
-            command, given, name = known[given[0]], given[1:], f"{name} {given[0]}"
-        with command.make_context(name, given) as context:
+        arguments, name = list(sys.argv[1:] if args is None else args), program.name
+        if arguments and arguments[0] in commands:
+            command, arguments, name = (
+                commands[arguments[0]],
+                arguments[1:],
+                f"{name} {arguments[0]}",
+            )
+        with command.make_context(name, arguments) as context:
             return command.invoke(context) or 0
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -356,8 +360,8 @@ def _complete(
     instruction: str, program: Program, command: click.Command, others: Mapping[str, click.Command]
 ) -> int:
 
-    found = completion(instruction, program.name, command, others)
-    click.echo(found, nl=bool(found))
+    answer = completion(instruction, program.name, command, others)
+    click.echo(answer, nl=bool(answer))
     return 0
 
 
@@ -368,18 +372,20 @@ def report(error: BaseException, logger: logging.Logger) -> int:
         error: The error.
         logger: Receives the lines at ERROR, and the traceback at DEBUG.
     """
-    known = known_error(error)
-    if known is None:
+    reported = known_error(error)
+    if reported is None:
         hint = "" if is_debug() else " (set LOGLEVEL=debug for the traceback)"
         lines: Sequence[str] = (f"unexpected error: {error_text(error)}{hint}",)
     else:
-        lines = known.problems if isinstance(known, InvalidSettingsError) else (str(known),)
+        lines = (
+            reported.problems if isinstance(reported, InvalidSettingsError) else (str(reported),)
+        )
     # If the reader has enough, as `head` has, nothing is wrong.
-    level = logging.INFO if isinstance(known, ClosedPipeError) else logging.ERROR
+    level = logging.INFO if isinstance(reported, ClosedPipeError) else logging.ERROR
     for line in lines:
         logger.log(level, "%s", line)
     logger.debug("traceback of the error above", exc_info=error)
-    return SingerSparkError.exit_code if known is None else known.exit_code
+    return SingerSparkError.exit_code if reported is None else reported.exit_code
 
 
 def completion(
@@ -402,21 +408,21 @@ def completion(
     from click.shell_completion import CompletionItem, get_completion_class  # noqa: PLC0415
 
     shell, _, wanted = instruction.partition("_")
-    made = get_completion_class(shell)
-    if made is None or wanted not in {"source", "complete"}:
+    shell_class = get_completion_class(shell)
+    if shell_class is None or wanted not in {"source", "complete"}:
         raise click.UsageError(f"'{instruction}' is not bash_source, zsh_source or fish_source.")
-    complete = made(command, {}, name, f"_{name}_COMPLETE".replace("-", "_").upper())
+    complete = shell_class(command, {}, name, f"_{name}_COMPLETE".replace("-", "_").upper())
     if wanted == "source":
         return complete.source()
     args, incomplete = complete.get_completion_args()
     if args and args[0] in others:
         complete.cli = others[args[0]]
-        found = complete.get_completions(args[1:], incomplete)
+        items = complete.get_completions(args[1:], incomplete)
     else:
-        found = complete.get_completions(args, incomplete)
+        items = complete.get_completions(args, incomplete)
         fitting = [other for other in others if not args and other.startswith(incomplete)]
-        found += [CompletionItem(other, help=_about(others[other])) for other in fitting]
-    return "\n".join(map(complete.format_completion, found))
+        items += [CompletionItem(other, help=_about(others[other])) for other in fitting]
+    return "\n".join(map(complete.format_completion, items))
 
 
 def _about(command: click.Command) -> str:
@@ -432,8 +438,8 @@ _NEAR, _LIKENESS = 5, 0.5
 def topics() -> dict[str, str]:
     """Return the name and title of each page."""
     pages = sorted((_INSTALLED if _INSTALLED.is_dir() else _CHECKOUT).glob("*.md"))
-    found = ((page.stem, _HEADING.search(page.read_text("utf-8"))) for page in pages)
-    return {name: title[2] if title else name for name, title in found if name != "README"}
+    titled = ((page.stem, _HEADING.search(page.read_text("utf-8"))) for page in pages)
+    return {name: title[2] if title else name for name, title in titled if name != "README"}
 
 
 def page_text(topic: str) -> str:
@@ -471,7 +477,7 @@ def _slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
 
 
-def _unknown(topic: str, known: list[str]) -> SettingsError:
-    near = get_close_matches(topic, known, _NEAR, _LIKENESS)
+def _unknown(topic: str, candidates: list[str]) -> SettingsError:
+    near = get_close_matches(topic, candidates, _NEAR, _LIKENESS)
     hint = f"near: {', '.join(near)}" if near else "`docs` without a topic lists them"
     return SettingsError(f"there is no page '{topic}'", hint=hint)

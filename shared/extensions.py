@@ -73,8 +73,8 @@ def imported(place: str) -> object:
         ImportError, AttributeError: It is not there.
     """
     module, _, name = place.partition(":")
-    found: object = getattr(import_module(module), name)
-    return found
+    loaded: object = getattr(import_module(module), name)
+    return loaded
 
 
 def declared(
@@ -134,10 +134,10 @@ def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
     """Yield entry points with the package each is of, in the same order on every machine."""
     if os.environ.get(SWITCH) == "off":
         return
-    found = []
+    declared = []
     for point in metadata.entry_points(group=group):
         dist = point.dist
         package = f"{dist.metadata['Name']} {dist.version}" if dist is not None else "unknown"
-        found.append((package, point.name, point))
-    for package, _, point in sorted(found, key=lambda one: one[:2]):
+        declared.append((package, point.name, point))
+    for package, _, point in sorted(declared, key=lambda one: one[:2]):
         yield point, package

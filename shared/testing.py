@@ -150,8 +150,8 @@ def typed(form: EncodingFormat, tables: Iterator[pa.Table]) -> pa.Table:
         tables: As it read them.
     """
     schema, columns = spark_to_json_schema(STRUCT), struct_to_arrow(STRUCT)
-    found = [conform(_typed(form, schema, table), columns) for table in tables]
-    return pa.concat_tables(found) if found else columns.empty_table()
+    conformed = [conform(_typed(form, schema, table), columns) for table in tables]
+    return pa.concat_tables(conformed) if conformed else columns.empty_table()
 
 
 def _typed(form: EncodingFormat, schema: Any, table: pa.Table) -> pa.Table:
@@ -175,8 +175,8 @@ def _numbers(form: EncodingFormat, start: int, count: int) -> pa.Table:
 @cache
 def heavy_imports(code: str) -> str:
     """Return the list of the slow libraries that a program of its own imports, as text."""
-    found = f"[name for name in {_HEAVY} if name in sys.modules]"
-    script = f"import sys; {code}; print({found})"
+    loaded = f"[name for name in {_HEAVY} if name in sys.modules]"
+    script = f"import sys; {code}; print({loaded})"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
@@ -212,17 +212,17 @@ class EncodingSuite:
             url = str(tmp_path / f"ä b{self.form.extension(compression)}")
             parts = [table.slice(0, 3), table.slice(3, 0), table.slice(3)]
             self.form.write(url, table.schema, iter(parts), compression, StorageOptions())
-            found = typed(self.form, self.form.read(url, StorageOptions()))
-            found = found.drop_columns(list(self.cannot_hold))
+            rows = typed(self.form, self.form.read(url, StorageOptions()))
+            rows = rows.drop_columns(list(self.cannot_hold))
             wanted = TABLE.drop_columns(list(self.cannot_hold))
-            assert repr(found.to_pylist()) == repr(wanted.to_pylist())
+            assert repr(rows.to_pylist()) == repr(wanted.to_pylist())
 
     def test_many_rows_stay_in_order(self, tmp_path: Path) -> None:
         url = str(tmp_path / "x")
         parts = [_numbers(self.form, start, _MANY // 4) for start in range(0, _MANY, _MANY // 4)]
         self.form.write(url, parts[0].schema, iter(parts), self.form.default_compression)
-        found = self._ids(url)
-        assert found == list(range(_MANY))
+        ids = self._ids(url)
+        assert ids == list(range(_MANY))
 
     def test_every_level_keeps_the_rows(self, tmp_path: Path) -> None:
         table = _numbers(self.form, 0, 1000)
@@ -238,10 +238,10 @@ class EncodingSuite:
             url = str(tmp_path / f"x{self.form.extension(compression)}")
             self.form.write(url, table.schema, iter(()), compression)
             assert Path(url).is_file()
-            found = list(self.form.read(url))
-            assert sum(part.num_rows for part in found) == 0
+            parts = list(self.form.read(url))
+            assert sum(part.num_rows for part in parts) == 0
             if not self.form.text:
-                assert all(part.column_names == table.column_names for part in found)
+                assert all(part.column_names == table.column_names for part in parts)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="x"):
@@ -278,11 +278,11 @@ class EncodingSuite:
             for size in (1, 7, len(whole) // 2, len(whole) - 1):
                 path.write_bytes(whole[:size])
                 try:
-                    found = sum(part.num_rows for part in self.form.read(str(path)))
+                    count = sum(part.num_rows for part in self.form.read(str(path)))
                 except (OSError, pa.ArrowInvalid):
                     continue
                 assert self.form.rows != "tables", f"{size} bytes pass for a whole file"
-                assert found < table.num_rows or size == len(whole) - 1
+                assert count < table.num_rows or size == len(whole) - 1
 
     def test_a_bomb_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if not self.form.packed:

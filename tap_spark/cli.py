@@ -114,7 +114,7 @@ def command(
     state: str | None,
     test: str | None,
     dry_run: bool,
-    **given: Any,
+    **chosen_options: Any,
 ) -> int:
     """Run the command that the options choose; return the exit code."""
     if about:
@@ -124,8 +124,10 @@ def command(
     check_form(place, form)
     if as_json and not discover:
         raise click.UsageError("--json is for --discover.")
-    _check_usage(discover=discover, test=test, dry_run=dry_run, empty_code=empty_code, **given)
-    options = _run_options(**given)
+    _check_usage(
+        discover=discover, test=test, dry_run=dry_run, empty_code=empty_code, **chosen_options
+    )
+    options = _run_options(**chosen_options)
     files = {"summary": summary, "report": report, "metrics": metrics_file}
     with summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected:
         named = None if place is None else place_settings(place, form, os.environ)
@@ -137,8 +139,8 @@ def command(
         raise_on_sigterm()
         if not (discover or test or dry_run):
             receivers = config.openlineage, config.opentelemetry
-            told = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
-            collected.observe(told)
+            observers = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
+            collected.observe(observers)
         chosen: dict[str, Any] = {"catalog": catalog, "state": state}
         chosen |= {"test": test, "dry": dry_run}
         _run(config, options, collected, discover=discover, as_json=as_json, **chosen)
@@ -146,11 +148,11 @@ def command(
         return collected.exit_code
 
 
-def _check_usage(**given: Any) -> None:
+def _check_usage(**options: Any) -> None:
     """Check that options which have no effect together are not given together."""
     for option, others in _EXCLUDED.items():
         for other in others:
-            if given[option] and given[other]:
+            if options[option] and options[other]:
                 names = (f"--{name.replace('_', '-')}" for name in (option, other))
                 raise click.UsageError("{} and {} exclude each other.".format(*names))
 
@@ -163,14 +165,14 @@ def _run_options(
     select: tuple[str, ...],
     keys: tuple[str, ...],
     replication_keys: tuple[str, ...],
-    **given: Any,
+    **options: Any,
 ) -> RunOptions:
-    given["rules"] = CatalogRules(select, keys, replication_keys)
+    options["rules"] = CatalogRules(select, keys, replication_keys)
     if backfill is not None and start is not None and end is not None:
-        return RunOptions(**given, backfill=StreamRange(backfill, start, end))
+        return RunOptions(**options, backfill=StreamRange(backfill, start, end))
     if (backfill, start, end) != (None, None, None):
         raise click.UsageError("--backfill, --from and --to must be given together.")
-    return RunOptions(**given)
+    return RunOptions(**options)
 
 
 def _run(
@@ -197,8 +199,8 @@ def _run(
 
     with heartbeats(config.heartbeat_seconds, lambda: output.bytes_written, waits_for):
         if discover:
-            found = _discover(config, options)
-            text = _table(config, found) if as_table else json.dumps(found, indent=2)
+            discovered = _discover(config, options)
+            text = _table(config, discovered) if as_table else json.dumps(discovered, indent=2)
             output.write(text.encode() + b"\n")
             return
         from tap_spark.plan.catalog import load_catalog  # noqa: PLC0415
@@ -210,15 +212,15 @@ def _run(
 
             run_test(config, test, chosen, output, options)
             return
-        known = None if state is None else load_state(state)
+        bookmarks = None if state is None else load_state(state)
         if dry:
             from tap_spark.send.trials import dry_run  # noqa: PLC0415
 
-            dry_run(config, chosen, known, options)
+            dry_run(config, chosen, bookmarks, options)
         else:
             from tap_spark.send.sync import run_sync  # noqa: PLC0415
 
-            run_sync(config, chosen, known, output, options, summary)
+            run_sync(config, chosen, bookmarks, output, options, summary)
 
 
 def _table(config: TapConfig, catalog: Mapping[str, Any]) -> str:
@@ -317,8 +319,8 @@ def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
         pairs = dict(pair.partition("=")[::2] for pair in conf)
         click.echo(start_server(ServerPlan(**plan, conf=pairs), os.environ).url)
         return
-    found = (stop_server if action == "stop" else running_server)(os.environ)
-    click.echo("no server runs" if found is None else found.url)
+    server = (stop_server if action == "stop" else running_server)(os.environ)
+    click.echo("no server runs" if server is None else server.url)
 
 
 COMMANDS = {

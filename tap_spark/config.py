@@ -146,12 +146,12 @@ def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
         if form is None or "connection" not in form.takes:
             continue
         kind, name, at = form.connects, stream.get("connection"), ("streams", index, "connection")
-        known = [i.get("name") for i in items if isinstance(i, Mapping) and kind in i]
-        if "connection" not in stream and len(known) != 1:
-            what = "several" if known else "none"
+        names = [i.get("name") for i in items if isinstance(i, Mapping) and kind in i]
+        if "connection" not in stream and len(names) != 1:
+            what = "several" if names else "none"
             yield Problem(at, f"is required: 'connections' has {what} with {KINDS[kind]}")
-        elif isinstance(name, str) and name not in known:
-            text = f"{name!r} is not a connection with {KINDS[kind]}; known: {known or 'none'}"
+        elif isinstance(name, str) and name not in names:
+            text = f"{name!r} is not a connection with {KINDS[kind]}; known: {names or 'none'}"
             yield Problem(at, text)
 
 
@@ -168,12 +168,12 @@ def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
     form = source_format(kind)
     places = form.places if form else ()
-    given = [name for name in places if name in stream]
-    if places and not given:
+    present = [name for name in places if name in stream]
+    if places and not present:
         others = " (or " + " or ".join(map(repr, places[1:])) + ")" if places[1:] else ""
         yield places[0], f"is required for the format {kind!r}{others}"
-    if len(given) > 1:
-        yield given[1], f"excludes {given[0]!r}; give one of them"
+    if len(present) > 1:
+        yield present[1], f"excludes {present[0]!r}; give one of them"
 
 
 def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -181,9 +181,9 @@ def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     form = source_format(kind)
     if form is None:
         return
-    known = {*GENERAL, *form.fields}
+    allowed = {*GENERAL, *form.fields}
     for name in stream:
-        if name in DECLARED and name not in known:
+        if name in DECLARED and name not in allowed:
             yield name, f"does not apply to the format {kind!r}; remove it"
 
 
@@ -361,8 +361,8 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     """
     check_extensions()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
-    given = {key: value for key, value in complete.items() if is_batch_key(key)}
-    batch = validate(given, "tap").check()
+    block = {key: value for key, value in complete.items() if is_batch_key(key)}
+    batch = validate(block, "tap").check()
     for text in batch.warnings:
         _logger.warning(text)
     config = typed(TapConfig, complete)

@@ -266,12 +266,12 @@ class ConnectionConfig:
 
 def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
     """Return every text of a connection that no message may show, the longest first."""
-    found = [connection.password or ""]
+    secrets = [connection.password or ""]
     for text in decoded(connection.url or ""):
-        found += _URL_SECRET.findall(text)
-        found += [part for pair in _URL_LOGIN.findall(text) for part in pair]
-    found += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
-    return tuple(sorted({text for text in found if text}, key=len, reverse=True))
+        secrets += _URL_SECRET.findall(text)
+        secrets += [part for pair in _URL_LOGIN.findall(text) for part in pair]
+    secrets += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]
+    return tuple(sorted({text for text in secrets if text}, key=len, reverse=True))
 
 
 def with_passwords(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Mapping[str, Any]:
@@ -288,19 +288,19 @@ def with_passwords(settings: Mapping[str, Any], variables: Mapping[str, str]) ->
     if not isinstance(items, list):
         return settings
     problems: list[str] = []
-    found: list[Any] = []
+    connections: list[Any] = []
     for index, item in enumerate(items):
         name = item.get("password_variable") if isinstance(item, Mapping) else None
         if not isinstance(name, str) or "password" in item:
-            found.append(item)
+            connections.append(item)
         elif variables.get(name):
-            found.append({**item, "password": variables[name]})
+            connections.append({**item, "password": variables[name]})
         else:
             at = f"config['connections'][{index}]['password_variable']"
             problems.append(f"{at}: the environment variable '{name}' is not set (export {name})")
     if problems:
         raise InvalidSettingsError(problems)
-    return {**settings, "connections": found}
+    return {**settings, "connections": connections}
 
 
 def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -321,8 +321,8 @@ def connection_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _problems(item: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    given = [kind for kind in KINDS if kind in item]
-    if len(given) != 1:
+    present = [kind for kind in KINDS if kind in item]
+    if len(present) != 1:
         listed = ", ".join(map(repr, KINDS))
         yield (), f"needs exactly one of {listed}"
     url = item.get("url")

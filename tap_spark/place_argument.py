@@ -54,8 +54,8 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
         form = form or table_format(Path(path))
         if form is None and Path(path).is_dir():
             return _folder(Path(path), place)
-    found = form or format_of([place.rsplit("/", 1)[-1]], place)
-    return {"streams": [stream_at(place, found)]}
+    detected = form or format_of([place.rsplit("/", 1)[-1]], place)
+    return {"streams": [stream_at(place, detected)]}
 
 
 def stream_at(place: str, form: str) -> dict[str, Any]:
@@ -96,9 +96,9 @@ def format_of(names: Sequence[str], place: str) -> str:
     Raises:
         SettingsError: There are none, or several formats, or endings that are not known.
     """
-    found = {FORMATS.get(ending(name)) for name in names}
-    formats = {form for form in found if form is not None}
-    if len(formats) == 1 and None not in found:
+    candidates = {FORMATS.get(ending(name)) for name in names}
+    formats = {form for form in candidates if form is not None}
+    if len(formats) == 1 and None not in candidates:
         return formats.pop()
     if not names:
         raise SettingsError(f"the folder '{place}' is empty")

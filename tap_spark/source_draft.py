@@ -63,27 +63,27 @@ def folder_draft(place: str) -> dict[str, Any]:
     """
     place = place.rstrip("/") or "/"
     walk, tables, folders = _entries(place)
-    found = _Found()
+    draft = _Draft()
     if any(table.path == walk.root for table in tables):
-        found.streams.append((stream_at(place, tables[0].format), ()))
-        return found.settings()
+        draft.streams.append((stream_at(place, tables[0].format), ()))
+        return draft.settings()
     if tables:
-        found.connections.append(_connection(place, tables))
+        draft.connections.append(_connection(place, tables))
     loose = _listed(place)
     if any(file.partitioned for file in loose):
-        found.add(place, place, loose)
+        draft.add(place, place, loose)
     else:
         for pattern, path, files in _groups(place, loose):
-            found.add(pattern, path, files)
+            draft.add(pattern, path, files)
     held = {table.parts[0] for table in tables}
     for folder in folders:
         if folder not in held and "=" not in folder and not folder.startswith((".", "_")):
             inside = join(place, folder)
-            found.add(inside, inside, _listed(inside))
-    if not found.streams and not found.connections:
-        why = "; ".join(found.skipped[:_MOST_NOTES]) or "no files and no tables"
+            draft.add(inside, inside, _listed(inside))
+    if not draft.streams and not draft.connections:
+        why = "; ".join(draft.skipped[:_MOST_NOTES]) or "no files and no tables"
         raise SettingsError(f"nothing to read in '{place}': {why}", hint="give --format NAME")
-    return found.settings()
+    return draft.settings()
 
 
 def files_draft(stream: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,11 +91,11 @@ def files_draft(stream: Mapping[str, Any]) -> dict[str, Any]:
     files: Sequence[ListedFile] = ()
     with suppress(SourceError, OSError):
         files = _listed(stream["path"])
-    return _Found(streams=[(stream, files)]).settings()
+    return _Draft(streams=[(stream, files)]).settings()
 
 
 @dataclass
-class _Found:
+class _Draft:
     """What is in a folder: streams with their files, connections, and what nothing reads."""
 
     streams: list[tuple[Mapping[str, Any], Sequence[ListedFile]]] = field(default_factory=list)
@@ -128,18 +128,18 @@ class _Found:
         """Return the settings, with comments."""
         more = len(self.skipped) - _MOST_NOTES
         notes = [*self.skipped[:_MOST_NOTES], *([f"{more} more"] if more > 0 else [])]
-        made: dict[str, Any] = {Comment(f"Not read: {note}"): None for note in notes}
+        settings: dict[str, Any] = {Comment(f"Not read: {note}"): None for note in notes}
         if self.connections:
-            made["connections"] = self.connections
+            settings["connections"] = self.connections
         if self.streams:
-            made["streams"] = []
+            settings["streams"] = []
         for stream, files in self.streams:
             if files:
                 size = sum(file.size for file in files)
-                made["streams"].append(Comment(f"{len(files)} file(s), {size:,} bytes"))
+                settings["streams"].append(Comment(f"{len(files)} file(s), {size:,} bytes"))
             is_first = stream is self.streams[0][0]
-            made["streams"].append(_commented(stream, files, is_first=is_first))
-        return made
+            settings["streams"].append(_commented(stream, files, is_first=is_first))
+        return settings
 
 
 def _commented(
@@ -172,8 +172,8 @@ def _separator(files: Iterable[ListedFile]) -> str | None:
         with suppress(OSError, ValueError), open_input(file.url) as opened:
             line = opened.read(_FIRST_BYTES).partition(b"\n")[0]
         break
-    found = max((b";", b"\t", b"|"), key=line.count)
-    return found.decode() if found in line and b"," not in line else None
+    separator = max((b";", b"\t", b"|"), key=line.count)
+    return separator.decode() if separator in line and b"," not in line else None
 
 
 def _entries(place: str) -> tuple[TableWalk, list[TableLocation], list[str]]:
@@ -205,17 +205,17 @@ def _groups(
 ) -> Iterator[tuple[str, str | list[str], list[ListedFile]]]:
     """Yield files that are alike: a path like theirs, the path that reads them, and the files."""
     groups: dict[str, list[ListedFile]] = {}
-    known = {_name(file): file for file in files}
-    for name in sorted(known):
+    by_name = {_name(file): file for file in files}
+    for name in sorted(by_name):
         pattern = name if set(name) & set(_SIGNS) else _NUMBER.sub("*", _UUID.sub("*", name))
-        groups.setdefault(pattern, []).append(known[name])
+        groups.setdefault(pattern, []).append(by_name[name])
     for pattern, alike in groups.items():
         paths = [join(place, _name(file)) for file in alike]
         if len(alike) == 1:
             yield paths[0], paths[0], alike
         else:
             like = join(place, pattern)
-            is_exact = sum(fnmatchcase(name, pattern) for name in known) == len(alike)
+            is_exact = sum(fnmatchcase(name, pattern) for name in by_name) == len(alike)
             yield like, like if is_exact else paths, alike
 
 
@@ -262,17 +262,17 @@ def source_draft(
         place = database.for_settings(PASSWORD).url
     _check_secrets(place)
     if database is not None:
-        made = _of_database(database, ask)
+        draft = _of_database(database, ask)
     elif form is None and is_folder(place):
-        made = folder_draft(place)
+        draft = folder_draft(place)
     else:
         [stream] = place_settings(place, form, environ)["streams"]
-        made = files_draft(stream)
+        draft = files_draft(stream)
     if place.startswith(S3_SCHEMES):
         text = "Spark's way to S3. Credentials come from the environment: `tap-spark docs s3`."
-        made = {Comment(text): None, "spark": {"packages": [PACKAGE]}, **made}
-    tap_config(without_comments(made))
-    return made
+        draft = {Comment(text): None, "spark": {"packages": [PACKAGE]}, **draft}
+    tap_config(without_comments(draft))
+    return draft
 
 
 def _check_secrets(place: str) -> None:

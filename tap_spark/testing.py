@@ -150,17 +150,19 @@ class SourceSuite:
         check = Draft202012Validator(entry["schema"])
         assert [error.message for row in sample.rows for error in check.iter_errors(row)] == []
         for name, wanted in sample.types.items():
-            found = entry["schema"]["properties"][name]
-            assert {key: found.get(key) for key in wanted} == wanted
+            schema = entry["schema"]["properties"][name]
+            assert {key: schema.get(key) for key in wanted} == wanted
 
     def test_every_row_and_value_arrives(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
-        found = _run(spark, self._config({**sample.settings, **FULL}), tmp_path)
-        assert found[0]["type"] == "SCHEMA"
-        assert _sorted(_records(found)) == _sorted(sample.rows)
-        assert [message["type"] for message in found[-2:]] == ["ACTIVATE_VERSION", "STATE"]
-        check = Draft202012Validator(found[0]["schema"])
-        assert [error.message for row in _records(found) for error in check.iter_errors(row)] == []
+        messages = _run(spark, self._config({**sample.settings, **FULL}), tmp_path)
+        assert messages[0]["type"] == "SCHEMA"
+        assert _sorted(_records(messages)) == _sorted(sample.rows)
+        assert [message["type"] for message in messages[-2:]] == ["ACTIVATE_VERSION", "STATE"]
+        check = Draft202012Validator(messages[0]["schema"])
+        assert [
+            error.message for row in _records(messages) for error in check.iter_errors(row)
+        ] == []
 
     def test_threads_read_what_spark_reads(self, tmp_path: Path, spark: SparkSession) -> None:
         if not self.form.on_driver:
@@ -174,10 +176,10 @@ class SourceSuite:
         config = self._config({**sample.settings, **FULL})
         threads = Engine(SessionStarter(SparkSettings()), THREADS)
         try:
-            found = _run(spark, config, tmp_path, engine=threads)
+            messages = _run(spark, config, tmp_path, engine=threads)
         except SettingsError as error:
             pytest.skip(f"not offered: {error.message}")
-        assert _sorted(_records(found)) == _sorted(sample.rows)
+        assert _sorted(_records(messages)) == _sorted(sample.rows)
 
     def test_only_what_is_selected_is_read(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
@@ -193,10 +195,10 @@ class SourceSuite:
             if item["breadcrumb"][:2] == ["properties", deselected]:
                 item["metadata"]["selected"] = False
         assert ("properties", deselected) in root
-        found = _run(spark, config, tmp_path, catalog=catalog)
-        assert deselected not in found[0]["schema"]["properties"]
+        messages = _run(spark, config, tmp_path, catalog=catalog)
+        assert deselected not in messages[0]["schema"]["properties"]
         wanted = [{k: v for k, v in row.items() if k != deselected} for row in sample.rows]
-        assert _sorted(_records(found)) == _sorted(wanted)
+        assert _sorted(_records(messages)) == _sorted(wanted)
 
     def test_incremental_goes_on_at_the_bookmark(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
@@ -209,8 +211,8 @@ class SourceSuite:
         assert _sorted(_records(first)) == _sorted(sample.rows)
         marks = [message["value"]["bookmarks"][STREAM] for message in _states(first)]
         values = [mark.get("replication_key_value") for mark in marks]
-        known = [value for value in values if value is not None]
-        assert known == sorted(known)
+        present = [value for value in values if value is not None]
+        assert present == sorted(present)
         last = max(row[key] for row in sample.rows if row[key] is not None)
         again = _run(spark, config, tmp_path, state=_states(first)[-1]["value"])
         newest = [row for row in sample.rows if row[key] is None or row[key] == last]
@@ -228,10 +230,10 @@ class SourceSuite:
             pytest.skip("not offered: the sample has no replication key")
         last = max(row[key] for row in sample.rows if row[key] is not None)
         bounds = {"replication_key": key, "end_date": str(last)}
-        found = _run(spark, self._config({**sample.settings, **bounds}), tmp_path)
+        messages = _run(spark, self._config({**sample.settings, **bounds}), tmp_path)
         wanted = [row for row in sample.rows if row[key] is None or row[key] < last]
-        assert _sorted(_records(found)) == _sorted(wanted)
-        mark = _states(found)[-1]["value"]["bookmarks"][STREAM].get("replication_key_value")
+        assert _sorted(_records(messages)) == _sorted(wanted)
+        mark = _states(messages)[-1]["value"]["bookmarks"][STREAM].get("replication_key_value")
         assert mark is None or mark < last
 
     def test_it_resumes(self, tmp_path: Path, spark: SparkSession) -> None:
@@ -241,9 +243,9 @@ class SourceSuite:
         config = self._config({**sample.settings, "replication_method": "INCREMENTAL"})
         state: Any = None
         for wanted in _steps(sample):
-            found = _run(spark, config, tmp_path, state=state)
-            assert _sorted(_records(found)) == _sorted(wanted)
-            state = _states(found)[-1]["value"]
+            messages = _run(spark, config, tmp_path, state=state)
+            assert _sorted(_records(messages)) == _sorted(wanted)
+            state = _states(messages)[-1]["value"]
 
     def test_it_reads_changes(self, tmp_path: Path, spark: SparkSession) -> None:
         if not self.form.has_log:
@@ -253,9 +255,9 @@ class SourceSuite:
         state: Any = None
         for wanted in _steps(sample):
             rows = [{**row, "_sdc_deleted_at": None} for row in wanted]
-            found = _run(spark, config, tmp_path, state=state)
-            assert _sorted(_records(found)) == _sorted(rows)
-            state = _states(found)[-1]["value"]
+            messages = _run(spark, config, tmp_path, state=state)
+            assert _sorted(_records(messages)) == _sorted(rows)
+            state = _states(messages)[-1]["value"]
 
     def test_errors_are_one_clear_line(self, tmp_path: Path, spark: SparkSession) -> None:
         for bad in self.sample(tmp_path, spark).bad:
@@ -333,12 +335,12 @@ def _run(
     return [json.loads(line, parse_float=Decimal) for line in lines]
 
 
-def _records(found: Sequence[Message]) -> list[Row]:
-    return [message["record"] for message in found if message["type"] == "RECORD"]
+def _records(messages: Sequence[Message]) -> list[Row]:
+    return [message["record"] for message in messages if message["type"] == "RECORD"]
 
 
-def _states(found: Sequence[Message]) -> list[Message]:
-    return [message for message in found if message["type"] == "STATE"]
+def _states(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message["type"] == "STATE"]
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:

@@ -63,7 +63,9 @@ def _range_options(what: str) -> Callable[[Any], Any]:
         click.option("--from", "since", metavar="VALUE", help="Least value of the range."),
         click.option("--to", "until", metavar="VALUE", help="Value after the range."),
     )
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+    return lambda command: reduce(
+        lambda decorated, option: option(decorated), reversed(options), command
+    )
 
 
 @click.command(

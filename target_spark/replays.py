@@ -125,13 +125,13 @@ class Bookmarks:
         Args:
             stream: Name of the stream in the tap.
         """
-        result = self._found
+        result = self._stored
         if result is None:
             return None
         return _digest_of(result[stream]) if stream in result else self._whole
 
     @cached_property
-    def _found(self) -> dict[str, Any] | None:
+    def _stored(self) -> dict[str, Any] | None:
         try:
             result = orjson.loads(self._state)["bookmarks"]
         except (ValueError, TypeError, KeyError):
@@ -140,7 +140,7 @@ class Bookmarks:
 
     @cached_property
     def _whole(self) -> str:
-        return _digest_of(self._found)
+        return _digest_of(self._stored)
 
 
 class Journal:

@@ -151,17 +151,20 @@ def hub_page(program: Program, project: Mapping[str, Any], *, slim: bool = False
         project: As `read_project` returns it.
         slim: Only the main settings, without their defaults; otherwise as Meltano Hub has it.
     """
-    found = hub_definition(program, project)
+    definition = hub_definition(program, project)
     if slim:
         kept = ("docs", "log_parser", "pip_url", "repo", "variant", "usage")
-        found = {**plugin_definition(program, slim=True), **{key: found[key] for key in kept}}
-    return NOTE + "\n".join(yaml_lines(dict(sorted(found.items())))) + "\n"
+        definition = {
+            **plugin_definition(program, slim=True),
+            **{key: definition[key] for key in kept},
+        }
+    return NOTE + "\n".join(yaml_lines(dict(sorted(definition.items())))) + "\n"
 
 
 def read_project(root: Path) -> dict[str, Any]:
     """Read the table `project` of the `pyproject.toml` of a checkout."""
-    found = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return dict(found["project"])
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    return dict(project["project"])
 
 
 def hub_definition(program: Program, project: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,8 +210,8 @@ def _plugin_type(program: Program) -> str:
 
 def _hub_setting(setting: Setting) -> dict[str, Any]:
     words = setting.name.replace(".", " ").replace("_", " ").title().split()
-    found = {**_described(setting), "label": " ".join(_ACRONYMS.get(word, word) for word in words)}
+    entry = {**_described(setting), "label": " ".join(_ACRONYMS.get(word, word) for word in words)}
     # What is empty by default is the same without a value.
     if (default := setting.schema.get("default")) not in (None, "", [], {}):
-        found["value"] = default
-    return dict(sorted(found.items()))
+        entry["value"] = default
+    return dict(sorted(entry.items()))

@@ -73,16 +73,16 @@ def _repeated(counted: Counter[str]) -> dict[str, int]:
     return {name: count for name, count in sorted(counted.items()) if count > 1}
 
 
-def _imports(tree: ast.Module, known: Mapping[str, object]) -> Iterator[str]:
+def _imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
+            yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                if inner in known:
+                if inner in modules:
                     yield inner
-                elif node.module in known:
+                elif node.module in modules:
                     yield node.module
 
 
@@ -98,14 +98,14 @@ def _cycles(imports: Mapping[str, set[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def _reachable(start: str, imports: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = list(imports[start])
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += imports.get(name, ())
-    return found
+    return reached
 
 
 def _module(path: str) -> str:
@@ -126,27 +126,27 @@ def sources_of(revision: str | None) -> dict[str, str]:
     return {_module(p): _git("show", f"{revision}:{p}") for p in paths if p.endswith(".py")}
 
 
-def _report(found: Structure) -> Iterator[tuple[str, str]]:
-    yield "modules", str(len(found.lines))
-    yield "lines", str(sum(found.lines.values()))
+def _report(structure: Structure) -> Iterator[tuple[str, str]]:
+    yield "modules", str(len(structure.lines))
+    yield "lines", str(sum(structure.lines.values()))
     for package in PACKAGES:
-        inside = {n: count for n, count in found.lines.items() if n.split(".")[0] == package}
+        inside = {n: count for n, count in structure.lines.items() if n.split(".")[0] == package}
         flat = Counter(name.rpartition(".")[0] for name in inside)
         top, most = flat.most_common(1)[0]
         yield package, f"{len(inside)} modules, {sum(inside.values())} lines"
         yield f"{package}, fullest package", f"{top} ({most})"
-    longest = sorted(found.lines.items(), key=lambda item: -item[1])[:SHOWN]
+    longest = sorted(structure.lines.items(), key=lambda item: -item[1])[:SHOWN]
     yield "longest modules", ", ".join(f"{name} {count}" for name, count in longest)
     yield (
         "longest functions",
-        ", ".join(f"{name} {count}" for count, name in found.functions[:SHOWN]),
+        ", ".join(f"{name} {count}" for count, name in structure.functions[:SHOWN]),
     )
-    for title, names in (("module names", found.files), ("class names", found.classes)):
+    for title, names in (("module names", structure.files), ("class names", structure.classes)):
         text = ", ".join(f"{name} x{count}" for name, count in names.items())
         yield f"{title} used twice or more", f"{len(names)}: {text}"
     yield (
         "cycles of imports",
-        f"{len(found.cycles)}: {'; '.join(', '.join(group) for group in found.cycles)}",
+        f"{len(structure.cycles)}: {'; '.join(', '.join(group) for group in structure.cycles)}",
     )
 
 
@@ -156,8 +156,8 @@ def main() -> int:
     parser.add_argument("revisions", nargs="*", help="git revisions; `.` is the working tree")
     for revision in parser.parse_args().revisions or ["."]:
         print(f"# {'working tree' if revision == '.' else revision}")
-        found = structure_of(sources_of(None if revision == "." else revision))
-        for title, text in _report(found):
+        structure = structure_of(sources_of(None if revision == "." else revision))
+        for title, text in _report(structure):
             print(f"{title:40} {text}")
         print()
     return 0

@@ -71,8 +71,8 @@ class RestReader(DataSourceReader):
         for wait in range(TRIES):
             try:
                 with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-                    found: dict[str, Any] = json.load(answer)
-                    return found
+                    answered: dict[str, Any] = json.load(answer)
+                    return answered
             except urllib.error.HTTPError as error:
                 if error.code not in TRY_AGAIN or wait == TRIES - 1:
                     raise

@@ -22,8 +22,10 @@ class SqliteSource(RowSource):
 
     def columns(self) -> pa.Schema:
         with closing(self._connect()) as database:
-            found = database.execute("SELECT name, type FROM pragma_table_info(?)", [self._table])
-            return pa.schema([(name, TYPES.get(kind.upper(), pa.string())) for name, kind in found])
+            columns = database.execute("SELECT name, type FROM pragma_table_info(?)", [self._table])
+            return pa.schema(
+                [(name, TYPES.get(kind.upper(), pa.string())) for name, kind in columns]
+            )
 
     def rows(self, request: Request) -> Iterator[dict[str, object]]:
         names = ", ".join(map(_quoted, request.columns))

@@ -135,11 +135,11 @@ class EncodingFormat:
     def _codec(self) -> Codec:
         if missing := self.missing():
             raise OSError(missing)
-        return _made(self.implementation)
+        return _codec_of(self.implementation)
 
 
 @cache
-def _made(implementation: str) -> Codec:
+def _codec_of(implementation: str) -> Codec:
     return cast("Callable[[], Codec]", imported(implementation))()
 
 

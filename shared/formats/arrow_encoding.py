@@ -135,18 +135,18 @@ def _file_layout(source: pa.NativeFile) -> FileMessages:
 
 def _stream_layout(source: pa.NativeFile) -> FileMessages:
     """Walk the messages up to the mark of the end: without it, rows may be missing."""
-    found: dict[int, list[MessagePlace]] = {_SCHEMA: [], _DICTIONARY: [], _ROWS: []}
+    layout: dict[int, list[MessagePlace]] = {_SCHEMA: [], _DICTIONARY: [], _ROWS: []}
     at = 0
     while True:
         block, kind = _message_at(source, at)
         if not kind:
             break
-        if kind not in found:
+        if kind not in layout:
             raise IndexError(kind)
-        found[kind].append(block)
+        layout[kind].append(block)
         at += block.size
     return FileMessages(
-        found[_SCHEMA][0], tuple(found[_DICTIONARY]), tuple(found[_ROWS]), ordered=True
+        layout[_SCHEMA][0], tuple(layout[_DICTIONARY]), tuple(layout[_ROWS]), ordered=True
     )
 
 

@@ -138,10 +138,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if table.schema.equals(schema):
         return table.replace_schema_metadata(schema.metadata)
     rows = table.num_rows
-    found = {name: position for position, name in enumerate(table.column_names)}
+    positions = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        conform_column(table.column(found[field.name]), field.type)
-        if field.name in found
+        conform_column(table.column(positions[field.name]), field.type)
+        if field.name in positions
         else pa.nulls(rows, field.type)
         for field in schema
     ]
@@ -201,13 +201,13 @@ def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    found = {array.type.field(position).name for position in range(array.type.num_fields)}
+    present = {array.type.field(position).name for position in range(array.type.num_fields)}
     fields = [kind.field(position) for position in range(kind.num_fields)]
     if not fields:
         return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
     children = [
         _conform_array(array.field(field.name), field.type)
-        if field.name in found
+        if field.name in present
         else pa.nulls(len(array), field.type)
         for field in fields
     ]

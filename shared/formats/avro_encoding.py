@@ -283,15 +283,15 @@ class _Names:
     def fields(names: list[str]) -> list[str]:
         """Return allowed names, all different."""
         taken: set[str] = set()
-        found = []
+        fields = []
         for name in names:
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
             plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
             while plain in taken:
                 plain += "_"
             taken.add(plain)
-            found.append(plain)
-        return found
+            fields.append(plain)
+        return fields
 
 
 def _same(value: Any) -> Any:
@@ -339,17 +339,17 @@ def _record_to_avro(kind: pa.StructType, names: _Names) -> tuple[Any, Turn]:
     record = names.record()
     fields = [kind.field(position) for position in range(kind.num_fields)]
     allowed = names.fields([field.name for field in fields])
-    made, turns = [], []
+    members, turns = [], []
     for field, name in zip(fields, allowed, strict=True):
         avro, turn = _nullable(field.type, names)
         node = {"name": name, "type": avro, "default": None}
-        made.append(node if name == field.name else {**node, _ORIGINAL_NAME: field.name})
+        members.append(node if name == field.name else {**node, _ORIGINAL_NAME: field.name})
         turns.append((name, field.name, turn))
 
     def convert(row: Mapping[str, Any]) -> dict[str, Any]:
         return {name: turn(row[original]) for name, original, turn in turns}
 
-    return {"type": "record", "name": record, "fields": made}, convert
+    return {"type": "record", "name": record, "fields": members}, convert
 
 
 def _map_to_avro(kind: pa.MapType, names: _Names) -> tuple[Any, Turn]:
@@ -363,52 +363,52 @@ def _map_to_avro(kind: pa.MapType, names: _Names) -> tuple[Any, Turn]:
     ]
 
 
-def _from_avro(node: Any, known: dict[str, Any] | None = None) -> tuple[pa.DataType, Turn]:
+def _from_avro(node: Any, named: dict[str, Any] | None = None) -> tuple[pa.DataType, Turn]:
     """Return the Arrow type of an Avro schema, and a function to convert Python values for it."""
-    known = {} if known is None else known
+    named = {} if named is None else named
     if isinstance(node, list):
-        return _union(node, known)
+        return _union(node, named)
     if isinstance(node, str):
-        if node in known:
-            return known[node]  # type: ignore[no-any-return]
+        if node in named:
+            return named[node]  # type: ignore[no-any-return]
         return _PLAIN[node], _same
     if isinstance(node["type"], dict | list):
-        return _from_avro(node["type"], known)
-    made = _named(node, known)
+        return _from_avro(node["type"], named)
+    arrow = _named(node, named)
     if "name" in node:
         space = node.get("namespace")
-        known[node["name"]] = known[f"{space}.{node['name']}" if space else node["name"]] = made
-    return made
+        named[node["name"]] = named[f"{space}.{node['name']}" if space else node["name"]] = arrow
+    return arrow
 
 
-def _named(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+def _named(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
     kind, logical = node["type"], node.get("logicalType")
     if kind == "record":
-        return _record(node, known)
+        return _record(node, named)
     if kind == "array":
-        return _array(node, known)
+        return _array(node, named)
     if kind == "map":
-        value, turn = _from_avro(node["values"], known)
-        return pa.map_(pa.string(), value), lambda found: [(k, turn(v)) for k, v in found.items()]
+        value, turn = _from_avro(node["values"], named)
+        return pa.map_(pa.string(), value), lambda pairs: [(k, turn(v)) for k, v in pairs.items()]
     if logical == "decimal" and node["precision"] <= _MOST_DIGITS:
         return pa.decimal128(node["precision"], node.get("scale", 0)), _same
     if logical in _LOGICAL:
         return _LOGICAL[logical], str if logical == "uuid" else _same
-    return known[kind] if kind in known else (_PLAIN[kind], _same)
+    return named[kind] if kind in named else (_PLAIN[kind], _same)
 
 
-def _array(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
-    item, turn = _from_avro(node["items"], known)
+def _array(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+    item, turn = _from_avro(node["items"], named)
     if node.get(_ORIGINAL_NAME) == "map":
         pairs = pa.map_(item.field(0).type, item.field(1).type)
-        return pairs, lambda found: [(e["key"], e["value"]) for e in map(turn, found)]
-    return pa.list_(item), lambda found: [turn(value) for value in found]
+        return pairs, lambda items: [(e["key"], e["value"]) for e in map(turn, items)]
+    return pa.list_(item), lambda items: [turn(value) for value in items]
 
 
-def _record(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+def _record(node: Mapping[str, Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
     fields, turns = [], []
     for field in node["fields"]:
-        kind, turn = _from_avro(field["type"], known)
+        kind, turn = _from_avro(field["type"], named)
         original = field.get(_ORIGINAL_NAME, field["name"])
         fields.append(pa.field(original, kind))
         turns.append((original, field["name"], turn))
@@ -419,11 +419,11 @@ def _record(node: Mapping[str, Any], known: dict[str, Any]) -> tuple[pa.DataType
     return pa.struct(fields), convert
 
 
-def _union(choices: list[Any], known: dict[str, Any]) -> tuple[pa.DataType, Turn]:
+def _union(choices: list[Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn]:
     """Return a nullable type; several types become JSON text."""
     others = [choice for choice in choices if choice != "null"]
     if len(others) == 1:
-        kind, turn = _from_avro(others[0], known)
+        kind, turn = _from_avro(others[0], named)
         return kind, lambda value: None if value is None else turn(value)
 
     def as_text(value: Any) -> str | None:

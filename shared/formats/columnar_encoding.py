@@ -465,12 +465,12 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
             footer = parquet.read_metadata(source)
         except pa.ArrowInvalid:
             return []
-    found = []
+    sizes = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         columns = map(group.column, range(group.num_columns))
-        found.append((sum(column.total_compressed_size for column in columns), group.num_rows))
-    return found
+        sizes.append((sum(column.total_compressed_size for column in columns), group.num_rows))
+    return sizes
 
 
 def orc_rows(url: str, options: StorageOptions | None = None) -> int:

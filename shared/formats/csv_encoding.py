@@ -235,9 +235,9 @@ def _named_problems() -> Iterator[None]:
 def _check(url: str, options: StorageOptions | None) -> None:
     with open_input(url, options) as source:
         head = bytes(source.read(LOOKED_AT))
-    found = content_of(head)
-    if is_binary(head, nulls=False) or found == "JSON lines" or not head:
-        raise ContentError(f"labelled csv, but it looks like {found}")
+    content = content_of(head)
+    if is_binary(head, nulls=False) or content == "JSON lines" or not head:
+        raise ContentError(f"labelled csv, but it looks like {content}")
 
 
 def _csv_columns(table: pa.Table) -> pa.Table:

@@ -107,8 +107,8 @@ class FastReader:
         lines = framed_lines(data)
         if not data.isascii():
             _check_utf8(data)
-        found = self._parse_closed(data)
-        table, words = (found, 0) if found is not None else self._parse(data)
+        block = self._parse_closed(data)
+        table, words = (block, 0) if block is not None else self._parse(data)
         if table.num_rows != lines:
             raise BlockRefused
         columns = self._columns(table)
@@ -117,7 +117,7 @@ class FastReader:
         if self._odd:
             columns |= self._odd_columns(data)
         at, versions = table.columns[1:3] if self.envelope else (None, None)
-        return self._block(table.num_rows, columns, at, versions, unexpected=found is None)
+        return self._block(table.num_rows, columns, at, versions, unexpected=block is None)
 
     def _plain_block(self, plain: PlainLines) -> Block:
         """Return a block of the plain reader, which has checked all that its bytes tell."""
@@ -182,14 +182,14 @@ class FastReader:
             raise BlockRefused from None
 
     def _columns(self, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-        found = table.columns
+        columns = table.columns
         if self.envelope:
             if table.column("record").null_count:
                 raise BlockRefused
-            found = table.column("record").flatten()
+            columns = table.column("record").flatten()
         return {
             field.name: _finished(column, field.dataType)
-            for column, field in zip(found, self._plain(), strict=True)
+            for column, field in zip(columns, self._plain(), strict=True)
         }
 
     def _block(
@@ -221,8 +221,8 @@ class FastReader:
                 record = orjson.loads(line)
                 record = record["record"] if self.envelope else record
                 for field, append, convert in plans:
-                    found = record if self.free_form else record.get(field.name)
-                    append(None if found is None else convert(found, line))
+                    decoded = record if self.free_form else record.get(field.name)
+                    append(None if decoded is None else convert(decoded, line))
         except (ValueError, RecursionError, orjson.JSONEncodeError):
             raise BlockRefused from None
         types = {field.name: self.arrow_schema.field(field.name).type for field in self._odd}
@@ -447,8 +447,8 @@ def _as_text(value: Value, _: Convert) -> str:
 
 
 def _as_decoded(value: Value, convert: Convert) -> Value:
-    found: Value = convert(_with_numbers(value))
-    return found
+    converted: Value = convert(_with_numbers(value))
+    return converted
 
 
 def _with_numbers(value: Value) -> Value:

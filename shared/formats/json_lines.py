@@ -116,14 +116,14 @@ class LineReader:
             parts[0].kinds if len(parts) == 1 else None,
         )
 
-    def undeclared(self, data: bytes, found: LinesRead) -> dict[tuple[str, ...], int]:
+    def undeclared(self, data: bytes, lines: LinesRead) -> dict[tuple[str, ...], int]:
         """Return the properties that the schema does not name, and how many values were seen.
 
         Args:
             data: What was read.
-            found: The result.
+            lines: The result.
         """
-        if not found.unexpected:
+        if not lines.unexpected:
             return {}
         return self._fast.undeclared(data.removeprefix(_BYTE_ORDER_MARK))
 

@@ -109,7 +109,7 @@ def json_text(value: Value) -> str:
 
 
 def _constant(value: float) -> str:
-    return next(name for name, found in NON_FINITE.items() if repr(found) == repr(value))
+    return next(name for name, constant in NON_FINITE.items() if repr(constant) == repr(value))
 
 
 def shown(value: Value) -> str:
@@ -119,7 +119,7 @@ def shown(value: Value) -> str:
     except (Refused, RecursionError):
         whole = repr(value)
     whole = whole.encode("utf-8", "backslashreplace").decode()
-    whole = _CONTROL.sub(lambda found: repr(found[0])[1:-1], whole)
+    whole = _CONTROL.sub(lambda control: repr(control[0])[1:-1], whole)
     return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
 
 
@@ -169,19 +169,19 @@ def integer(low: int, high: int, strict: bool) -> Convert:
     """Convert to an integer in a range; 1.0 and 1e3 are integers to JSON Schema."""
 
     def convert(value: Value) -> int:
-        found = None
+        number = None
         if type(value) is Number:
             try:
-                found = int(value)
+                number = int(value)
             except ValueError:
-                found = _integer(value)
+                number = _integer(value)
         elif type(value) is str and not strict:
-            found = _integer(value)
-        if found is None:
+            number = _integer(value)
+        if number is None:
             raise not_of_type(value, "integer")
-        if not low <= found <= high:
+        if not low <= number <= high:
             raise Refused(f"{shown(value)} is not between {low} and {high}")
-        return found
+        return number
 
     return convert
 
@@ -229,10 +229,10 @@ def floating(single: bool, strict: bool) -> Convert:
             return NON_FINITE[value]
         if type(value) is not Number and (strict or not _is_number(value)):
             raise not_of_type(value, "number")
-        found = _single(value) if single else float(value)
-        if found - found != 0:
+        number = _single(value) if single else float(value)
+        if number - number != 0:
             raise Refused(f"{shown(value)} is out of range")
-        return found
+        return number
 
     return convert
 
@@ -243,8 +243,8 @@ def _is_number(value: Value) -> bool:
 
 def _single(written: str) -> float:
     """Round once, to single precision; the way through a double could round twice."""
-    found: float = pa.scalar(str(written).lstrip("+")).cast(pa.float32()).as_py()
-    return found
+    number: float = pa.scalar(str(written).lstrip("+")).cast(pa.float32()).as_py()
+    return number
 
 
 def binary(value: Value) -> bytes:
@@ -281,12 +281,12 @@ def date(strict: bool) -> Convert:
 
 def instant(value: Value) -> int:
     """Convert to microseconds since 1970 UTC; without a zone it is UTC; truncate finer digits."""
-    found = _instant(value) if type(value) is str else None
-    if found is None:
+    moment = _instant(value) if type(value) is str else None
+    if moment is None:
         raise not_of_type(value, "date-time")
-    if not -(2**63) <= found < 2**63:
+    if not -(2**63) <= moment < 2**63:
         raise Refused(f"{shown(value)} is out of range")
-    return found
+    return moment
 
 
 def _instant(written: str) -> int | None:
@@ -326,10 +326,10 @@ def _offset(zone: str | None) -> int | None:
 def time(value: Value) -> int:
     """Convert to microseconds since midnight."""
     match = _TIME.match(value) if type(value) is str else None
-    found = _clock(*match.groups()) if match else None
-    if found is None:
+    clock = _clock(*match.groups()) if match else None
+    if clock is None:
         raise not_of_type(value, "time")
-    return found
+    return clock
 
 
 def day_time(value: Value) -> int:
@@ -351,10 +351,10 @@ def year_month(value: Value) -> int:
 
 
 def _signed(sign: str, size: int, bits: int, value: Value) -> int:
-    found = -size if sign == "-" else size
-    if not -(2**bits) <= found < 2**bits:
+    signed = -size if sign == "-" else size
+    if not -(2**bits) <= signed < 2**bits:
         raise Refused(f"{shown(value)} is out of range")
-    return found
+    return signed
 
 
 def nothing(value: Value) -> None:
@@ -409,15 +409,15 @@ class ExactReader:
 
     def read(self, lines: Iterator[tuple[int, bytes]]) -> ExactRows:
         """Read numbered lines; ignore blank ones."""
-        found = ExactRows([[] for _ in range(self.width)])
+        rows = ExactRows([[] for _ in range(self.width)])
         for number, line in lines:
             if line.strip(b" \t\r\n"):
-                found.rows_read += 1
+                rows.rows_read += 1
                 try:
-                    self._line(line, found)
+                    self._line(line, rows)
                 except Refused as refused:
-                    found.rejects.append((number, str(refused)))
-        return found
+                    rows.rejects.append((number, str(refused)))
+        return rows
 
     def values(self, record: Mapping[str, Value]) -> list[Value]:
         """Convert a decoded record to the values of its columns.
@@ -430,16 +430,16 @@ class ExactReader:
         except RecursionError:
             raise Refused("values are nested too deeply") from None
 
-    def _line(self, line: bytes, found: ExactRows) -> None:
+    def _line(self, line: bytes, rows: ExactRows) -> None:
         message = decode(line)
         record = message.get("record") if self.envelope else message
         if not isinstance(record, dict):
             raise Refused("RECORD message without a 'record' object")
-        for column, value in zip(found.columns, self.values(record), strict=True):
+        for column, value in zip(rows.columns, self.values(record), strict=True):
             column.append(value)
         if self.envelope:
-            found.extracted.append(_or_none(instant, message.get("time_extracted")))
-            found.versions.append(_or_none(_VERSION, message.get("version")))
+            rows.extracted.append(_or_none(instant, message.get("time_extracted")))
+            rows.versions.append(_or_none(_VERSION, message.get("version")))
 
 
 _VERSION = integer(*INTEGER_WIDTHS[T.LongType], strict=True)

@@ -191,9 +191,9 @@ def check_lines(block: bytes) -> None:
         ContentError: Says what it looks like.
     """
     head = block[:LOOKED_AT]
-    found = content_of(head) if is_binary(head) else _other_text(block)
-    if found:
-        raise ContentError(f"labelled jsonl, but it looks like {found}")
+    content = content_of(head) if is_binary(head) else _other_text(block)
+    if content:
+        raise ContentError(f"labelled jsonl, but it looks like {content}")
 
 
 def _other_text(block: bytes) -> str | None:
@@ -210,8 +210,8 @@ def _other_text(block: bytes) -> str | None:
         return content_of(start) if is_array else None
     if any(line.startswith(b"{") for line in lines):
         return None
-    found = content_of(start)
-    return found if len(lines) > 1 or found != "text" else None
+    content = content_of(start)
+    return content if len(lines) > 1 or content != "text" else None
 
 
 def text_bytes(texts: pa.Array) -> pa.Buffer:

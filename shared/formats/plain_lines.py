@@ -185,8 +185,8 @@ def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
         _expect(pc.equal(texts, cell.before))
         return texts
     if not cell.in_record and len(texts) > 1 and _all(pc.equal(texts, texts[0])):
-        found = _values_of(texts.slice(0, 1), cell)
-        return pa.chunked_array([pa.repeat(found[0], len(texts))])
+        typed = _values_of(texts.slice(0, 1), cell)
+        return pa.chunked_array([pa.repeat(typed[0], len(texts))])
     _expect(pc.starts_with(texts, cell.before))
     _expect(pc.ends_with(texts, cell.after))
     values = pc.binary_slice(texts, len(cell.before), -len(cell.after) or _TO_END)
@@ -203,13 +203,13 @@ def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
     if pattern in (_TEXT, _TIME):
         values = pc.binary_slice(values, 1, -1)
     values = values.cast(pa.string())
-    found = values.cast(cell.kind)
+    typed = values.cast(cell.kind)
     if pattern is _NUMBER:
-        _expect(pc.is_finite(found))
+        _expect(pc.is_finite(typed))
     if pattern is _DECIMAL:
         # No digit is lost or added; that also shows that the text is a number in JSON.
-        _expect(pc.equal(found.cast(pa.string()), values))
-    return found
+        _expect(pc.equal(typed.cast(pa.string()), values))
+    return typed
 
 
 def _expect(checks: pa.ChunkedArray) -> None:

@@ -46,14 +46,14 @@ def parquet_profile(
 def footer_facts(footer: Any) -> dict[str, Facts]:
     """Return the facts of the first columns that are not nested, of a `FileMetaData`."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    found: dict[str, Facts] = {}
+    profile: dict[str, Facts] = {}
     for number in range(min(footer.num_columns, MOST_COLUMNS)):
         column = footer.schema.column(number)
         if column.path == column.name and column.max_repetition_level == 0:
             facts = _facts([group.column(number).statistics for group in groups])
             if facts is not None:
-                found[column.name] = facts
-    return found
+                profile[column.name] = facts
+    return profile
 
 
 def merged(one: Facts, other: Facts) -> Facts:

@@ -49,14 +49,14 @@ def _scalar(value: Any) -> Value:
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as Python values, maps as dictionaries."""
-    found: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
-    return found
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
+    return rows
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return values as Python values, maps as dictionaries."""
-    found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-    return found
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    return values
 
 
 def row_text(row: Mapping[str, Any]) -> bytes:
@@ -113,8 +113,8 @@ def _decoded(text: str) -> Value:
 
 
 def _key(key: Any) -> str:
-    found = as_json_value(key)
-    return found if type(found) is str else json_text(found)
+    value = as_json_value(key)
+    return value if type(value) is str else json_text(value)
 
 
 def _time(value: date | time | timedelta) -> str:

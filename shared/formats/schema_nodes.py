@@ -171,12 +171,12 @@ class _SchemaReader:
     def _lookup(self, reference: str) -> Node | None:
         if not reference.startswith("#"):
             return None
-        found: Any = self.document
+        target: Any = self.document
         for word in reference[1:].strip("/").split("/"):
             key = word.replace("~1", "/").replace("~0", "~")
             if key:
-                found = found.get(key) if isinstance(found, Mapping) else None
-        return found if isinstance(found, Mapping) else None
+                target = target.get(key) if isinstance(target, Mapping) else None
+        return target if isinstance(target, Mapping) else None
 
     def value(self, node: object, seen: tuple[str, ...] = ()) -> Typed:
         """Return the type of a schema node and whether it allows null."""
@@ -292,9 +292,9 @@ def _types(node: Node) -> list[str]:
 
 def _refined(name: str, node: Node) -> T.DataType | None:
     """Return the type of a hint or SQL name, if the standard keywords agree with it."""
-    for found in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
-        if found is not None and name in _words(found, node).split():
-            return found
+    for refined in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
+        if refined is not None and name in _words(refined, node).split():
+            return refined
     return None
 
 
@@ -340,16 +340,16 @@ def _number(node: Node) -> T.DataType | None:
     exponent = step.normalize(_WIDE).as_tuple().exponent
     scale = max(0, -exponent) if isinstance(exponent, int) else 0
     bounds = [_bound(node, "inimum"), _bound(node, "aximum")]
-    known = [len(str(abs(int(bound)))) for bound in bounds if bound is not None]
-    digits = max(known) if len(known) == len(bounds) else _UNBOUNDED_INTEGER_DIGITS
+    widths = [len(str(abs(int(bound)))) for bound in bounds if bound is not None]
+    digits = max(widths) if len(widths) == len(bounds) else _UNBOUNDED_INTEGER_DIGITS
     return T.DecimalType(MAX_DIGITS, scale) if digits + scale <= MAX_DIGITS else None
 
 
 def _bound(node: Node, ending: str) -> Decimal | None:
     """Read `minimum`/`maximum`, or their exclusive forms (in Draft 4 a boolean, not a number)."""
-    found = _decimal(node.get("m" + ending))
+    bound = _decimal(node.get("m" + ending))
     exclusive = _decimal(node.get("exclusiveM" + ending))
-    return found if found is not None else exclusive
+    return bound if bound is not None else exclusive
 
 
 def _decimal(value: object) -> Decimal | None:
@@ -391,8 +391,8 @@ def node_types(node: Node) -> frozenset[str] | None:
     if not choices:
         return frozenset(_types(node)) or None
     below = [node_types(item) if isinstance(item, Mapping) else None for item in choices]
-    known = [types for types in below if types is not None]
-    return frozenset().union(*known) if len(known) == len(below) else None
+    types_below = [types for types in below if types is not None]
+    return frozenset().union(*types_below) if len(types_below) == len(below) else None
 
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:

@@ -50,10 +50,10 @@ def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> 
         name = names.get((field.name,), field.name)
         dtype = have.get(name) if name is not None else None
         if name is None or dtype is None:
-            made = F.lit(None).cast(field.dataType)
+            fitted = F.lit(None).cast(field.dataType)
         else:
-            made = fitting.value(F.col(quoted(name)), dtype, field.dataType, (field.name,))
-        columns.append(made.alias(field.name))
+            fitted = fitting.value(F.col(quoted(name)), dtype, field.dataType, (field.name,))
+        columns.append(fitted.alias(field.name))
     return frame.select(*columns)
 
 
@@ -63,11 +63,11 @@ def check_types(have: T.StructType, want: T.StructType) -> None:
     Raises:
         TypeChangeError: Naming the column, and both types.
     """
-    known = {field.name: field.dataType for field in have.fields}
+    present = {field.name: field.dataType for field in have.fields}
     fitting = Fitting(NO_NAMES, _exact)
     for field in want.fields:
-        if field.name in known:
-            fitting.value(F.lit(None), known[field.name], field.dataType, (field.name,))
+        if field.name in present:
+            fitting.value(F.lit(None), present[field.name], field.dataType, (field.name,))
 
 
 def loose(dtype: T.DataType) -> T.DataType:
@@ -126,17 +126,17 @@ class Fitting:
         return value if loose(have) == loose(want) else self.leaf(value, have, want, path)
 
     def _struct(self, value: Column, have: T.StructType, want: T.StructType, path: Path) -> Column:
-        known = {field.name: field.dataType for field in have.fields}
+        present = {field.name: field.dataType for field in have.fields}
         fields = []
         for field in want.fields:
             inner = (*path, field.name)
             name = self.names.get(inner, field.name)
-            dtype = known.get(name) if name is not None else None
+            dtype = present.get(name) if name is not None else None
             if name is None or dtype is None:
-                made = F.lit(None).cast(field.dataType)
+                fitted = F.lit(None).cast(field.dataType)
             else:
-                made = self.value(value.getField(name), dtype, field.dataType, inner)
-            fields.append(made.alias(field.name))
+                fitted = self.value(value.getField(name), dtype, field.dataType, inner)
+            fields.append(fitted.alias(field.name))
         return F.struct(*fields)
 
     def _map(self, value: Column, have: T.MapType, want: T.MapType, path: Path) -> Column:

@@ -44,11 +44,11 @@ class RowsRead:
 class _Verdicts:
     """Reasons by row; the first one of a row counts. Columns with times that are cut."""
 
-    found: dict[int, str] = field(default_factory=dict)
+    refusals: dict[int, str] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
 
     def refuse(self, row: int, refused: Refused) -> None:
-        self.found.setdefault(row, str(refused))
+        self.refusals.setdefault(row, str(refused))
 
 
 class RowReader:
@@ -69,8 +69,8 @@ class RowReader:
 
     def fits(self, names: list[str]) -> bool:
         """Return whether a file with these columns can hold records of the stream."""
-        known = set(self.arrow_schema.names)
-        return self._free_form or not known or bool(known.intersection(names)) or not names
+        declared = set(self.arrow_schema.names)
+        return self._free_form or not declared or bool(declared.intersection(names)) or not names
 
     def read(self, table: pa.Table) -> RowsRead:
         """Convert all rows."""
@@ -82,12 +82,12 @@ class RowReader:
         if not columns:
             return RowsRead(rows_without_columns(table.num_rows))
         whole = pa.Table.from_arrays(columns, schema=self.arrow_schema)
-        if not verdicts.found:
+        if not verdicts.refusals:
             return RowsRead(whole, cut=frozenset(verdicts.cut))
-        refused = pa.array(sorted(verdicts.found), pa.int64())
+        refused = pa.array(sorted(verdicts.refusals), pa.int64())
         rows = pa.array(range(table.num_rows), pa.int64())
         kept = whole.filter(pc.invert(pc.is_in(rows, refused)))
-        return RowsRead(kept, tuple(sorted(verdicts.found.items())), frozenset(verdicts.cut))
+        return RowsRead(kept, tuple(sorted(verdicts.refusals.items())), frozenset(verdicts.cut))
 
     def undeclared(self, table: pa.Table) -> dict[tuple[str, ...], int]:
         """Return the columns, and fields within, that the schema does not name, with their values.
@@ -105,12 +105,12 @@ class RowReader:
         position = (
             table.column_names.index(column.name) if column.name in table.column_names else None
         )
-        found = pa.nulls(table.num_rows, kind) if position is None else table.column(position)
-        cast = self._cast(found, column.dataType, kind)
+        values = pa.nulls(table.num_rows, kind) if position is None else table.column(position)
+        cast = self._cast(values, column.dataType, kind)
         if cast is None:
-            return self._converted(found, column, kind, verdicts)
+            return self._converted(values, column, kind, verdicts)
         if self._strict and breaks_nullability(cast, column.dataType, column.nullable):
-            return self._converted(found, column, kind, verdicts)
+            return self._converted(values, column, kind, verdicts)
         return cast
 
     def _cast(

@@ -84,8 +84,8 @@ def runs_command(
     *, file: str | None, job: str | None, environment: str | None, limit: int, as_json: bool
 ) -> None:
     """List the runs of a job FILE, the last one first; only those of JOB, if given."""
-    found = runs_in(read_job_file(file).runs, job, environment)
-    rows = [_facts(path, run) for (path, run), _ in zip(found, range(limit), strict=False)]
+    runs = runs_in(read_job_file(file).runs, job, environment)
+    rows = [_facts(path, run) for (path, run), _ in zip(runs, range(limit), strict=False)]
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -131,9 +131,9 @@ def report_command(*, summaries: tuple[str, ...], output: str) -> None:
 
 def _summary(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        if found["format"] == FORMAT:
-            return dict(found)
+        summary = json.loads(Path(path).read_text(encoding="utf-8"))
+        if summary["format"] == FORMAT:
+            return dict(summary)
     except OSError as error:
         raise SourceError(f"cannot be read ({error.strerror})", where=Where(file=path)) from None
     except (ValueError, KeyError, TypeError):

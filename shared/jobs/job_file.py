@@ -187,8 +187,8 @@ def _settings(
         yield overlay[side]
 
 
-def _chosen(file: JobFile, kind: str, known: Iterable[str], name: str | None, how: str) -> str:
-    names = list(known)
+def _chosen(file: JobFile, kind: str, choices: Iterable[str], name: str | None, how: str) -> str:
+    names = list(choices)
     if name is None and len(names) == 1 and kind == "job":
         return names[0]
     if name in names:

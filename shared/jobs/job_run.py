@@ -153,8 +153,8 @@ def _record(job: NamedJob, ends: Ends, started: datetime, empty_code: int | None
     failed = ends.failed(empty_code)
     error = None
     if failed is not None:
-        told = (summaries[failed] or {}).get("error")
-        error = f"{failed}-spark: {told or 'it wrote no summary'}"
+        reason = (summaries[failed] or {}).get("error")
+        error = f"{failed}-spark: {reason or 'it wrote no summary'}"
     seconds = (datetime.now(timezone.utc) - started).total_seconds()
     code = ends.code(empty_code)
     return JobRun(job.name, job.environment, begin, seconds, code, error, **summaries)
@@ -163,7 +163,7 @@ def _record(job: NamedJob, ends: Ends, started: datetime, empty_code: int | None
 def _read(path: Path, since: str) -> Mapping[str, Any] | None:
     """Return the summary of this run; None if the program could not write one."""
     try:
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found if found["started_at"] >= since else None
+        summary: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return summary if summary["started_at"] >= since else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

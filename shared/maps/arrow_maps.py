@@ -29,7 +29,7 @@ from shared.maps.expressions.arrow_results import Arrival, is_json
 from shared.maps.expressions.evaluator import Task
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported
-from shared.maps.transform import ERROR, Cell, Made, Transform
+from shared.maps.transform import ERROR, Cell, Computed, Transform
 
 _CONTROL = re.compile(r"\\u[0-9a-f]{4}|\\.")
 
@@ -39,7 +39,7 @@ ROWS = 65_536
 _BYTES = 64 * 1024 * 1024
 """Bytes of them, if they have so many before."""
 
-Way: TypeAlias = "ArrowPair | Task"
+Method: TypeAlias = "ArrowPair | Task"
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,22 @@ class ArrowMap:
 
     Attributes:
         cells: The columns of the result.
-        made: The computed values, in the order in which their errors are reported.
+        computed: The computed values, in the order in which their errors are reported.
         filter: Decides which rows are kept; None for all.
         ways: How each of these is computed.
         views: How Python sees source columns: as in a RECORD message.
     """
 
     cells: tuple[Cell, ...]
-    made: tuple[Made, ...]
-    filter: Made | None
-    ways: Mapping[Made, Way]
+    computed: tuple[Computed, ...]
+    filter: Computed | None
+    ways: Mapping[Computed, Method]
     views: Mapping[str, View]
 
     @property
     def in_python(self) -> bool:
         """Return whether Python evaluates an expression record by record."""
-        return any(isinstance(way, Task) for way in self.ways.values())
+        return any(isinstance(method, Task) for method in self.ways.values())
 
     def apply(self, table: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
         """Map the rows of a table.
@@ -102,35 +102,37 @@ class ArrowMap:
             [(good, errors)] = self._values([self.filter], table)
             kept = pc.or_(pc.is_valid(errors), pc.fill_null(good, False))
             table, errors = table.filter(kept).combine_chunks(), errors.filter(kept)
-        values = dict(zip(self.made, self._values(self.made, table), strict=True))
+        values = dict(zip(self.computed, self._values(self.computed, table), strict=True))
         failed = [error for _, error in values.values() if error.null_count < len(error)]
         errors = pc.coalesce(errors, *failed)
         cells = {cell.name: _cell(cell, table, values) for cell in self.cells}
         return pa.table({**cells, ERROR: errors, **{name: table.column(name) for name in keep}})
 
-    def _values(self, made: Iterable[Made], table: pa.Table) -> list[tuple[pa.Array, pa.Array]]:
+    def _values(
+        self, values: Iterable[Computed], table: pa.Table
+    ) -> list[tuple[pa.Array, pa.Array]]:
         """Compute values; return those of each, and its errors."""
         columns = {name: _joined(table.column(name)) for name in table.column_names}
         rows, seen = Rows(columns, table.num_rows), dict[str, pa.Array]()
-        return [self._value(one, rows, seen) for one in made]
+        return [self._value(one, rows, seen) for one in values]
 
     def _value(
-        self, made: Made, rows: Rows, seen: dict[str, pa.Array]
+        self, computed: Computed, rows: Rows, seen: dict[str, pa.Array]
     ) -> tuple[pa.Array, pa.Array]:
-        way = self.ways[made]
-        if isinstance(way, Task):
-            for name in way.expression.columns:
+        method = self.ways[computed]
+        if isinstance(method, Task):
+            for name in method.expression.columns:
                 if name not in seen:
                     seen[name] = self.views[name](rows.columns[name])
-            arrays = [seen[name] for name in way.expression.columns]
+            arrays = [seen[name] for name in method.expression.columns]
             # Each thread evaluates by itself.
-            both = replace(way, _ready=None)(arrays or [pa.nulls(rows.count)])
+            both = replace(method, _ready=None)(arrays or [pa.nulls(rows.count)])
             value, error = both.field("value"), both.field("error")
         else:
-            value = rows.array(way[0])
-            error = rows.array(column(None) if way[1] is None else way[1]).cast(pa.string())
+            value = rows.array(method[0])
+            error = rows.array(column(None) if method[1] is None else method[1]).cast(pa.string())
         if error.null_count < rows.count:
-            error = pc.binary_join_element_wise(f"{made.label}: ", error, "")
+            error = pc.binary_join_element_wise(f"{computed.label}: ", error, "")
         return value, error
 
 
@@ -143,40 +145,40 @@ def arrow_map(transform: Transform, source: T.StructType) -> ArrowMap | None:
     """
     if transform.explode is not None:
         return None
-    condition = None if transform.filter is None else transform.filter.made
-    made = transform.made if condition is None else (condition, *transform.made)
-    ways = {one: way for one in made if (way := _way(one, source)) is not None}
-    tasks = [way for way in ways.values() if isinstance(way, Task)]
+    condition = None if transform.filter is None else transform.filter.computed
+    computed = transform.computed if condition is None else (condition, *transform.computed)
+    ways = {one: method for one in computed if (method := _method_of(one, source)) is not None}
+    tasks = [method for method in ways.values() if isinstance(method, Task)]
     reads = {name for task in tasks for name in task.expression.columns}
     views = {name: view(source[name].dataType) for name in reads}
     texts = (_type_at(source, cell.path) for cell in transform.cells if cell.is_json)
-    known = {name: seen for name, seen in views.items() if seen is not None}
+    seen_views = {name: seen for name, seen in views.items() if seen is not None}
     if (
-        not ways.keys() >= {*made}
-        or len(known) < len(views)
+        not ways.keys() >= {*computed}
+        or len(seen_views) < len(views)
         or (transform.filter is not None and transform.filter.truth is not None)
         or any(cell.finish is not None and not cell.is_json for cell in transform.cells)
         or not all(is_as_in_json(kind, WHOLE) for kind in texts)
     ):
         return None
-    return ArrowMap(transform.cells, transform.made, condition, ways, known)
+    return ArrowMap(transform.cells, transform.computed, condition, ways, seen_views)
 
 
 def _type_at(struct: T.StructType, path: Sequence[str]) -> T.DataType:
     """Return the type of a column, or of a field inside it."""
-    found: T.DataType = struct
+    kind: T.DataType = struct
     for name in path:
-        assert isinstance(found, T.StructType)  # noqa: S101
-        found = found[name].dataType
-    return found
+        assert isinstance(kind, T.StructType)  # noqa: S101
+        kind = kind[name].dataType
+    return kind
 
 
-def _way(made: Made, source: T.StructType) -> Way | None:
+def _method_of(value: Computed, source: T.StructType) -> Method | None:
     """Return how a value is computed: by kernels of Arrow, else by Python; None if by Spark."""
-    pair = made.over_arrow()
+    pair = value.over_arrow()
     if pair is not None and has_kernels(pair, source):
         return pair
-    return _task_of(made)
+    return _task_of(value)
 
 
 def has_kernels(pair: ArrowPair, source: T.StructType) -> bool:
@@ -191,10 +193,10 @@ def has_kernels(pair: ArrowPair, source: T.StructType) -> bool:
     return True
 
 
-def _task_of(made: Made) -> Task | None:
+def _task_of(value: Computed) -> Task | None:
     """Return the work for a value, if its results go into a column as they are."""
-    task = None if made.evaluated is None else made.evaluated()
-    if task is None or is_json(task.kind) or data_type_of(task.kind) != made.data_type:
+    task = None if value.evaluated is None else value.evaluated()
+    if task is None or is_json(task.kind) or data_type_of(task.kind) != value.data_type:
         return None
     if task.fake is not None and task.fake.seed is not None:
         return None
@@ -203,10 +205,10 @@ def _task_of(made: Made) -> Task | None:
 
 
 def _cell(
-    cell: Cell, table: pa.Table, values: Mapping[Made, tuple[pa.Array, pa.Array]]
+    cell: Cell, table: pa.Table, values: Mapping[Computed, tuple[pa.Array, pa.Array]]
 ) -> pa.Array | pa.ChunkedArray:
-    if cell.made is not None:
-        return values[cell.made][0]
+    if cell.computed is not None:
+        return values[cell.computed][0]
     column = table.column(cell.path[0])
     column = pc.struct_field(column, list(cell.path[1:])) if cell.path[1:] else column
     return pa.array(map(_json, column.to_pylist()), pa.string()) if cell.is_json else column
@@ -217,7 +219,7 @@ def _json(value: object) -> str | None:
     if value is None:
         return None
     text = orjson.dumps(value).decode()
-    return _CONTROL.sub(lambda found: _capital(found[0]), text) if "\\u" in text else text
+    return _CONTROL.sub(lambda escape: _capital(escape[0]), text) if "\\u" in text else text
 
 
 def _capital(escape: str) -> str:

@@ -22,7 +22,7 @@ from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
 from shared.maps.map_rules import Definition
 from shared.maps.sql_expressions import Sql, plan_sql
-from shared.maps.transform import Condition, Made
+from shared.maps.transform import Computed, Condition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,7 +165,7 @@ def _is_changed(tree: Tree, name: str) -> bool:
     return isinstance(tree.fields.get(name), NestedChange)
 
 
-def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
+def changed(name: str, kind: T.DataType, tree: Tree) -> Computed:
     """Plan a property with changes inside it.
 
     Raises:
@@ -173,7 +173,7 @@ def changed(name: str, kind: T.DataType, tree: Tree) -> Made:
     """
     # Once, so that Spark computes for values and errors together what Python computes.
     rebuilt = cache(lambda: _Rebuilt(_results(name, kind, tree)))
-    return Made(
+    return Computed(
         label=f"property {name!r}",
         data_type=changed_type(kind, tree),
         value=lambda: rebuilt().value(F.col(quoted(name)), kind, tree),
@@ -188,12 +188,12 @@ Results = Mapping[NestedChange, Column]
 
 
 def _results(name: str, kind: T.DataType, tree: Tree) -> Results:
-    found: dict[NestedChange, Column] = {}
+    results: dict[NestedChange, Column] = {}
     for change in tree.changes():
         if change.depth and change.planned is not None:
             values = _values(F.col(quoted(name)), kind, change.path[1:])
-            found[change] = change.planned.inside(values, change.depth)
-    return found
+            results[change] = change.planned.inside(values, change.depth)
+    return results
 
 
 def _values(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
@@ -267,11 +267,11 @@ class _Rebuilt:
         for number, other in enumerate(others, start=1):
             packed = F.zip_with(packed, other, _beside(number))
 
-        def made(item: Column, known: Column) -> Column:
-            rest = {change: known.getField(f"r{n}") for n, change in enumerate(own)}
+        def rebuilt(item: Column, original: Column) -> Column:
+            rest = {change: original.getField(f"r{n}") for n, change in enumerate(own)}
             return make(_Rebuilt(rest), item)
 
-        return F.zip_with(column, packed, made)
+        return F.zip_with(column, packed, rebuilt)
 
 
 def _beside(number: int) -> Callable[[Column, Column], Column]:
@@ -307,12 +307,12 @@ class Result:
 
     Attributes:
         data_type: Its type.
-        made: How it is computed; None if it is only a copy.
+        computed: How it is computed; None if it is only a copy.
         path: If it is only a copy: the source column, and the fields that lead into it.
     """
 
     data_type: T.DataType
-    made: Made | None = None
+    computed: Computed | None = None
     path: tuple[str, ...] = ()
 
 
@@ -329,7 +329,7 @@ class Maker:
     names: Names
     spark: Spark | None = None
     notes: list[str] = field(default_factory=list)
-    _known: dict[tuple[str, str | None], Result] = field(default_factory=dict)
+    _results: dict[tuple[str, str | None], Result] = field(default_factory=dict)
     _columns: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -349,18 +349,18 @@ class Maker:
         own = name if name in self._columns else None
         label = _FILTER if name is None else f"property {name!r}"
         if isinstance(definition, Sql):
-            made = plan_sql(definition, self.names.struct, own, where, self.spark)
-            return Result(made.data_type, replace(made, label=label))
+            planned_sql = plan_sql(definition, self.names.struct, own, where, self.spark)
+            return Result(planned_sql.data_type, replace(planned_sql, label=label))
         key = (definition.text, own if _reads_self(definition) else None)
-        if key in self._known:
-            return self._known[key]
+        if key in self._results:
+            return self._results[key]
         planned = plan(definition, replace(self.names, own=own), where)
         if planned.source:
             result = Result(planned.result, path=planned.source)
         else:
-            result = Result(planned.result, self._made(planned, where, label))
+            result = Result(planned.result, self._computed(planned, where, label))
         if not planned.fresh:
-            self._known[key] = result
+            self._results[key] = result
         return result
 
     def inside(self, place: NestedChange, definition: Definition, where: Where) -> NestedChange:
@@ -405,15 +405,15 @@ class Maker:
         truth = plan(definition, replace(self.names, own=None), where, truth=True)
         texts = {item.text for item in properties if isinstance(item, Expression)}
         if not truth.compiled and not truth.fresh and definition.text in texts:
-            found = self.make(definition, None, where).made
-            if found is not None and type(found.data_type) in _TRUTH:
-                return Condition(found, _TRUTH[type(found.data_type)])
-        return Condition(self._made(truth, where, _FILTER))
+            value = self.make(definition, None, where).computed
+            if value is not None and type(value.data_type) in _TRUTH:
+                return Condition(value, _TRUTH[type(value.data_type)])
+        return Condition(self._computed(truth, where, _FILTER))
 
-    def _made(self, planned: Planned, where: Where, label: str) -> Made:
+    def _computed(self, planned: Planned, where: Where, label: str) -> Computed:
         if not planned.compiled:
             self._note(planned, where)
-        return Made(
+        return Computed(
             label=label,
             data_type=planned.result,
             value=planned.column,
@@ -430,10 +430,10 @@ class Maker:
 
 
 def _sql_condition(result: Result, where: Where) -> Condition:
-    if result.made is None or not isinstance(result.data_type, T.BooleanType):
+    if result.computed is None or not isinstance(result.data_type, T.BooleanType):
         kind = result.data_type.simpleString()
         raise SettingsError(f"a filter in SQL must be a boolean, not {kind}", where=where)
-    return Condition(result.made)
+    return Condition(result.computed)
 
 
 def _reads_self(expression: Expression) -> bool:

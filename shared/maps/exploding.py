@@ -43,18 +43,18 @@ def exploded(
     assert rule.explode is not None  # noqa: S101
     path, kind = _array(rule, rule.explode, struct)
     parent = _parent(rule, T.StructType(list(_without(struct, path))))
-    found = Explode(path, kind.elementType, rule.index, parent)
-    names = found.struct().names
+    explode = Explode(path, kind.elementType, rule.index, parent)
+    names = explode.struct().names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         option = "__index__" if twice == rule.index else "__explode__"
         text = f"the elements of {rule.explode!r} have a property {twice!r} already"
         raise SettingsError(text, where=setting_of(rule.key, option), hint="choose another name")
-    schema = _schema(found, document, root)
+    schema = _schema(explode, document, root)
     if isinstance(kind.elementType, T.StructType):
-        return found, schema
+        return explode, schema
     node = resolved_node(document, schema["properties"][path[-1]])
-    return replace(found, is_loose=node_types(node) is None), schema
+    return replace(explode, is_loose=node_types(node) is None), schema
 
 
 def _array(rule: MapRule, text: str, struct: T.StructType) -> tuple[tuple[str, ...], T.ArrayType]:
@@ -63,8 +63,8 @@ def _array(rule: MapRule, text: str, struct: T.StructType) -> tuple[tuple[str, .
     depths: dict[str, tuple[int, tuple[str, ...], T.DataType]] = {}
     for column in struct:
         for place in places(column.name, column.dataType):
-            known = (place.depth, place.path, place.data_type)
-            depths.setdefault(".".join(place.path), known)
+            key = (place.depth, place.path, place.data_type)
+            depths.setdefault(".".join(place.path), key)
     depths |= {column.name: (0, (column.name,), column.dataType) for column in struct}
     if text not in depths:
         arrays = [name for name, (_, _, kind) in depths.items() if isinstance(kind, T.ArrayType)]
@@ -140,26 +140,26 @@ def _is_parent(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == PARENT
 
 
-def _schema(found: Explode, document: Node, root: Node) -> dict[str, Any]:
+def _schema(explode: Explode, document: Node, root: Node) -> dict[str, Any]:
     node: Any = root
-    for number, name in enumerate(found.path):
+    for number, name in enumerate(explode.path):
         inside = node if number == 0 else object_node(document, node)
         node = ((inside or {}).get("properties") or {}).get(name) or {}
     items = resolved_node(document, node).get("items")
     items = items if isinstance(items, Mapping) else None
     kept = {key: document[key] for key in _DOCUMENT if key in document}
-    if isinstance(found.element, T.StructType):
+    if isinstance(explode.element, T.StructType):
         inside = None if items is None else object_node(document, items)
-        inside = spark_type_to_json_schema(found.element, False) if inside is None else inside
+        inside = spark_type_to_json_schema(explode.element, False) if inside is None else inside
         properties = dict(inside.get("properties") or {})
         required = list(inside.get("required") or ())
     else:
-        made = spark_type_to_json_schema(found.element, False)
-        properties = {found.path[-1]: made if items is None else _not_null(items)}
-        required = [found.path[-1]]
-    if found.index is not None:
-        properties[found.index] = {"type": "integer", "minimum": 0}
-        required.append(found.index)
+        element = spark_type_to_json_schema(explode.element, False)
+        properties = {explode.path[-1]: element if items is None else _not_null(items)}
+        required = [explode.path[-1]]
+    if explode.index is not None:
+        properties[explode.index] = {"type": "integer", "minimum": 0}
+        required.append(explode.index)
     return {**kept, "type": "object", "properties": properties, "required": required}
 
 

@@ -51,18 +51,18 @@ def flattened(leaves: Sequence[Leaf], document: Node, rules: Flattening) -> tupl
     Raises:
         ValueError: Two paths lead to one name.
     """
-    found = [
+    flat = [
         part
         for leaf in leaves
         for part in _parts(replace(leaf, path=(leaf.cell.name,)), document, rules)
     ]
     paths: dict[str, tuple[str, ...]] = {}
-    for leaf in found:
+    for leaf in flat:
         other = paths.setdefault(leaf.cell.name, leaf.path)
         if other != leaf.path:
             first, second = (".".join(path) for path in (other, leaf.path))
             raise ValueError(f"{first!r} and {second!r} both become {leaf.cell.name!r}")
-    return tuple(found)
+    return tuple(flat)
 
 
 def _parts(leaf: Leaf, document: Node, rules: Flattening) -> Iterator[Leaf]:
@@ -86,7 +86,7 @@ def _field(leaf: Leaf, field: T.StructField, inside: Node) -> Leaf:
     """Return a field of an object; null if the object is null."""
     cell, nullable = leaf.cell, leaf.cell.nullable or field.nullable
     finish = cell.finish
-    if cell.made is None and finish is None:
+    if cell.computed is None and finish is None:
         cell = replace(cell, path=(*cell.path, field.name))
     else:
         cell = replace(cell, finish=_then_field(finish, field.name))
@@ -111,7 +111,7 @@ def _as_text(
     leaf: Leaf, name: str, write: Callable[[Column], Column] | None, *, is_json: bool = False
 ) -> Leaf:
     before = leaf.cell.finish
-    is_json = is_json and leaf.cell.made is None and before is None
+    is_json = is_json and leaf.cell.computed is None and before is None
     finish = before if write is None else write
     if before is not None and write is not None:
         finish = lambda column: write(before(column))  # noqa: E731
@@ -140,7 +140,7 @@ def flattened_name(path: Sequence[str], rules: Flattening) -> str:
 
 def _shortened(name: str) -> str:
     """Return the first letters of a name's words, and its own capitals and digits."""
-    capitals = _SMALL.sub("", _WORD_START.sub(lambda found: found[1].upper(), name))
+    capitals = _SMALL.sub("", _WORD_START.sub(lambda start: start[1].upper(), name))
     return (capitals if len(capitals) > 1 else name[:_SHORTEST]).lower()
 
 

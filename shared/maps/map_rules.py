@@ -122,7 +122,7 @@ def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRu
             if not _is_null(value):
                 report((key,), _ONLY_NULL)
         elif key.startswith("__"):
-            report((key,), f"unknown option; {_known(key, ('__else__',))}")
+            report((key,), f"unknown option; {_options_text(key, ('__else__',))}")
         elif _is_null(value):
             rules.append(MapRule(key, removed=True))
         elif isinstance(value, Mapping):
@@ -139,34 +139,34 @@ def _is_null(value: Json) -> bool:
     return value is None or value == NULL
 
 
-def _known(name: str, options: tuple[str, ...]) -> str:
+def _options_text(name: str, options: tuple[str, ...]) -> str:
     match = nearest(name, options)
     return f"did you mean {match!r}?" if match else "known are " + ", ".join(map(repr, options))
 
 
 def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
     properties = []
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, definition in value.items():
         path = (key, name)
         if name in _READERS:
-            found.update(_READERS[name](path, definition, report))
+            options.update(_READERS[name](path, definition, report))
         elif name.startswith("__"):
-            report(path, f"unknown option; {_known(name, OPTIONS)}")
+            report(path, f"unknown option; {_options_text(name, OPTIONS)}")
         elif _is_null(definition):
             properties.append(Property(name, None))
         else:
-            made = _definition(path, definition, report)
-            properties += [Property(name, made)] if made is not None else []
-    if found.get("source") is not None and found.get("alias") is not None:
+            checked = _definition(path, definition, report)
+            properties += [Property(name, checked)] if checked is not None else []
+    if options.get("source") is not None and options.get("alias") is not None:
         report(
             (key, "__alias__"),
             "cannot be combined with '__source__': the key is the name of the copy",
         )
     for name, needed in (("explode", "source"), ("index", "explode")):
-        if found.get(name) is not None and f"__{needed}__" not in value:
+        if options.get(name) is not None and f"__{needed}__" not in value:
             report((key, f"__{name}__"), f"needs '__{needed}__' beside it")
-    return MapRule(key, properties=tuple(properties), **found)
+    return MapRule(key, properties=tuple(properties), **options)
 
 
 def _definition(path: Location, value: Json, report: Report) -> Expression | Sql | None:
@@ -262,7 +262,7 @@ def alias_of(text: str, stream: str, where: Where) -> str:
     parse(text, where)
     evaluator = simpleeval.EvalWithCompoundTypes(names={"__stream_name__": stream})
     try:
-        found = evaluator.eval(text)
+        alias = evaluator.eval(text)
     except simpleeval.NameNotDefined:
         return text
     except Exception as error:
@@ -271,6 +271,6 @@ def alias_of(text: str, stream: str, where: Where) -> str:
             "quotes inside the text",
             where=where,
         ) from None
-    if not isinstance(found, str) or not found:
-        raise SettingsError(f"gives {found!r}, which is not a name", where=where)
-    return found
+    if not isinstance(alias, str) or not alias:
+        raise SettingsError(f"gives {alias!r}, which is not a name", where=where)
+    return alias

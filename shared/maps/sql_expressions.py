@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
     from sqlglot import Token, exp
 
-    from shared.maps.transform import Made
+    from shared.maps.transform import Computed
 
 MOST_CHARACTERS = 64 * 1024
 
@@ -117,9 +117,9 @@ class _RejectedError(Exception):
 def _check_text(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
         raise _RejectedError(f"it is longer than {MOST_CHARACTERS} characters")
-    found = _REJECTED_ANYWHERE.search(text)
-    if found:
-        raise _RejectedError(f"the function {found[1]!r} is not allowed", found.start())
+    rejected = _REJECTED_ANYWHERE.search(text)
+    if rejected:
+        raise _RejectedError(f"the function {rejected[1]!r} is not allowed", rejected.start())
     if "${" in text:
         raise _RejectedError("Spark would substitute a variable for '${'", text.index("${"))
 
@@ -206,7 +206,7 @@ def plan_sql(
     own: str | None,
     where: Where,
     spark: Callable[[], SparkSession] | None,
-) -> Made:
+) -> Computed:
     """Plan the value of an SQL expression.
 
     Args:
@@ -222,7 +222,7 @@ def plan_sql(
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
     from shared.maps.safe_sql import SafeSql  # noqa: PLC0415
-    from shared.maps.transform import Made  # noqa: PLC0415
+    from shared.maps.transform import Computed  # noqa: PLC0415
 
     try:
         _check_functions(sql)
@@ -236,14 +236,14 @@ def plan_sql(
         kind = T.StringType()
         text = f"cast(({text}) as string)"
     tried = SafeSql(text, kind, {name: struct[name].dataType for name in sorted(reads)})
-    return Made("", kind, tried.value, tried.error, reads)
+    return Computed("", kind, tried.value, tried.error, reads)
 
 
 def _check_functions(sql: Sql) -> None:
-    known = _known_functions()
+    functions = _known_functions()
     for name, place in sql.functions:
-        if name not in known:
-            match = nearest(name, known)
+        if name not in functions:
+            match = nearest(name, functions)
             hint = f" (nearest: {match!r})" if match else ""
             raise _RejectedError(f"Spark has no function {name!r}{hint}", place)
 
@@ -265,15 +265,15 @@ def _spelled(name: str, columns: list[str]) -> str | None:
 
 
 def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
-    found = _spelled(name, columns)
-    if found is None and name.lower() == "self" and own is not None:
+    spelled = _spelled(name, columns)
+    if spelled is None and name.lower() == "self" and own is not None:
         return own
-    if found is None:
+    if spelled is None:
         match = nearest(name, columns)
         raise _RejectedError(
             f"unknown column {name!r}" + (f" (nearest: {match!r})" if match else ""), place
         )
-    return found
+    return spelled
 
 
 def _with_own(text: str, own: str) -> str:
@@ -306,8 +306,8 @@ def _type_of(
     except PySparkException as error:
         reason = f"Spark rejects the SQL expression: {_first_line(error)}"
         raise SettingsError(reason, where=where) from None
-    found: DataType = kind["value"].dataType
-    return found
+    data_type: DataType = kind["value"].dataType
+    return data_type
 
 
 def _first_line(error: PySparkException) -> str:

@@ -71,8 +71,8 @@ class _SourceStream:
         if rule.explode is None:
             return self
         explode, schema = exploded(rule, self.schema, self.root, self.struct)
-        found = replace(self, schema=schema, struct=explode.struct(), key_properties=())
-        return replace(found, parent=self, explode=explode)
+        stream = replace(self, schema=schema, struct=explode.struct(), key_properties=())
+        return replace(stream, parent=self, explode=explode)
 
     @property
     def root(self) -> Mapping[str, Any]:
@@ -114,31 +114,31 @@ def outputs(
     elif adding or not settings.maps.others_removed:
         rules = [MapRule(stream), *rules]
     problems: list[str] = []
-    found = []
+    streams = []
     for rule in rules:
         try:
             elements = source.exploded(rule)
         except SettingsError as error:
             problems.append(str(error))
         else:
-            found.append(_Output(elements, rule, adding, problems).plan())
+            streams.append(_Output(elements, rule, adding, problems).plan())
     if problems:
         raise InvalidSettingsError(dict.fromkeys(problems))
-    reject_duplicate_names({stream: found})
-    return tuple(found)
+    reject_duplicate_names({stream: streams})
+    return tuple(streams)
 
 
-def reject_duplicate_names(found: Mapping[str, Sequence[StreamOutput]]) -> None:
+def reject_duplicate_names(outputs_of: Mapping[str, Sequence[StreamOutput]]) -> None:
     """Reject two outputs of a run with the same name.
 
     Args:
-        found: The outputs of each stream, by the stream's name.
+        outputs_of: The outputs of each stream, by the stream's name.
 
     Raises:
         SettingsError: Two outputs have the same name.
     """
     sources: dict[str, str] = {}
-    for stream, its_outputs in found.items():
+    for stream, its_outputs in outputs_of.items():
         for output in its_outputs:
             if output.stream in sources:
                 first = sources[output.stream]
@@ -193,7 +193,9 @@ class _Output:
             return self._free_form(bool(lines) or rule.filter is not None or rule.only_named)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
-        touched = any(leaf.cell.made is not None for leaf in leaves) or source.explode is not None
+        touched = (
+            any(leaf.cell.computed is not None for leaf in leaves) or source.explode is not None
+        )
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
         if rules.active:
@@ -246,14 +248,14 @@ class _Output:
             for line in self.rule.properties
             if not line.is_pattern or line.name in self.properties
         }
-        found: dict[str, _Line] = {}
+        lines: dict[str, _Line] = {}
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern:
-                    made = _Line(line.definition, setting_of(rule.key, line.name))
+                    named = _Line(line.definition, setting_of(rule.key, line.name))
                     own = rule is self.rule
-                    found.update((name, made) for name in self._matching(line.name, own))
-        return {**{n: line for n, line in found.items() if n not in literal}, **literal}
+                    lines.update((name, named) for name in self._matching(line.name, own))
+        return {**{n: line for n, line in lines.items() if n not in literal}, **literal}
 
     def _matching(self, pattern: str, own: bool) -> Iterator[str]:
         """Yield the properties that match a pattern, without those that the own rule drops."""
@@ -290,15 +292,15 @@ class _Output:
             return None
         try:
             where = setting_of(self.rule.key, "__filter__")
-            made = (line.definition for line in lines.values())
-            return self.maker.condition(self.rule.filter, where, made)
+            definitions = (line.definition for line in lines.values())
+            return self.maker.condition(self.rule.filter, where, definitions)
         except SettingsError as error:
             self._add_problems(error)
             return None
 
     def _leaves(self, lines: Mapping[str, _Line]) -> list[Leaf]:
         """Return the properties of the result: those of the stream in order, then new ones."""
-        found = []
+        leaves = []
         always = {*self.keys, DELETED_AT, self.rule.index}
         for name in [*self.properties, *(name for name in lines if name not in self.properties)]:
             line = lines.get(name)
@@ -306,12 +308,12 @@ class _Output:
                 self.maker.notes += path_hints(name, self.source.struct, line.where)
             if line is None:
                 if not self.rule.only_named or name in always:
-                    found.append(self._unchanged(name))
+                    leaves.append(self._unchanged(name))
             elif line.definition is None:
                 self._drop(name, line.where)
             else:
-                found += self._made(name, line.definition, line.where)
-        return found
+                leaves += self._computed(name, line.definition, line.where)
+        return leaves
 
     def _unchanged(self, name: str) -> Leaf:
         leaf = self._copied(name, (name,))
@@ -319,14 +321,14 @@ class _Output:
         if not tree.fields or name in self.failed:
             return leaf
         try:
-            made = changed(name, leaf.cell.data_type, tree)
+            computed = changed(name, leaf.cell.data_type, tree)
         except ValueError as error:
             self._add_problem(
                 setting_of(self.rule.key), f"patterns for fields inside {name!r}: {error}"
             )
             return leaf
         node = changed_schema(self.source.schema, leaf.node, leaf.cell.data_type, tree)
-        cell = Cell(name, made.data_type, leaf.cell.nullable, made=made)
+        cell = Cell(name, computed.data_type, leaf.cell.nullable, computed=computed)
         return Leaf(cell, node, leaf.required)
 
     def _inside(self, name: str, kind: T.DataType) -> Tree:
@@ -346,12 +348,12 @@ class _Output:
 
     def _line_of(self, path: str) -> _Line | None:
         """Return the last entry whose pattern has a dot and matches a path."""
-        found = None
+        match = None
         for rule in self.adding:
             for line in rule.properties:
                 if line.is_pattern and "." in line.name and self._matches(path, line.name):
-                    found = _Line(line.definition, setting_of(rule.key, line.name))
-        return found
+                    match = _Line(line.definition, setting_of(rule.key, line.name))
+        return match
 
     def _drop(self, name: str, where: Where) -> None:
         if name in self.keys:
@@ -364,7 +366,7 @@ class _Output:
             hint = f"; did you mean {match!r}?" if match else ""
             self.maker.notes.append(f"{where.setting}: cannot drop an unknown property{hint}")
 
-    def _made(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
+    def _computed(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
         try:
             yield self._leaf(name, self.maker.make(definition, name, where))
         except SettingsError as error:
@@ -374,7 +376,7 @@ class _Output:
     def _leaf(self, name: str, result: Result) -> Leaf:
         if result.path:
             return self._copied(name, result.path)
-        cell = Cell(name, result.data_type, made=result.made)
+        cell = Cell(name, result.data_type, computed=result.computed)
         return Leaf(cell, spark_type_to_json_schema(result.data_type))
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
@@ -416,16 +418,16 @@ class _Output:
     def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
         """Return the keys under their new names."""
         names = {leaf.cell.name for leaf in leaves}
-        found = tuple(keys.get(name, name) for name in self.keys)
-        given = self.rule.keys is not None
-        where = setting_of(self.rule.key, "__key_properties__" if given else None)
-        for name in found:
+        renamed = tuple(keys.get(name, name) for name in self.keys)
+        is_set = self.rule.keys is not None
+        where = setting_of(self.rule.key, "__key_properties__" if is_set else None)
+        for name in renamed:
             if name not in names and name not in self.failed:
                 match = nearest(name, names)
                 hint = f"did you mean {match!r}?" if match else ""
                 text = f"the key property {name!r} is not a property of the mapped stream"
                 self.problems.append(str(SettingsError(text, where=where, hint=hint)))
-        return found
+        return renamed
 
 
 def _default_schema(field: T.StructField) -> Mapping[str, Any]:
@@ -435,9 +437,9 @@ def _default_schema(field: T.StructField) -> Mapping[str, Any]:
 def _transform(
     leaves: Sequence[Leaf], condition: Condition | None, maker: Maker, explode: Explode | None
 ) -> Transform:
-    cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.made)
-    made = dict.fromkeys(cell.made for cell in cells if cell.made is not None)
-    return Transform(cells, tuple(made), condition, tuple(maker.notes), explode)
+    cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.computed)
+    computed = dict.fromkeys(cell.computed for cell in cells if cell.computed is not None)
+    return Transform(cells, tuple(computed), condition, tuple(maker.notes), explode)
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:

@@ -131,12 +131,12 @@ ERROR = "__map_error"
 
 _STAGED = "__map_filter"
 
-_Values = dict["Made", tuple[Column, Column | None]]
+_Values = dict["Computed", tuple[Column, Column | None]]
 Keep = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class Computed:
     """A value computed for every row, which may fail.
 
     Attributes:
@@ -170,11 +170,11 @@ class Condition:
     """The condition for rows to keep.
 
     Attributes:
-        made: The value that decides.
+        computed: The value that decides.
         truth: Turns it into a boolean; None if it is one. Null counts as false.
     """
 
-    made: Made
+    computed: Computed
     truth: Callable[[Column], Column] | None = None
 
 
@@ -187,7 +187,7 @@ class Cell:
         data_type: Its type.
         nullable: Whether it may be null.
         path: The source column, and the fields that lead into it; empty if the value is computed.
-        made: The computed value that it is, or is a field of.
+        computed: The computed value that it is, or is a field of.
         finish: The last step for that value (select a field, make JSON text).
         is_json: Whether `finish` makes the JSON text of the source column, and nothing else.
     """
@@ -196,14 +196,14 @@ class Cell:
     data_type: T.DataType
     nullable: bool = True
     path: tuple[str, ...] = ()
-    made: Made | None = None
+    computed: Computed | None = None
     finish: Callable[[Column], Column] | None = None
     is_json: bool = False
 
     @property
     def reads(self) -> frozenset[str]:
         """Return the source columns it needs."""
-        return frozenset(self.path[:1]) if self.made is None else self.made.reads
+        return frozenset(self.path[:1]) if self.computed is None else self.computed.reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ class Transform:
 
     Attributes:
         cells: The columns of the result.
-        made: The values that may fail, in the order in which their errors are reported.
+        computed: The values that may fail, in the order in which their errors are reported.
         filter: Condition for rows to keep; None for all.
         notes: Lines for the log.
         explode: Makes the rows that all of this is about from those of the stream; None if they
@@ -220,7 +220,7 @@ class Transform:
     """
 
     cells: tuple[Cell, ...]
-    made: tuple[Made, ...] = ()
+    computed: tuple[Computed, ...] = ()
     filter: Condition | None = None
     notes: tuple[str, ...] = ()
     explode: Explode | None = None
@@ -237,15 +237,15 @@ class Transform:
 
     @property
     def _reads(self) -> frozenset[str]:
-        filtered = frozenset[str]() if self.filter is None else self.filter.made.reads
-        made = (item.reads for item in self.made)
-        return filtered.union(*made, *(cell.reads for cell in self.cells))
+        filtered = frozenset[str]() if self.filter is None else self.filter.computed.reads
+        reads = (item.reads for item in self.computed)
+        return filtered.union(*reads, *(cell.reads for cell in self.cells))
 
     @property
     def only_copies(self) -> bool:
         """Return whether no row is left out and no value is computed."""
-        plain = all(cell.made is None and cell.finish is None for cell in self.cells)
-        return plain and not self.made and not self.leaves_out
+        plain = all(cell.computed is None and cell.finish is None for cell in self.cells)
+        return plain and not self.computed and not self.leaves_out
 
     def struct(self) -> T.StructType:
         """Return the columns of the result, without `ERROR`."""
@@ -292,22 +292,22 @@ class Transform:
             bypass = None if bypass is None else carried[bypass]
         place = None if self.explode is None else F.col(PLACE)
         values: _Values = {}
-        decides = [] if self.filter is None else [self.filter.made]
-        if self.filter is not None and self.filter.made.in_python:
+        decides = [] if self.filter is None else [self.filter.computed]
+        if self.filter is not None and self.filter.computed.in_python:
             others = {*kept.values(), *([bypass] if bypass else [])}
             others |= set() if place is None else {PLACE}
-            frame = _staged(frame, self.filter.made, self._reads | others)
+            frame = _staged(frame, self.filter.computed, self._reads | others)
             staged = F.col(_STAGED)
-            values[self.filter.made] = (staged.getField("value"), staged.getField("error"))
-        for made in (*decides, *self.made):
-            if made not in values:
-                values[made] = made.columns
+            values[self.filter.computed] = (staged.getField("value"), staged.getField("error"))
+        for value in (*decides, *self.computed):
+            if value not in values:
+                values[value] = value.columns
         skipped = None if bypass is None else F.col(quoted(bypass)).isNotNull()
-        there = None if place is None else place.isNotNull()
-        stays = None if self.filter is None else _passes(self.filter, *values[self.filter.made])
+        is_element = None if place is None else place.isNotNull()
+        stays = None if self.filter is None else _passes(self.filter, *values[self.filter.computed])
         if mark is not None:
-            known = [column for column in (stays, there) if column is not None]
-            frame = frame.withColumn(mark, F.when(~reduce(and_, known), F.lit(True)))
+            conditions = [column for column in (stays, is_element) if column is not None]
+            frame = frame.withColumn(mark, F.when(~reduce(and_, conditions), F.lit(True)))
             skipped = F.col(quoted(mark)).isNotNull()
             kept[mark] = mark
         elif stays is not None:
@@ -321,13 +321,13 @@ class Transform:
         return frame.select(*cells, error, *(F.col(quoted(k)).alias(n) for n, k in kept.items()))
 
 
-def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
+def _staged(frame: DataFrame, computed: Computed, needed: Iterable[str]) -> DataFrame:
     """Return the frame with a column for a value computed in Python, and its error.
 
     Spark must neither push the filter below it nor merge it with the next projection, or Python
     would run twice; it does not move anything over a projection that is not deterministic.
     """
-    value, error = made.columns
+    value, error = computed.columns
     error = F.lit(None).cast("string") if error is None else error
     both = F.struct(value.alias("value"), error.alias("error"))
     staged = F.when(F.monotonically_increasing_id() >= 0, both).alias(_STAGED)
@@ -337,8 +337,8 @@ def _staged(frame: DataFrame, made: Made, needed: Iterable[str]) -> DataFrame:
 def _first_error(values: _Values, skipped: Column | None) -> Column:
     """Return the first error of a row, that of the filter before all others."""
     errors = [
-        F.concat(F.lit(f"{made.label}: "), error)
-        for made, (_, error) in values.items()
+        F.concat(F.lit(f"{value.label}: "), error)
+        for value, (_, error) in values.items()
         if error is not None
     ]
     if not errors:
@@ -355,7 +355,7 @@ def _passes(condition: Condition, value: Column, error: Column | None) -> Column
 
 
 def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
-    column = at_path(cell.path) if cell.made is None else values[cell.made][0]
+    column = at_path(cell.path) if cell.computed is None else values[cell.computed][0]
     column = column if cell.finish is None else cell.finish(column)
     # Copied columns keep their values in skipped rows.
-    return column if skipped is None or cell.made is None else F.when(~skipped, column)
+    return column if skipped is None or cell.computed is None else F.when(~skipped, column)

@@ -76,7 +76,7 @@ class Reading:
         side: The program.
         is_shared: The document may be for either program.
         seen: Settings that are given, valid or not.
-        found: Those of them that are valid: their paths and values.
+        entries: Those of them that are valid: their paths and values.
         choices: The strategy and the policy; None if it is missing or invalid.
         blocks: Blocks that hold anything, known or not.
         problems: What is wrong so far.
@@ -85,32 +85,32 @@ class Reading:
     side: Side
     is_shared: bool
     seen: set[Field] = dataclasses.field(default_factory=set)
-    found: dict[Field, tuple[Location, Json]] = dataclasses.field(default_factory=dict)
+    entries: dict[Field, tuple[Location, Json]] = dataclasses.field(default_factory=dict)
     choices: dict[str, str | None] = dataclasses.field(default_factory=dict)
     blocks: set[str] = dataclasses.field(default_factory=set)
     problems: list[Problem] = dataclasses.field(default_factory=list)
 
     def value(self, setting: Field) -> Json:
         """Return the value, or the default if none is given, or None."""
-        if setting in self.found:
-            return self.found[setting][1]
+        if setting in self.entries:
+            return self.entries[setting][1]
         return None if setting.default is None else read(setting.schema, setting.default)
 
     def is_known(self, setting: Field) -> bool:
         """Tell whether `value` says what the user meant: given and valid, or not given."""
-        return setting in self.found or setting not in self.seen
+        return setting in self.entries or setting not in self.seen
 
     def path(self, setting: Field) -> Location:
         """Return the path of the setting in the document, or the nested one if it is not given."""
-        return self.found[setting][0] if setting in self.found else setting.path
+        return self.entries[setting][0] if setting in self.entries else setting.path
 
-    def take(self, setting: Field, path: Location, schema: Schema, given: Json) -> None:
+    def take(self, setting: Field, path: Location, schema: Schema, json: Json) -> None:
         """Keep a valid value; report it if another spelling gave a different one."""
-        value = read(schema, given)
-        first, known = self.found.setdefault(setting, (path, value))
-        if known != value:
+        value = read(schema, json)
+        first, earlier = self.entries.setdefault(setting, (path, value))
+        if earlier != value:
             other = f"{place(first)}, which sets the same thing; give one of them"
-            text = shown(given)
+            text = shown(json)
             self.problems.append(Problem(path, f"{text} differs from {other}", text))
 
 
@@ -146,11 +146,11 @@ def _read_block(reading: Reading, name: str, value: Json) -> None:
     if _holds_anything(value):
         reading.blocks.add(name)
     for path, setting in fields.items():
-        given = _at(value, path)
-        if given is not _MISSING:
+        content = _at(value, path)
+        if content is not _MISSING:
             reading.seen.add(setting)
             if all(problem.path[: len(setting.path)] != setting.path for problem in problems):
-                reading.take(setting, setting.path, setting.schema, given)
+                reading.take(setting, setting.path, setting.schema, content)
 
 
 def _at(value: Json, path: Iterable[str]) -> Json:
@@ -198,7 +198,9 @@ def _unknown_config_key(path: Location) -> Problem:
 
 def _choice(reading: Reading, block: VariantBlock, config: Mapping[str, Any]) -> str | None:
     """Return the one valid choice that is given; the default if none is given."""
-    values = [config[key] for key, found in _counting(reading, config) if found is block.chooser]
+    values = [
+        config[key] for key, setting in _counting(reading, config) if setting is block.chooser
+    ]
     nested = _at(config.get(block.name), [block.chooser.key])
     values += [] if nested is _MISSING else [nested]
     if not values:
@@ -306,7 +308,7 @@ def _root_problems(reading: Reading) -> Iterator[Problem]:
 
 def _package_problems(reading: Reading) -> Iterator[Problem]:
     """Only the tap writes the format of the settings; the target reads what messages name."""
-    if reading.side != "tap" or FORMAT not in reading.found or not reading.is_known(FORMAT):
+    if reading.side != "tap" or FORMAT not in reading.entries or not reading.is_known(FORMAT):
         return
     if missing := batch_formats()[reading.value(FORMAT)].missing():
         yield Problem(reading.path(FORMAT), missing)
@@ -314,40 +316,42 @@ def _package_problems(reading: Reading) -> Iterator[Problem]:
 
 def compression(reading: Reading) -> str:
     """Return the compression of the batch files: the given one, or the default of the format."""
-    if COMPRESSION in reading.found:
+    if COMPRESSION in reading.entries:
         return str(reading.value(COMPRESSION))
     return DEFAULT_COMPRESSION[reading.value(FORMAT)]
 
 
 def _compression_problems(reading: Reading) -> Iterator[Problem]:
-    if COMPRESSION not in reading.found or not reading.is_known(FORMAT):
+    if COMPRESSION not in reading.entries or not reading.is_known(FORMAT):
         return
-    file_format, given = reading.value(FORMAT), reading.value(COMPRESSION)
-    known = COMPRESSIONS[file_format]
-    if given not in known:
-        message = f"{given!r} is not a compression of format {file_format!r}"
-        allowed = ", ".join(map(repr, known))
+    file_format, packed = reading.value(FORMAT), reading.value(COMPRESSION)
+    supported = COMPRESSIONS[file_format]
+    if packed not in supported:
+        message = f"{packed!r} is not a compression of format {file_format!r}"
+        allowed = ", ".join(map(repr, supported))
         path = reading.path(COMPRESSION)
-        yield Problem(path, message, repr(given), allowed, nearest(given, known))
+        yield Problem(path, message, repr(packed), allowed, nearest(packed, supported))
 
 
 def _level_problems(reading: Reading) -> Iterator[Problem]:
     is_known = reading.is_known(FORMAT) and reading.is_known(COMPRESSION)
-    if LEVEL not in reading.found or not is_known:
+    if LEVEL not in reading.entries or not is_known:
         return
-    file_format, packed, given = reading.value(FORMAT), compression(reading), reading.value(LEVEL)
+    file_format, packed, level = reading.value(FORMAT), compression(reading), reading.value(LEVEL)
     highest = LEVELS[file_format].get(packed)
     if highest is None:
-        known = ", ".join(map(repr, LEVELS[file_format])) or "none"
-        message = f"compression {packed!r} of format {file_format!r} has no levels (with: {known})"
-        yield Problem(reading.path(LEVEL), message, str(given))
-    elif given > highest:
-        message = f"{given} is above the highest level of compression {packed!r}, {highest}"
-        yield Problem(reading.path(LEVEL), message, str(given))
+        supported = ", ".join(map(repr, LEVELS[file_format])) or "none"
+        message = (
+            f"compression {packed!r} of format {file_format!r} has no levels (with: {supported})"
+        )
+        yield Problem(reading.path(LEVEL), message, str(level))
+    elif level > highest:
+        message = f"{level} is above the highest level of compression {packed!r}, {highest}"
+        yield Problem(reading.path(LEVEL), message, str(level))
 
 
 def _pattern_problems(reading: Reading) -> Iterator[Problem]:
-    if INCLUDE not in reading.found or EXCLUDE not in reading.found:
+    if INCLUDE not in reading.entries or EXCLUDE not in reading.entries:
         return
     included = reading.value(INCLUDE)
     for index, pattern in enumerate(reading.value(EXCLUDE)):
@@ -369,14 +373,14 @@ def _size_problems(reading: Reading) -> Iterator[Problem]:
         return
     least, most = (reading.value(size) for size in sizes)
     if least > most:
-        given, other = sizes if MIN_SIZE in reading.found else reversed(sizes)
-        value = reading.value(given)
-        compared = "above" if given is MIN_SIZE else "below"
-        note = "" if other in reading.found else ", its default"
+        first, other = sizes if MIN_SIZE in reading.entries else reversed(sizes)
+        value = reading.value(first)
+        compared = "above" if first is MIN_SIZE else "below"
+        note = "" if other in reading.entries else ", its default"
         message = (
             f"{value} is {compared} {place(reading.path(other))} ({reading.value(other)}{note})"
         )
-        yield Problem(reading.path(given), message, str(value))
+        yield Problem(reading.path(first), message, str(value))
 
 
 def _dead_letter_problems(reading: Reading) -> Iterator[Problem]:
@@ -392,7 +396,7 @@ def needs_order(reading: Reading) -> bool:
 
 
 def _order_problems(reading: Reading) -> Iterator[Problem]:
-    is_parallel = PARALLEL in reading.found and reading.value(PARALLEL)
+    is_parallel = PARALLEL in reading.entries and reading.value(PARALLEL)
     if is_parallel and needs_order(reading):
         policy = reading.value(POLICY)
         message = f"true conflicts with policy {policy!r}, which keeps the order of batches"
@@ -401,7 +405,7 @@ def _order_problems(reading: Reading) -> Iterator[Problem]:
 
 def effect_warnings(reading: Reading) -> Iterator[str]:
     """Yield a warning for each setting that is given and has no effect."""
-    if REUSE_BUFFER in reading.found and reading.side == "target":
+    if REUSE_BUFFER in reading.entries and reading.side == "target":
         yield (
             f"{place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer of its "
             "own that could be reused: lines go from the pipe straight to disk"
@@ -507,12 +511,12 @@ def _declare(properties: dict[str, Schema], field: Field) -> None:
     options = field.schema.get("anyOf")
     types = [option["type"] for option in options] if options else field.schema["type"]
     text = field.description
-    known = properties.setdefault(field.key, {"type": types, "description": text})
-    if known["description"] != text:
-        known["description"] += f" {text}"
+    declared = properties.setdefault(field.key, {"type": types, "description": text})
+    if declared["description"] != text:
+        declared["description"] += f" {text}"
     if field.schema.get(HIDDEN):
         # Not a schema: values keep their nesting, which fsspec's options need.
-        known |= {"secret": True, "additionalProperties": True}
+        declared |= {"secret": True, "additionalProperties": True}
 
 
 def _property(field: Field, *, dotted: bool = False) -> Schema:
@@ -531,12 +535,12 @@ def _config_block(side: Side | None) -> Schema:
     if side != "target":
         own = [{"required": [field.key]} for field in fields if field.side == "target"]
         _, group, name = ROOT.path
-        given = {"required": [group], "properties": {group: {"required": [name]}}}
+        condition = {"required": [group], "properties": {group: {"required": [name]}}}
         nothing = {
             "properties": {name: {"maxProperties": 0} for name in GROUPS},
             "propertyNames": {"enum": list(GROUPS)},
         }
-        block["anyOf"] = [given, *own, nothing]
+        block["anyOf"] = [condition, *own, nothing]
     return block
 
 
@@ -549,12 +553,12 @@ def _format_rule(name: str) -> Schema:
 
 
 def _level_rule(name: str, packed: str) -> Schema:
-    given = {"format": ("jsonl", name), "compression": (DEFAULT_COMPRESSION[name], packed)}
+    condition = {"format": ("jsonl", name), "compression": (DEFAULT_COMPRESSION[name], packed)}
     highest = LEVELS[name].get(packed)
     return {
         "if": {
-            "properties": {key: {"const": value} for key, (_, value) in given.items()},
-            "required": [key for key, (default, value) in given.items() if value != default],
+            "properties": {key: {"const": value} for key, (_, value) in condition.items()},
+            "required": [key for key, (default, value) in condition.items() if value != default],
         },
         "then": {
             "properties": {"compression_level": False if highest is None else {"maximum": highest}}
@@ -572,12 +576,12 @@ def _variant_block(block: VariantBlock) -> Schema:
     }
     if block is BATCH:
         is_off: Schema = {"properties": {"enable": {"const": False}}, "required": ["enable"]}
-        given: Schema = {"required": [block.chooser.key]}
-        result["anyOf"] = [given, is_off, {"maxProperties": 0}]
+        condition: Schema = {"required": [block.chooser.key]}
+        result["anyOf"] = [condition, is_off, {"maxProperties": 0}]
         # Without a strategy the values of all strategies' keys are still checked.
         owned = (field for field in block.fields if field.owner)
         kinds = {field.key: _kind(field) for field in owned}
-        result["allOf"].append({"if": {"not": given}, "then": {"properties": kinds}})
+        result["allOf"].append({"if": {"not": condition}, "then": {"properties": kinds}})
     return result
 
 

@@ -252,9 +252,9 @@ def read(schema: Schema, value: Json) -> Json:
         return value
     if _is_text_block(schema):
         return {key: _as_text(item) for key, item in value.items()}
-    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     others = others if isinstance(others, Mapping) else {}
-    return {key: read(known.get(key, others), item) for key, item in value.items()}
+    return {key: read(properties.get(key, others), item) for key, item in value.items()}
 
 
 def _is_text_block(schema: Schema) -> bool:
@@ -291,17 +291,17 @@ def schema_problems(
     if fault is not None:
         yield fault
     elif isinstance(value, Mapping):
-        known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
         if others is False:
-            strange = (key for key in value if key not in known)
-            found = (unknown(schema, (*path, key), value[key]) for key in strange)
-            yield from (problem for problem in found if problem is not None)
+            strange = (key for key in value if key not in properties)
+            problems = (unknown(schema, (*path, key), value[key]) for key in strange)
+            yield from (problem for problem in problems if problem is not None)
         for name in schema.get("required", ()):
             if name not in value:
                 yield Problem(path, f"{name!r} is a required property")
         others = others if isinstance(others, Mapping) else {}
         for key, item in value.items():
-            yield from schema_problems(known.get(key, others), item, (*path, key), unknown)
+            yield from schema_problems(properties.get(key, others), item, (*path, key), unknown)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from schema_problems(schema.get("items", {}), item, (*path, index), unknown)
@@ -450,11 +450,11 @@ def _nearest_choice(value: Json, choices: Sequence[Json]) -> str | None:
     return nearest(value, words) or next(longer, None)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     """Find the known name closest to a mistyped one; None if none is as like as `cutoff`."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[matches[0]] if matches else None
 
 
 def declared_names(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
@@ -476,8 +476,8 @@ def _unknown_setting(root: Schema, schema: Schema, path: Location, _: Json) -> P
         # The key may be right and only its place wrong (`master` for `spark.master`).
         elsewhere = {re.split(r"[.\]]+", name)[-1]: name for name, _ in declared_names(root)}
         match = elsewhere.get(nearest(key, elsewhere) or "")
-    known = f"unknown setting; known are {', '.join(map(repr, siblings))}"
-    return Problem(path, "unknown setting" if match else known, nearest=match)
+    text = f"unknown setting; known are {', '.join(map(repr, siblings))}"
+    return Problem(path, "unknown setting" if match else text, nearest=match)
 
 
 def _mark_invalid(settings: Mapping[str, Any], problems: Iterable[Problem]) -> dict[str, Any]:

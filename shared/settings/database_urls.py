@@ -64,18 +64,18 @@ def database_login(place: str, environ: Mapping[str, str], prefix: str) -> Datab
         environ: `<prefix>USER` and `<prefix>PASSWORD`; for PostgreSQL also PGUSER and PGPASSWORD.
         prefix: Begin of the program's own variables.
     """
-    known = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
+    login = {name: environ.get(prefix + name.upper()) for name in _OF_LIBPQ}
     if place.startswith("jdbc:"):
-        return DatabaseLogin(place, known["user"], known["password"])
+        return DatabaseLogin(place, login["user"], login["password"])
     parts = urlsplit(place)
     kind = _KINDS.get(parts.scheme)
     if kind is None:
         return None
     if kind == "postgresql":
-        known = {name: known[name] or environ.get(_OF_LIBPQ[name]) for name in known}
+        login = {name: login[name] or environ.get(_OF_LIBPQ[name]) for name in login}
     user, password = (unquote(text or "") or None for text in (parts.username, parts.password))
     query = f"?{parts.query}" if parts.query else ""
     url = f"jdbc:{kind}://{parts.netloc.rpartition('@')[2]}{parts.path}{query}"
     return DatabaseLogin(
-        url, user or known["user"], password or known["password"], is_written=password is not None
+        url, user or login["user"], password or login["password"], is_written=password is not None
     )

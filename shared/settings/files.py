@@ -56,7 +56,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     """
     form = format_of(path)
     try:
-        found = _READERS[form](read_whole(path))
+        settings = _READERS[form](read_whole(path))
     except FileNotFoundError:
         raise ValueError("the file does not exist") from None
     except OSError as error:
@@ -65,9 +65,9 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         raise ValueError(f"not valid {form}: not Unicode text") from None
     except RecursionError:
         raise ValueError(f"not valid {form}: nested too deeply") from None
-    if isinstance(found.get(SCHEMA_KEY), str):
-        del found[SCHEMA_KEY]
-    return found
+    if isinstance(settings.get(SCHEMA_KEY), str):
+        del settings[SCHEMA_KEY]
+    return settings
 
 
 def format_of(path: Path) -> str:
@@ -131,10 +131,10 @@ def _toml_object(data: bytes) -> dict[str, Any]:
         import tomli as tomllib  # noqa: PLC0415
 
     try:
-        found = tomllib.loads(data.decode("utf-8-sig"), parse_float=_finite)
+        document = tomllib.loads(data.decode("utf-8-sig"), parse_float=_finite)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"not valid TOML: {error}") from None
-    return dict(_without_dates(found))
+    return dict(_without_dates(document))
 
 
 def _finite(text: str) -> float:

@@ -223,8 +223,8 @@ def setting(
         schema["default"] = default
     path = tuple(key.split(".")) if key else ()
     make = make or partial(read, schema)
-    found = Field(path, schema, make, "", owner, dotted, side, required)
-    more: dict[str, Any] = {"repr": repr, "metadata": {"setting": found}}
+    declared = Field(path, schema, make, "", owner, dotted, side, required)
+    more: dict[str, Any] = {"repr": repr, "metadata": {"setting": declared}}
     if required:
         return dataclasses.field(**more)
     value = make(default) if unset is None and default is not None else unset
@@ -248,8 +248,8 @@ def group(owner: type, description: str, **defaults: Json) -> Any:
 
 def typed(owner: type[T], values: Mapping[str, Json]) -> T:
     """Make a dataclass, whose keys are not dotted, of checked values; ignore other values."""
-    given = (field for field in fields_of(owner) if field.key in values)
-    return owner(**{field.attribute: field.make(values[field.key]) for field in given})
+    present = (field for field in fields_of(owner) if field.key in values)
+    return owner(**{field.attribute: field.make(values[field.key]) for field in present})
 
 
 def fields_of(owner: type) -> tuple[Field, ...]:

@@ -103,9 +103,9 @@ def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
     below = old if isinstance(old, Mapping) else {}
     result = _AsItIs((key, value) for key, value in below.items() if key not in new)
     for key, value in new.items():
-        known = below.get(key)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            result[key] = {**known, **value}
+        lower = below.get(key)
+        if isinstance(lower, Mapping) and isinstance(value, Mapping):
+            result[key] = {**lower, **value}
         else:
             result[key] = value
     return result
@@ -213,7 +213,7 @@ def _dotenv_value(text: str, number: int) -> str:
     if quote == "'":
         return match.group(1)
     escapes = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), match.group(1))
+    return re.sub(r"\\(.)", lambda escape: escapes.get(escape[1], escape[1]), match.group(1))
 
 
 def environment_settings(
@@ -230,7 +230,7 @@ def environment_settings(
         The settings, and one line for each variable that cannot be understood.
     """
     names = dict(_variable_names(schema))
-    found: list[tuple[Keys, Any]] = []
+    settings: list[tuple[Keys, Any]] = []
     problems: list[str] = []
     others = _NOT_SETTINGS.union(schema.get(OTHER_VARIABLES, ()))
     for variable in sorted(variables):
@@ -245,11 +245,11 @@ def environment_settings(
             problems.append(f"environment {variable}: unknown setting{hint}")
             continue
         try:
-            found.append((location, coerce(schema_at(schema, location), text)))
+            settings.append((location, coerce(schema_at(schema, location), text)))
         except ValueError as error:
             problems.append(f"environment {variable}: {error}")
     result: dict[str, Any] = {}
-    for location, value in sorted(found, key=lambda item: len(item[0])):
+    for location, value in sorted(settings, key=lambda item: len(item[0])):
         result = merge(result, normalize(schema, _wrapped(location, value)))
     return result, problems
 
@@ -268,7 +268,7 @@ def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Key
 def _locate(names: Mapping[str, Keys], name: str) -> Keys | None:
     if name.upper() in names and not name.endswith("__"):
         return names[name.upper()]
-    for start in (known for known in names if known.endswith("__")):
+    for start in (prefix for prefix in names if prefix.endswith("__")):
         key = name[len(start) :].replace("__", ".")
         if name.upper().startswith(start) and key:
             return (*names[start], key.lower() if key.isupper() else key)
@@ -356,10 +356,10 @@ def with_secrets(
         InvalidSettingsError: Secrets cannot be read; names each setting, and no secret.
     """
     reader = _Reader(variables)
-    found: dict[str, Any] = reader.read(schema, settings, (), is_secret=False)
+    resolved: dict[str, Any] = reader.read(schema, settings, (), is_secret=False)
     if reader.problems:
         raise InvalidSettingsError(reader.problems)
-    return found
+    return resolved
 
 
 @dataclass
@@ -371,10 +371,10 @@ class _Reader:
     def read(self, schema: Schema, value: Json, path: Location, *, is_secret: bool) -> Json:
         is_secret = is_secret or schema.get("secret") is True
         if isinstance(value, Mapping):
-            known, others = schema.get("properties", {}), schema.get("additionalProperties")
+            properties, others = schema.get("properties", {}), schema.get("additionalProperties")
             others = others if isinstance(others, Mapping) else {}
             return {
-                key: self.read(known.get(key, others), item, (*path, key), is_secret=is_secret)
+                key: self.read(properties.get(key, others), item, (*path, key), is_secret=is_secret)
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -480,8 +480,8 @@ def with_variables(value: Json, variables: Mapping[str, str]) -> Json:
             return [walked(inner) for inner in item]
         return _VARIABLE.sub(replaced, item) if isinstance(item, str) else item
 
-    found = walked(value)
+    filled = walked(value)
     if missing:
         names = ", ".join(sorted(missing))
         raise ValueError(f"environment variables that are not set: {names}")
-    return found
+    return filled

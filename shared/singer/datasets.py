@@ -129,21 +129,21 @@ def jdbc_name(url: str, table: Sequence[str]) -> DatasetName | None:
         url: A JDBC URL.
         table: Schema, if it is known, and name of the table.
     """
-    found = _JDBC.fullmatch(url.strip())
-    if found is None:
+    match = _JDBC.fullmatch(url.strip())
+    if match is None:
         return None
-    kind, name, schema = found["kind"].lower(), found["name"], table
-    if found["host"] is None:
+    kind, name, schema = match["kind"].lower(), match["name"], table
+    if match["host"] is None:
         return (f"{kind}:{name}", ".".join(table)) if name else None
-    named = _SERVER_NAME.search(found["rest"])
+    named = _SERVER_NAME.search(match["rest"])
     name = named[1].strip() if named else name.lstrip("/")
     if kind == "postgresql" and len(table) == 1:
         schema = ("public", *table)
-    port = int(found["port"]) if found["port"] else None
+    port = int(match["port"]) if match["port"] else None
     # The databases of these are what others call schemas.
     has_schema = kind in {"mysql", "mariadb"} and len(table) > 1
     inside = schema if has_schema or not name else (name, *schema)
-    return table_name(kind, found["host"] or "localhost", port, inside)
+    return table_name(kind, match["host"] or "localhost", port, inside)
 
 
 def catalog_table_name(conf: Mapping[str, str], parts: Sequence[str]) -> DatasetName:

@@ -129,13 +129,13 @@ class LineageJob:
         }
 
     def _dataset(self, use: DatasetUse, facts: Mapping[str, Any]) -> dict[str, Any]:
-        found = use.dataset
-        fields = [{"name": name, "type": kind} for name, kind in found.fields]
+        place = use.dataset
+        fields = [{"name": name, "type": kind} for name, kind in place.fields]
         schema = {"schema": _facet("SchemaDatasetFacet", fields=fields)} if fields else {}
-        dataset = {"namespace": found.namespace, "name": found.name, "facets": schema}
-        if found.namespace is None:
+        dataset = {"namespace": place.namespace, "name": place.name, "facets": schema}
+        if place.namespace is None:
             # Streams of two pipelines may share a name: the run around both tells them apart.
-            whole = f"{self.parent.job}.{found.name}" if self.parent else found.name
+            whole = f"{self.parent.job}.{place.name}" if self.parent else place.name
             dataset |= {"namespace": self.namespace, "name": whole}
         side = "output" if use.is_output else "input"
         numbers = _statistics(use, facts.get("streams", {}).get(use.stream, {}))
@@ -283,12 +283,12 @@ class LineageObserver:
 
     def uses(self, stream: str, datasets: Iterable[Dataset], *, is_output: bool) -> None:
         """See `RunObserver`."""
-        found = {
+        by_key = {
             (stream, one.namespace, one.name, is_output): DatasetUse(stream, one, is_output)
             for one in datasets
         }
         with self._lock:
-            self._uses |= found
+            self._uses |= by_key
 
     def counts(self, stream: str, counts: Mapping[str, float]) -> None:  # noqa: ARG002
         """See `RunObserver`."""

@@ -56,7 +56,7 @@ class Console:
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._given = stream
+        self._stream = stream
         self._lock = threading.RLock()
         self._has_live_lines = False
         self.live_after: float | None = None
@@ -66,7 +66,7 @@ class Console:
     @property
     def stream(self) -> TextIO:
         """Return the stream written to."""
-        return self._given if self._given is not None else sys.stderr
+        return self._stream if self._stream is not None else sys.stderr
 
     @property
     def is_terminal(self) -> bool:
@@ -79,9 +79,9 @@ class Console:
     def size(self) -> os.terminal_size:
         """Return columns and lines of the terminal now."""
         with contextlib.suppress(OSError, ValueError):
-            found = os.get_terminal_size(self.stream.fileno())
-            if found.columns and found.lines:
-                return found
+            size = os.get_terminal_size(self.stream.fileno())
+            if size.columns and size.lines:
+                return size
         return _USUAL_SIZE
 
     def suit(self, program: str, environ: Mapping[str, str], *, wants_json: bool) -> None:
@@ -323,9 +323,9 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
         logging.getLogger(name).setLevel(logging.WARNING if name != "py4j" else logging.CRITICAL)
     warnings.showwarning = _log_warning
     if level is None:
-        known = "debug, info, warning, error"
+        levels = "debug, info, warning, error"
         logging.getLogger(program).warning(
-            "the log level %r is unknown; known are %s; using info", asked, known
+            "the log level %r is unknown; known are %s; using info", asked, levels
         )
 
 
@@ -364,8 +364,8 @@ def _meltano_logging(path: str | None) -> tuple[str, str]:
     try:
         level = json.loads(text).get("root", {}).get("level", "info")
     except (ValueError, AttributeError):
-        found = _ROOT_OF_YAML.search(text)
-        level = found[1] if found else "info"
+        root = _ROOT_OF_YAML.search(text)
+        level = root[1] if root else "info"
     return str(level), "json" if "StructuredFormatter" in text else "text"
 
 

@@ -78,18 +78,18 @@ def observers_of(
         "OpenLineage": lambda: _lineage(program, lineage, environ, facts),
         "OpenTelemetry": lambda: _traces(program, traces, environ, facts),
     }
-    return list(_made(makers))
+    return list(_started(makers))
 
 
-def _made(makers: Mapping[str, Callable[[], RunObserver | None]]) -> Iterator[RunObserver]:
+def _started(makers: Mapping[str, Callable[[], RunObserver | None]]) -> Iterator[RunObserver]:
     for name, make in makers.items():
         try:
-            found = make()
+            observer = make()
         except Exception as error:
             _log.warning("%s is off: %s", name, " ".join(str(error).split()))
         else:
-            if found is not None:
-                yield found
+            if observer is not None:
+                yield observer
 
 
 def _lineage(

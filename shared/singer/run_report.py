@@ -374,8 +374,8 @@ def _new_columns(change: str) -> int:
 
 def _older(changes: Sequence[str], begin: str) -> str:
     """Return how many rows of older versions were removed or marked; empty for none."""
-    found = [change.removeprefix(begin) for change in changes if change.startswith(begin)]
-    counts = (text.removesuffix(" of older versions").removeprefix("the ") for text in found)
+    names = [change.removeprefix(begin) for change in changes if change.startswith(begin)]
+    counts = (text.removesuffix(" of older versions").removeprefix("the ") for text in names)
     return " + ".join(text.replace("row", "older row", 1) for text in counts)
 
 

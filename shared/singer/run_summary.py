@@ -45,8 +45,8 @@ def baseline_of(summary: Mapping[str, Any]) -> Baseline | None:
         summary: A run summary (`docs/observability.md`).
     """
     if summary.get("exit_code") != 0 or summary.get("dry_run"):
-        found = summary.get("baseline")
-        return found if isinstance(found, Mapping) else None
+        baseline = summary.get("baseline")
+        return baseline if isinstance(baseline, Mapping) else None
     return {
         "started_at": summary["started_at"],
         "rows": dict(_rows(summary["streams"])),
@@ -79,19 +79,19 @@ def _row_drift(last: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]
 
 def _column_drift(last: Baseline, now: Baseline) -> Iterator[str]:
     for name, columns in last["columns"].items():
-        found = now["columns"].get(name)
-        if not found or not now["rows"].get(name):
+        newer = now["columns"].get(name)
+        if not newer or not now["rows"].get(name):
             continue
         for column, facts in columns.items():
             where = f"stream '{name}', column '{column}'"
-            if column not in found:
+            if column not in newer:
                 yield f"{where}: missing, the last run had it"
                 continue
-            before, share = facts["null_share"], found[column]["null_share"]
+            before, share = facts["null_share"], newer[column]["null_share"]
             if abs(share - before) >= NULL_SHARE:
                 yield f"{where}: {share:.0%} nulls, {before:.0%} in the last run"
             if min(last["rows"].get(name, 0), now["rows"][name]) >= LEAST_ROWS:
-                old, new = _range(facts), _range(found[column])
+                old, new = _range(facts), _range(newer[column])
                 if what := _range_drift(old, new):
                     yield f"{where}: {what}, {_shown(new)}; {_shown(old)} in the last run"
 
@@ -205,16 +205,16 @@ class RunSummary:
         if not self._observers and not is_output:
             return
         try:
-            found = tuple(datasets())
+            used = tuple(datasets())
         except Exception as error:
             _log.warning("stream '%s': its datasets have no name in lineage: %r", stream, error)
             return
         with self._lock:
-            for dataset in found:
+            for dataset in used:
                 if dataset.table is not None and dataset.place is not None:
                     tables = self._streams[stream].setdefault("tables", {})
                     tables.setdefault(dataset.table, {})["place"] = dataset.place
-        self._tell(lambda observer: observer.uses(stream, found, is_output=is_output))
+        self._tell(lambda observer: observer.uses(stream, used, is_output=is_output))
 
     def end(self, facts: Mapping[str, Any]) -> None:
         """Tell observers that the run has ended."""
@@ -225,10 +225,10 @@ class RunSummary:
     ) -> None:
         """Add to counts and changes of a table that a stream is loaded into."""
         with self._lock:
-            known = self._streams[stream].setdefault("tables", {}).setdefault(table, {})
-            _add(known, counts)
+            totals = self._streams[stream].setdefault("tables", {}).setdefault(table, {})
+            _add(totals, counts)
             if changes:
-                known["changes"] = [*known.get("changes", ()), *changes]
+                totals["changes"] = [*totals.get("changes", ()), *changes]
 
     def describe(self, **facts: Any) -> None:
         """Set facts of the run."""
@@ -273,8 +273,8 @@ class RunSummary:
     def of_table(self, table: str) -> Mapping[str, Any]:
         """Return the counts of a table so far."""
         with self._lock:
-            found = (facts.get("tables", {}).get(table) for facts in self._streams.values())
-            return dict(next((counts for counts in found if counts is not None), {}))
+            tables = (facts.get("tables", {}).get(table) for facts in self._streams.values())
+            return dict(next((counts for counts in tables if counts is not None), {}))
 
     def count(self, **counts: int) -> None:
         """Add to counts of the run."""
@@ -430,9 +430,9 @@ def write_file(text: str, path: str, option: str) -> None:
 def _ending(error: BaseException | None, good: int) -> dict[str, Any]:
     if error is None:
         return {"exit_code": good, "error": None}
-    known = known_error(error)
-    code = SingerSparkError.exit_code if known is None else known.exit_code
-    return {"exit_code": code, "error": error_text(error) if known is None else str(known)}
+    reported = known_error(error)
+    code = SingerSparkError.exit_code if reported is None else reported.exit_code
+    return {"exit_code": code, "error": error_text(error) if reported is None else str(reported)}
 
 
 def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:

@@ -81,8 +81,8 @@ class TraceObserver:
         self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
         self._tracer = self._traces.get_tracer(program, version())
         meter = self._metrics.get_meter(program, version())
-        made = {name: meter.create_counter(name, unit) for name, unit in set(COUNTERS.values())}
-        self._counters = {count: made[name] for count, (name, _) in COUNTERS.items()}
+        counters = {name: meter.create_counter(name, unit) for name, unit in set(COUNTERS.values())}
+        self._counters = {count: counters[name] for count, (name, _) in COUNTERS.items()}
         self._batch_time = meter.create_histogram(BATCH_TIME, "s")
         self._job_time = meter.create_histogram(JOB_TIME, "s")
         # W3C's names in the environment, by which schedulers pass their own span on.

@@ -41,14 +41,14 @@ def coordinates(names: Iterable[str]) -> list[str]:
     Raises:
         SparkStartError: A name is neither.
     """
-    found: dict[str, None] = {}
+    packages: dict[str, None] = {}
     for name in names:
         if name not in NAMES and name.count(":") != 2:  # noqa: PLR2004
             raise SparkStartError(
                 f"unknown package {name!r}", hint=f"{', '.join(NAMES)}, or Maven coordinates"
             )
-        found |= dict.fromkeys(NAMES.get(name, (name,)))
-    return list(found)
+        packages |= dict.fromkeys(NAMES.get(name, (name,)))
+    return list(packages)
 
 
 def bake(folder: Path, packages: Sequence[str]) -> None:
@@ -93,12 +93,12 @@ def _resolved(packages: Sequence[str]) -> dict[str, list[Path]]:
         # A static method of this name has other arguments.
         utils = getattr(getattr(java.org.apache.spark.util, "DependencyUtils$"), "MODULE$")
         nothing = java.scala.Option.empty()
-        found = {}
+        located = {}
         for package in packages:
             jars = utils.resolveMavenDependencies(True, None, package, None, None, nothing)
             paths = (jars.apply(number) for number in range(jars.size()))
-            found[package] = [Path(path.removeprefix("file:")) for path in paths]
-        return found
+            located[package] = [Path(path.removeprefix("file:")) for path in paths]
+        return located
     except Exception as error:
         # Java tells what went wrong only as long as it runs.
         raise RuntimeError(str(getattr(error, "java_exception", None) or error)) from error

@@ -54,12 +54,12 @@ def with_jars(conf: Mapping[str, str], jars: Iterable[str]) -> dict[str, str]:
 
 def newest(names: Iterable[str]) -> list[str]:
     """Return the jars without older versions of the same: packages were resolved one by one."""
-    found: dict[str, tuple[list[int], str]] = {}
+    versions: dict[str, tuple[list[int], str]] = {}
     for name in names:
         artifact, version = artifact_and_version(name)
         this = [int(number) for number in re.findall(r"\d+", version)], name
-        found[artifact] = max(found.get(artifact, this), this)
-    return [name for _, name in found.values()]
+        versions[artifact] = max(versions.get(artifact, this), this)
+    return [name for _, name in versions.values()]
 
 
 def artifact_and_version(name: str) -> tuple[str, str]:

@@ -45,10 +45,10 @@ def local_cores(settings: SparkSettings) -> int:
     Args:
         settings: The `spark` block.
     """
-    found = None if settings.remote else _ONE_PROCESS.fullmatch(settings.master)
-    if found is None:
+    match = None if settings.remote else _ONE_PROCESS.fullmatch(settings.master)
+    if match is None:
         return 0
-    wanted = found[2] or "1"
+    wanted = match[2] or "1"
     return (os.cpu_count() or 1) if wanted == "*" else int(wanted)
 
 

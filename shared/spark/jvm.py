@@ -331,8 +331,8 @@ def _java_options(
 
 def _memory_at_first(most: str) -> str:
     """Return the size of the heap at first: Java's own is a 64th of the machine's memory."""
-    found = re.fullmatch(r"([0-9]+)([kmgt]?)", most.lower())
-    is_less = found is not None and int(found[1]) << _SHIFTS[found[2]] < _FIRST_MIB << 20
+    match = re.fullmatch(r"([0-9]+)([kmgt]?)", most.lower())
+    is_less = match is not None and int(match[1]) << _SHIFTS[match[2]] < _FIRST_MIB << 20
     return most if is_less else f"{_FIRST_MIB}m"
 
 

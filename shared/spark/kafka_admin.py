@@ -39,14 +39,14 @@ class KafkaAdmin:
         self._java = java
         self._secrets = [value for name, value in options.items() if _SECRET.search(name)]
         self._kafka = java.org.apache.kafka
-        given = java.java.util.Properties()
+        properties = java.java.util.Properties()
         for name, value in {**dict.fromkeys(_TIMES, str(TIMEOUT_MS)), **options}.items():
-            given.setProperty(name, value)
+            properties.setProperty(name, value)
         committed = options.get(ISOLATION, "read_committed").lower() == "read_committed"
         levels = self._kafka.common.IsolationLevel
         self._isolation = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         with self._explained():
-            self._admin = self._kafka.clients.admin.Admin.create(given)
+            self._admin = self._kafka.clients.admin.Admin.create(properties)
 
     def topics(self) -> list[str]:
         """List the topics that are not the cluster's own."""
@@ -57,8 +57,10 @@ class KafkaAdmin:
         """Return the id of a topic, and its partitions."""
         with self._explained(topic):
             asked = self._admin.describeTopics(self._java.java.util.List.of(topic))
-            found = asked.topicNameValues().get(topic).get()
-        return str(found.topicId().toString()), sorted(p.partition() for p in found.partitions())
+            description = asked.topicNameValues().get(topic).get()
+        return str(description.topicId().toString()), sorted(
+            p.partition() for p in description.partitions()
+        )
 
     def first(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the first offset of each partition that is still there."""
@@ -71,8 +73,8 @@ class KafkaAdmin:
     def at(self, topic: str, partitions: Iterable[int], millis: int) -> dict[int, int | None]:
         """Return each partition's first offset at or after a moment; None if there is none."""
         spec = self._kafka.clients.admin.OffsetSpec.forTimestamp(millis)
-        found = self._offsets(topic, partitions, spec)
-        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+        offsets = self._offsets(topic, partitions, spec)
+        return {partition: offset if offset >= 0 else None for partition, offset in offsets.items()}
 
     def is_gapless(self, topic: str, partitions: Iterable[int]) -> bool:
         """Return whether every offset surely holds a message; False if the brokers do not say.
@@ -105,8 +107,8 @@ class KafkaAdmin:
         asked = self._java.java.util.ArrayList()
         for partition in partitions:
             asked.add(self._kafka.common.TopicPartition(topic, partition))
-        found = self._admin.describeProducers(asked).all().get()
-        producers = (one for each in asked for one in found[each].activeProducers())
+        described = self._admin.describeProducers(asked).all().get()
+        producers = (one for each in asked for one in described[each].activeProducers())
         return any(one.coordinatorEpoch().isPresent() for one in producers)
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
@@ -115,8 +117,8 @@ class KafkaAdmin:
             asked.put(self._kafka.common.TopicPartition(topic, partition), spec)
         how = self._kafka.clients.admin.ListOffsetsOptions(self._isolation)
         with self._explained(topic):
-            found = self._admin.listOffsets(asked, how).all().get()
-            return {each.partition(): int(found[each].offset()) for each in found}
+            offsets = self._admin.listOffsets(asked, how).all().get()
+            return {each.partition(): int(offsets[each].offset()) for each in offsets}
 
     @contextmanager
     def _explained(self, topic: str | None = None) -> Iterator[None]:

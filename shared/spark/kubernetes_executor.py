@@ -49,11 +49,11 @@ def executor_command(environ: Mapping[str, str], java: Java) -> list[str]:
             ".image",
         )
     options = sorted((int(m[1]), name) for name in environ if (m := OPTION.fullmatch(name)))
-    given = [environ[name] for _, name in options]
+    values = [environ[name] for _, name in options]
     extra = [environ[CLASSPATH]] if environ.get(CLASSPATH) else []
     return [
         str(java.binary),
-        *(option for option in given if _is_known(option, java)),
+        *(option for option in values if _is_known(option, java)),
         f"-Xms{environ[MEMORY]}",
         f"-Xmx{environ[MEMORY]}",
         "-cp",

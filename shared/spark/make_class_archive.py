@@ -56,19 +56,19 @@ def build(environ: MutableMapping[str, str]) -> Path | None:
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
-        made = Path(folder) / path.name
-        _make_base(java, base_archive(made))
-        environ[DUMP_TO] = str(made)
+        archive = Path(folder) / path.name
+        _make_base(java, base_archive(archive))
+        environ[DUMP_TO] = str(archive)
         try:
             _train(Path(folder) / "data")
         finally:
             del environ[DUMP_TO]
-        if not made.is_file():
+        if not archive.is_file():
             return None
-        if base_archive(made).is_file():
+        if base_archive(archive).is_file():
             # The upper archive fits only the base file it was made with: rename both, base first.
-            base_archive(made).replace(base_archive(path))
-        made.replace(path)
+            base_archive(archive).replace(base_archive(path))
+        archive.replace(path)
     _prune(path)
     return path
 

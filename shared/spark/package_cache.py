@@ -50,19 +50,19 @@ def resolved(
     if place is None:
         yield conf, _forget
         return
-    jars = _known(place)
+    jars = _remembered(place)
     if jars is not None:
         yield with_jars(conf, jars), _forget
         return
     with only_resolver(environ):
-        jars = _known(place)
+        jars = _remembered(place)
         if jars is not None:
             yield with_jars(conf, jars), _forget
             return
         own = set(split(conf.get(JARS, "")))
 
-        def remember(found: str) -> None:
-            _write(place, [jar for jar in split(found) if jar not in own])
+        def remember(paths: str) -> None:
+            _write(place, [jar for jar in split(paths) if jar not in own])
 
         yield dict(conf), remember
 
@@ -77,7 +77,7 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
     return folder / f"packages-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
 
 
-def _known(place: Path) -> list[str] | None:
+def _remembered(place: Path) -> list[str] | None:
     """Return the jars, if they all still exist and only we can have named them."""
     if not (is_trusted(place.parent) and is_trusted(place)):
         return None

@@ -74,8 +74,8 @@ def with_needs(
     if settings.remote is not None and not settings.remote.startswith("local"):
         return settings
     needs = _all(list(wanted), settings.conf)
-    found = ((package, driver_of(url)) for url, package in databases)
-    needs += [Need(package or driver.package) for package, driver in found if package or driver]  # type: ignore[union-attr]
+    drivers = ((package, driver_of(url)) for url, package in databases)
+    needs += [Need(package or driver.package) for package, driver in drivers if package or driver]  # type: ignore[union-attr]
     packages = list(settings.packages)
     conf = dict(settings.conf)
     for need in needs:
@@ -146,8 +146,8 @@ def _all(wanted: Sequence[Need], conf: Mapping[str, str]) -> list[Need]:
         return any(sign in value for sign in lake.signs for value in values)
 
     lakes = [lake for lake in LAKES.values() if lake in wanted or is_named(lake)]
-    found = {need.package: need for need in (*lakes, *wanted)}
-    return list(found.values())
+    needs = {need.package: need for need in (*lakes, *wanted)}
+    return list(needs.values())
 
 
 def _is_there(package: str, packages: Iterable[str], jars: Iterable[str]) -> bool:
@@ -170,5 +170,5 @@ def _artifact(package: str) -> str:
 
 
 def _joined(classes: str, added: str) -> str:
-    known = [name.strip() for name in classes.split(",") if name.strip()]
-    return ",".join(known if added in known else [*known, added])
+    names = [name.strip() for name in classes.split(",") if name.strip()]
+    return ",".join(names if added in names else [*names, added])

@@ -50,8 +50,8 @@ def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
     Args:
         options: As `StorageOptions.for_url` returns them.
     """
-    given = {**(options.get("client_kwargs") or {}), **options}
-    conf = {name: str(given[key]) for key, name in _NAMES.items() if given.get(key)}
+    values = {**(options.get("client_kwargs") or {}), **options}
+    conf = {name: str(values[key]) for key, name in _NAMES.items() if values.get(key)}
     if "fs.s3a.endpoint" in conf:
         conf["fs.s3a.path.style.access"] = "true"
     return conf

@@ -52,8 +52,8 @@ def running_server(environ: Mapping[str, str]) -> ServerRecord | None:
 
 def own_server(url: str, environ: Mapping[str, str]) -> ServerRecord | None:
     """Return the server of this user if it is at this URL."""
-    found = running_server(environ)
-    return found if found is not None and url.removesuffix("/") == found.url else None
+    record = running_server(environ)
+    return record if record is not None and url.removesuffix("/") == record.url else None
 
 
 def visible_files() -> str | None:

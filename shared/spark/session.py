@@ -162,9 +162,9 @@ class SessionStarter:
         threading.Thread(target=watch.run, args=(self._over,), daemon=True).start()
 
     def _start(self) -> SparkSession:
-        given = submitted.current()
-        if given is not None:
-            return _submitted_session(given, self._settings)
+        submission = submitted.current()
+        if submission is not None:
+            return _submitted_session(submission, self._settings)
         remote = self._settings.remote
         if remote is not None:
             require_connect()
@@ -407,10 +407,10 @@ def hold_connection(
     java = session._jvm
     # DriverManager alone does not see classes that were added after the start of Java.
     java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
-    given = java.java.util.Properties()
+    login = java.java.util.Properties()
     for name, value in properties.items():
-        given.setProperty(name, value)
-    connection = java.java.sql.DriverManager.getConnection(url, given)
+        login.setProperty(name, value)
+    connection = java.java.sql.DriverManager.getConnection(url, login)
     connection.setAutoCommit(False)
     return HeldConnection(connection)
 
@@ -439,10 +439,10 @@ def gateway_of(jvm: Jvm) -> Any:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
-def _submitted_session(given: submitted.Submitted, settings: SparkSettings) -> SparkSession:
+def _submitted_session(submission: submitted.Submitted, settings: SparkSettings) -> SparkSession:
     """Start the session in the Java process of spark-submit, which cannot load jars any more."""
     check_released(settings)
-    missing = missing_jars(settings, given.jars)
+    missing = missing_jars(settings, submission.jars)
     if missing:
         options = [f"--packages {','.join(missing.packages)}"] if missing.packages else []
         options += [f"--jars {','.join(missing.jars)}"] if missing.jars else []
@@ -451,7 +451,7 @@ def _submitted_session(given: submitted.Submitted, settings: SparkSettings) -> S
             hint=f"add {' '.join(options)} to its options",
         )
     conf = {name: text for name, text in session_conf(settings).items() if name != PACKAGES}
-    return _classic_session(given.gateway, conf)
+    return _classic_session(submission.gateway, conf)
 
 
 def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:

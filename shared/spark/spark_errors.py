@@ -184,9 +184,9 @@ def explain(
     if ended is not None:
         return ended
     text = str(error)
-    found = explain_environment(error, where) or _from_worker(text, where)
-    if found is not None:
-        return found
+    explained = explain_environment(error, where) or _from_worker(text, where)
+    if explained is not None:
+        return explained
     message, condition = _reason(error, text)
     cause = _first(DATA, text) or Cause((), default)
     file = _FILE.search(text)
@@ -212,8 +212,8 @@ def explain_environment(
         return None
     if cause.error is NoExecutorError:
         where = _merge(where or Where(), Where(setting="spark.executor_wait_seconds"))
-    found = _python_error(text)
-    words = f"{found.group(1)}: {_short(found.group(2))}" if found else _reason(error, text)[0]
+    python = _python_error(text)
+    words = f"{python.group(1)}: {_short(python.group(2))}" if python else _reason(error, text)[0]
     return cause.error(cause.message or words, where=where, hint=cause.hint)
 
 
@@ -260,10 +260,10 @@ def _python_error(text: str) -> re.Match[str] | None:
 
 def _from_worker(text: str, where: Where) -> SingerSparkError | None:
     """Explain an exception of Python code that ran on an executor."""
-    found = _python_error(text)
-    if found is None:
+    python = _python_error(text)
+    if python is None:
         return None
-    name, message = found.group(1).rsplit(".", 1)[-1], _short(found.group(2))
+    name, message = python.group(1).rsplit(".", 1)[-1], _short(python.group(2))
     kind = _OUR_ERRORS.get(name)
     if kind in _OF_DATA:
         return kind(message, where=where)
@@ -302,9 +302,9 @@ def java_reason(text: str) -> str:
 
     A message of one word, such as the path that `NoSuchFileException` has, follows the class.
     """
-    found = _JAVA_ERROR.findall(text)
-    if found:
-        name, message = found[-1]
+    errors = _JAVA_ERROR.findall(text)
+    if errors:
+        name, message = errors[-1]
         return message if " " in message.strip() else f"{name.rpartition('.')[2]}: {message}"
     return next((line for line in text.strip().splitlines() if line.strip()), "")
 

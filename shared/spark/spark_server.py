@@ -68,10 +68,10 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
     """
     require_connect()
     check_serves_connect()
-    known = running_server(environ)
-    if known is not None:
+    running = running_server(environ)
+    if running is not None:
         raise SparkStartError(
-            f"a server runs already: {known.url}", hint="stop it first (`spark-server stop`)"
+            f"a server runs already: {running.url}", hint="stop it first (`spark-server stop`)"
         )
     path = _required_path(environ)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,9 +85,9 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
     with contextlib.suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as plan_input:
         plan_input.write(json.dumps(asdict(plan)).encode())
     while process.poll() is None:
-        found = running_server(environ)
-        if found is not None and found.pid == process.pid:
-            return found
+        record = running_server(environ)
+        if record is not None and record.pid == process.pid:
+            return record
         time.sleep(_POLL_SECONDS / 10)
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     raise SparkStartError(f"the server has ended: {lines[-1] if lines else 'without a word'}")
@@ -95,19 +95,19 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
 
 def stop_server(environ: Mapping[str, str]) -> ServerRecord | None:
     """End the server, if one runs, and wait for its end; return it."""
-    found = running_server(environ)
-    if found is None:
+    record = running_server(environ)
+    if record is None:
         return None
     path = _required_path(environ)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(found.pid, number)
+            os.kill(record.pid, number)
         until = time.monotonic() + _STOP_SECONDS
         while is_locked(path) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS / 10)
         if not is_locked(path):
             break
-    return found
+    return record
 
 
 def serve(plan: ServerPlan, environ: Mapping[str, str]) -> None:
@@ -129,8 +129,8 @@ def serve(plan: ServerPlan, environ: Mapping[str, str]) -> None:
     try:
         session = starter.get()
         files = visible_files() if plan.master.startswith("local") else None
-        found = ServerRecord(os.getpid(), connect_port(session), token, files)
-        os.write(record, json.dumps(asdict(found)).encode())
+        server = ServerRecord(os.getpid(), connect_port(session), token, files)
+        os.write(record, json.dumps(asdict(server)).encode())
         left = most = plan.idle_minutes * 60
         while left > 0 and not ended.wait(_POLL_SECONDS):
             left = most if connect_users(session) else left - _POLL_SECONDS

@@ -40,17 +40,17 @@ def aws_environment(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         conf: The Spark configuration.
         environ: The environment of this program.
     """
-    found = {name: conf[key] for name, key in _S3A.items() if conf.get(key)}
-    if _KEY not in found:
-        found = {name: environ[name] for name in _S3A if environ.get(name)}
-    if _KEY not in found:
-        found = _of_profile(environ)
+    values = {name: conf[key] for name, key in _S3A.items() if conf.get(key)}
+    if _KEY not in values:
+        values = {name: environ[name] for name in _S3A if environ.get(name)}
+    if _KEY not in values:
+        values = _of_profile(environ)
     for name, key in _PLACES.items():
         place = conf.get(key) or environ.get(name)
         if place:
             is_host = name == "AWS_ENDPOINT_URL" and "://" not in place
-            found[name] = f"https://{place}" if is_host else place
-    return found
+            values[name] = f"https://{place}" if is_host else place
+    return values
 
 
 def executor_environment(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

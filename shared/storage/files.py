@@ -128,13 +128,13 @@ class GuardedClient:
     reach: Roots | None
     bound: Roots | None
 
-    async def __call__(self, **given: Any) -> Any:
+    async def __call__(self, **arguments: Any) -> Any:
         """Make one."""
         import aiohttp  # noqa: PLC0415
 
         trace = aiohttp.TraceConfig()
         trace.on_request_redirect.append(self._check)
-        return aiohttp.ClientSession(**{**given, "trace_configs": [trace]})
+        return aiohttp.ClientSession(**{**arguments, "trace_configs": [trace]})
 
     async def _check(self, _session: Any, _context: Any, params: Any) -> None:
         answer = params.response
@@ -483,11 +483,11 @@ def _part_size(url: str) -> dict[str, int]:
 
 def _s3_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for s3fs, from its own names and those of the AWS SDKs."""
-    found = {_AWS_NAMES.get(name, name): value for name, value in values.items()}
-    region = found.pop("region_name", found.pop("region", None))
+    options = {_AWS_NAMES.get(name, name): value for name, value in values.items()}
+    region = options.pop("region_name", options.pop("region", None))
     if region is not None:
-        found["client_kwargs"] = {"region_name": region, **found.get("client_kwargs", {})}
-    return found
+        options["client_kwargs"] = {"region_name": region, **options.get("client_kwargs", {})}
+    return options
 
 
 def _texts(values: Any) -> Iterator[str]:

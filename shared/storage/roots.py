@@ -57,11 +57,15 @@ class Roots:
         if path is not None:
             return any(_is_below(path, folder) for folder in self._folders)
         host, path = _parts(url)
-        roots = [known for name, root in self._remote if name == host for known in _readings(root)]
+        roots = [
+            reading for name, root in self._remote if name == host for reading in _readings(root)
+        ]
         if host.startswith(tuple(_WEB)) and re.search(r"[?#]", path):
             return False
-        found = list(_readings(path))
-        return bool(found) and all(any(_is_below(one, root) for root in roots) for one in found)
+        readings = list(_readings(path))
+        return bool(readings) and all(
+            any(_is_below(one, root) for root in roots) for one in readings
+        )
 
     def reach(self, url: str) -> bool:
         """Return whether a URL names the host, or bucket, of one of them."""
@@ -95,15 +99,15 @@ def _parts(url: str) -> tuple[str, str]:
 
 def _readings(path: str) -> Iterator[str]:
     """Return the paths that servers may read a path as; empty if it is not a place."""
-    found: list[str] = []
+    readings: list[str] = []
     for _ in range(_MOST_DECODINGS):
         if _NOT_TEXT.search(path):
             return
         slashes = path.replace("\\", "/")
-        found += [path, slashes, _PARAMETERS.sub("", slashes)]
+        readings += [path, slashes, _PARAMETERS.sub("", slashes)]
         decoded = unquote(path)
         if decoded == path:
-            for one in dict.fromkeys(found):
+            for one in dict.fromkeys(readings):
                 yield one.rstrip("/")
                 yield posixpath.normpath(f"/{one}").replace("//", "/", 1)
             return

@@ -117,8 +117,8 @@ def _number(error: BaseException) -> tuple[int | None, str]:
     for cause in chain:
         code = _code(cause)
         if code:
-            found = (number for pattern, number in _CODES if pattern.fullmatch(code))
-            return next(found, errno.EINVAL), code
+            numbers = (number for pattern, number in _CODES if pattern.fullmatch(code))
+            return next(numbers, errno.EINVAL), code
     names = [kind.__name__ for cause in chain for kind in type(cause).__mro__]
     if any(map(_CREDENTIALS.search, names)):
         return errno.EACCES, ""
@@ -133,8 +133,8 @@ def _number(error: BaseException) -> tuple[int | None, str]:
 
 def _code(error: BaseException) -> str:
     response = getattr(error, "response", None)
-    found = response.get("Error") if isinstance(response, dict) else None
-    return str(found.get("Code") or "") if isinstance(found, dict) else ""
+    answer = response.get("Error") if isinstance(response, dict) else None
+    return str(answer.get("Code") or "") if isinstance(answer, dict) else ""
 
 
 def _connection_number(chain: list[BaseException]) -> int:

@@ -275,50 +275,50 @@ SOURCE = "tap-spark-source"
 _KEPT = ("format", "path", "table", "connection")
 
 
-def table_entry(found: DiscoveredTable) -> dict[str, Any]:
+def table_entry(table: DiscoveredTable) -> dict[str, Any]:
     """Describe a table as a catalog entry.
 
     Args:
-        found: The table.
+        table: The table.
 
     Returns:
         The entry. Its root metadata also has `schema-name`, `table-name`, `is-view`, `row-count`
         and how to read the table; the metadata of each column has `sql-datatype`.
     """
-    stream = found.stream
+    stream = table.stream
     entry = build_entry(
         stream.name,
-        found.struct,
+        table.struct,
         key_properties=stream.key_properties,
         replication_key=stream.replication_key,
         replication_method=stream.replication_method,
     )
     root = entry["metadata"][0]["metadata"]
-    if found.replication_keys is not None:
-        root["valid-replication-keys"] = list(found.replication_keys)
-    if found.schema_name is not None:
-        root["schema-name"] = found.schema_name
-    root["table-name"] = entry["table_name"] = found.table_name
-    root["is-view"] = entry["is_view"] = found.is_view
-    if found.row_count is not None:
-        root["row-count"] = entry["row_count"] = found.row_count
+    if table.replication_keys is not None:
+        root["valid-replication-keys"] = list(table.replication_keys)
+    if table.schema_name is not None:
+        root["schema-name"] = table.schema_name
+    root["table-name"] = entry["table_name"] = table.table_name
+    root["is-view"] = entry["is_view"] = table.is_view
+    if table.row_count is not None:
+        root["row-count"] = entry["row_count"] = table.row_count
     values = asdict(stream)
     root[SOURCE] = {name: values[name] for name in _KEPT if values[name] is not None}
     if stream.own:
         root[SOURCE]["settings"] = dict(stream.own)
-    _describe(entry["schema"], found)
+    _describe(entry["schema"], table)
     for item in entry["metadata"][1:]:
         breadcrumb = item["breadcrumb"]
-        if len(breadcrumb) == 2 and breadcrumb[1] in found.sql_types:  # noqa: PLR2004
-            item["metadata"]["sql-datatype"] = found.sql_types[breadcrumb[1]]
+        if len(breadcrumb) == 2 and breadcrumb[1] in table.sql_types:  # noqa: PLR2004
+            item["metadata"]["sql-datatype"] = table.sql_types[breadcrumb[1]]
     return entry
 
 
-def _describe(schema: dict[str, Any], found: DiscoveredTable) -> None:
+def _describe(schema: dict[str, Any], table: DiscoveredTable) -> None:
     """Copy the source's comments on table and columns into the JSON Schema."""
-    if found.comment:
-        schema["description"] = found.comment
-    for field in found.struct.fields:
+    if table.comment:
+        schema["description"] = table.comment
+    for field in table.struct.fields:
         comment = field.metadata.get("comment")
         if comment:
             property_schema = schema["properties"][field.name]
@@ -344,21 +344,21 @@ def stream_of(
     source = root.get(SOURCE)
     if source is None:
         return None
-    known = {item.name: item for item in connections}
+    by_name = {item.name: item for item in connections}
     wanted = source.get("connection") if isinstance(source, Mapping) else None
-    if wanted not in known:
+    if wanted not in by_name:
         raise SourceError(
             f"the catalog reads it from the connection {wanted!r}, which is not in the settings",
             where=Where(stream=name),
-            hint=f"add it to 'connections'; known: {', '.join(known) or 'none'}",
+            hint=f"add it to 'connections'; known: {', '.join(by_name) or 'none'}",
         )
-    given = {key: source[key] for key in _KEPT if isinstance(source.get(key), str)}
-    form, own = source_format(given.get("format")), source.get("settings") or {}
-    if form is None or not {*given, *own} & {*form.places}:
+    kept = {key: source[key] for key in _KEPT if isinstance(source.get(key), str)}
+    form, own = source_format(kept.get("format")), source.get("settings") or {}
+    if form is None or not {*kept, *own} & {*form.places}:
         raise SourceError(
             f"the catalog's '{SOURCE}' is invalid", where=Where(stream=name), hint=REDISCOVER
         )
-    return StreamConfig(name=name, database=known[wanted], own=form.typed(dict(own)), **given)
+    return StreamConfig(name=name, database=by_name[wanted], own=form.typed(dict(own)), **kept)
 
 
 MOST_STREAMS = 20

@@ -116,8 +116,8 @@ def _catalog(
     makers += [(None, partial(_entries_of_connection, engine, item)) for item in config.connections]
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
-    for made in _each(makers, failed):
-        for entry in made:
+    for source in _each(makers, failed):
+        for entry in source:
             name = entry["tap_stream_id"]
             if SOURCE in entry["metadata"][0]["metadata"] and name in set_by_hand:
                 continue
@@ -144,10 +144,10 @@ def _entries_of_connection(engine: Engine, config: ConnectionConfig) -> list[dic
 
 def _tables(engine: Engine, config: ConnectionConfig) -> Iterable[DiscoveredTable]:
     lister = table_lister(config)
-    found: Iterable[DiscoveredTable] | None = None
+    tables: Iterable[DiscoveredTable] | None = None
     if _on_driver(lister, engine):
-        found = lister.tables_on_driver()
-    return lister.tables(engine.session(CONNECTIONS)) if found is None else found
+        tables = lister.tables_on_driver()
+    return lister.tables(engine.session(CONNECTIONS)) if tables is None else tables
 
 
 def _on_driver(lister: TableLister, engine: Engine) -> TypeGuard[DriverLister]:
@@ -234,7 +234,7 @@ def estimated_rows(config: TapConfig, catalog: Mapping[str, Any]) -> dict[str, s
         catalog: A catalog that discovery has found. Streams of which nothing is known are left out.
     """
     by_name = {stream.name: stream for stream in config.streams}
-    found: dict[str, str] = {}
+    estimates: dict[str, str] = {}
     for entry in catalog["streams"]:
         name = str(stream_id(entry))
         rows = metadata_of(entry).get((), {}).get("row-count")
@@ -243,8 +243,8 @@ def estimated_rows(config: TapConfig, catalog: Mapping[str, Any]) -> dict[str, s
             with suppress(SingerSparkError, OSError, ValueError):
                 rows, is_exact = _rows_of(by_name[name])
         if rows is not None:
-            found[name] = f"{'' if is_exact else '~'}{rows:,}"
-    return found
+            estimates[name] = f"{'' if is_exact else '~'}{rows:,}"
+    return estimates
 
 
 def _rows_of(stream: StreamConfig) -> tuple[int | None, bool]:

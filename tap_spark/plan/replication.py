@@ -128,12 +128,12 @@ def _difference(node: object, source: Node) -> str | None:
     if have == want == {"string"}:
         return _difference_of_text(node, source)
     for name, inner in (node.get("properties") or {}).items():
-        found = _difference(inner, (source.get("properties") or {}).get(name, {}))
-        if found is not None:
-            return f".{name}{found}"
+        difference = _difference(inner, (source.get("properties") or {}).get(name, {}))
+        if difference is not None:
+            return f".{name}{difference}"
     items = node.get("items")
-    found = _difference(items, source.get("items") or {}) if items else None
-    return None if found is None else f".items{found}"
+    difference = _difference(items, source.get("items") or {}) if items else None
+    return None if difference is None else f".items{difference}"
 
 
 def _difference_of_text(node: Node, source: Node) -> str | None:
@@ -145,11 +145,11 @@ def _difference_of_text(node: Node, source: Node) -> str | None:
 
 def _types(node: Node) -> set[str] | None:
     """Return the types without null; None if everything is allowed, or it is told otherwise."""
-    given = node.get("type")
-    if given is None:
+    types = node.get("type")
+    if types is None:
         return None
-    found = {given} if isinstance(given, str) else set(given)
-    return found - {"null"} or None
+    names = {types} if isinstance(types, str) else set(types)
+    return names - {"null"} or None
 
 
 def _refused(
@@ -328,8 +328,12 @@ def _replication_key(
 def _key_properties(
     entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
 ) -> tuple[str, ...]:
-    found = (root.get("table-key-properties"), entry.get("key_properties"), stream.key_properties)
-    return next((tuple(keys) for keys in found if keys), ())
+    candidates = (
+        root.get("table-key-properties"),
+        entry.get("key_properties"),
+        stream.key_properties,
+    )
+    return next((tuple(keys) for keys in candidates if keys), ())
 
 
 def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,8 +361,8 @@ def _columns(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, .
     """Return the selected columns in the source's order, as a catalog may have been sorted."""
     selected = schema["properties"]
     order = [field["name"] for field in _fields(root)]
-    known = [name for name in order if name in selected]
-    return (*known, *(name for name in selected if name not in set(known)))
+    ordered = [name for name in order if name in selected]
+    return (*ordered, *(name for name in selected if name not in set(ordered)))
 
 
 def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -378,14 +382,14 @@ def _key_type(
 ) -> str | None:
     if key is None:
         return None
-    known = [field["type"] for field in _fields(root) if field["name"] == key]
-    found = known[0] if known else _type_of_property(entry["schema"]["properties"][key])
+    types = [field["type"] for field in _fields(root) if field["name"] == key]
+    kind = types[0] if types else _type_of_property(entry["schema"]["properties"][key])
     simple = ("string", "char", "varchar", "decimal", "float", "double")
     ordered = ("byte", "short", "integer", "long", *TEMPORAL)
-    if found == "string" and stream.format != "jdbc":
+    if kind == "string" and stream.format != "jdbc":
         return TEXT_BY_VALUE
-    if isinstance(found, str) and (found in ordered or found.startswith(simple)):
-        return found
+    if isinstance(kind, str) and (kind in ordered or kind.startswith(simple)):
+        return kind
     others = ", ".join(f"'{name}'" for name in root.get("valid-replication-keys") or ())
     raise SourceError(
         f"replication key '{key}' is not a number, date, timestamp or string",
@@ -505,9 +509,9 @@ def _range(plan: StreamPlan) -> str:
     if plan.resume is Resume.NOTHING:
         return "of every row"
     if plan.resume is Resume.FILE_POSITION:
-        known = len(plan.bookmark.get("files") or ())
+        count = len(plan.bookmark.get("files") or ())
         return "by file and line, " + (
-            f"after {known} known file(s)" if known else "from the start"
+            f"after {count} known file(s)" if count else "from the start"
         )
     if plan.resume is Resume.LOG_POSITION:
         return f"after {json.dumps(plan.bookmark)}" if plan.bookmark else "from the start"

@@ -172,10 +172,10 @@ class _Stream:
 
     def check_columns(self, option: str, columns: Sequence[str]) -> None:
         """Raise SettingsError if the stream lacks a column."""
-        known = list(self.entry["schema"]["properties"])
+        present = list(self.entry["schema"]["properties"])
         for column in columns:
-            if column not in known:
-                near = get_close_matches(column, known, _NEAR, _LIKENESS) or known[:_NEAR]
+            if column not in present:
+                near = get_close_matches(column, present, _NEAR, _LIKENESS) or present[:_NEAR]
                 raise SettingsError(
                     f"{option}: '{column}' is not a column",
                     where=Where(stream=self.names[0]),
@@ -235,12 +235,12 @@ class _Stream:
         """Return what patterns match, and what is inside of it."""
         whole = any(map(self.is_named, patterns))
         tests = [self._is_hit(pattern) for pattern in patterns]
-        found: set[Breadcrumb] = set()
+        hits: set[Breadcrumb] = set()
         for path, crumb in self.paths.items():
-            inside = any(crumb[:length] in found for length in range(1, len(crumb)))
+            inside = any(crumb[:length] in hits for length in range(1, len(crumb)))
             if whole or inside or any(test(path) for test in tests):
-                found.add(crumb)
-        return found
+                hits.add(crumb)
+        return hits
 
     def _metadata(self, crumb: Breadcrumb) -> dict[str, Any]:
         """Return the metadata of a breadcrumb, which the entry has from now on."""
@@ -380,10 +380,10 @@ def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:
             where=Where(stream=plan.tap_stream_id),
             hint="set its 'replication_key'",
         )
-    given = {"--from": backfill.start, "--to": backfill.end}
+    bounds = {"--from": backfill.start, "--to": backfill.end}
     low, high = (
         given_key(value, kind, Where(stream=plan.tap_stream_id, setting=option))
-        for option, value in given.items()
+        for option, value in bounds.items()
     )
     if not parse_key(low, kind) < parse_key(high, kind):
         raise SettingsError(

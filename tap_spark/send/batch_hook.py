@@ -88,12 +88,12 @@ def _without_marks() -> Iterator[None]:
         raise error.__cause__ from None
 
 
-def _checked(given: BatchConfig | Mapping[str, Any]) -> BatchConfig:
+def _checked(settings: BatchConfig | Mapping[str, Any]) -> BatchConfig:
     from shared.batch_config import validate  # noqa: PLC0415
 
-    if isinstance(given, BatchConfig):
-        return given
-    config = validate({"batch_config": given}, "tap").check().batch_config
+    if isinstance(settings, BatchConfig):
+        return settings
+    config = validate({"batch_config": settings}, "tap").check().batch_config
     return config or BatchConfig()
 
 

@@ -354,8 +354,8 @@ def _listed(folder: str, start: str, options: StorageOptions) -> Iterator[str]:
         return
     filesystem, inside = remote(folder, options)
     with contextlib.suppress(FileNotFoundError):
-        for found in filesystem.ls(inside, detail=False, refresh=True):
-            name = str(found).rpartition("/")[2]
+        for url in filesystem.ls(inside, detail=False, refresh=True):
+            name = str(url).rpartition("/")[2]
             if _is_ours(name, start):
                 yield f"{folder}/{name}"
 

@@ -451,10 +451,10 @@ def driver_files(
                 read = next(waiting, None)
             if read is None:
                 return
-            found = read()
-            if found is None:
+            rows = read()
+            if rows is None:
                 raise _LeftToSparkError
-            yield found
+            yield rows
 
     def written(task: int) -> list[WrittenFile]:
         try:

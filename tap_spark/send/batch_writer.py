@@ -312,15 +312,15 @@ class BatchWriter:
         with closing(
             written_files(self._spark(), frame, make, self._spool, ordered=slice_.ordered)
         ) as files:
-            for written, found in files:
+            for written, columns in files:
                 if written.is_leftover or written == NO_FILE:
                     leftovers += [written] if written.is_leftover else []
-                    greatest = greater(greatest, found)
+                    greatest = greater(greatest, columns)
                     continue
                 if before:
                     # The first file has the waiting rows.
                     self._leftovers, before = (), ()
-                self._announce(written, found)
+                self._announce(written, columns)
         return leftovers, greatest
 
     def _file_writer(self, schema: pa.Schema) -> BatchFileWriter:

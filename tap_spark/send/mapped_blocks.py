@@ -24,8 +24,8 @@ def block_map(output: Output) -> ArrowMap | None:
     """Return the map of an output over Arrow; None if Spark has to map, or does it faster."""
     if output.transform is None or output.struct is None:
         return None
-    found = arrow_map(output.transform, output.struct)
-    return None if found is None or found.in_python else found
+    arrow = arrow_map(output.transform, output.struct)
+    return None if arrow is None or arrow.in_python else arrow
 
 
 def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
@@ -39,8 +39,8 @@ def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
         The mapped rows; None if they have other columns than the map was planned for. A reader
         raises RecordError for a row that cannot be mapped.
     """
-    made, transform, struct = block_map(output), output.transform, output.struct
-    if made is None or transform is None or struct is None:
+    arrow, transform, struct = block_map(output), output.transform, output.struct
+    if arrow is None or transform is None or struct is None:
         return None
     planned = {field.name: field.type for field in struct_to_arrow(struct)}
     if any(planned.get(field.name) != field.type for field in blocks.schema):
@@ -54,7 +54,7 @@ def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
         block = read()
         if block is None:
             return None
-        rows = made.apply(pa.Table.from_batches([block]))
+        rows = arrow.apply(pa.Table.from_batches([block]))
         errors = pc.drop_null(rows.column(ERROR))
         if len(errors):
             where = Where(stream=output.plan.stream, setting="stream_maps")

@@ -295,19 +295,21 @@ class SliceReader:
         self.run = run
         self.plan = plan
         self.state_writer = state_writer
-        self._told: list[int | None] = []
+        self._counts: list[int | None] = []
 
     @property
     def told_rows(self) -> int | None:
         """Return the rows of all slices; None if one does not tell, or not all rows are sent."""
-        known = [rows for rows in self._told if rows is not None]
-        is_told = self._told and len(known) == len(self._told) and sends_all(self.run, self.plan)
-        return sum(known) if is_told else None
+        counts = [rows for rows in self._counts if rows is not None]
+        is_told = (
+            self._counts and len(counts) == len(self._counts) and sends_all(self.run, self.plan)
+        )
+        return sum(counts) if is_told else None
 
     def slices(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
         """Yield the slices, or the first rows of them."""
-        found = self._read(source, plan)
-        return found if self.run.limit is None else first_slices(found, self.run.limit)
+        slices = self._read(source, plan)
+        return slices if self.run.limit is None else first_slices(slices, self.run.limit)
 
     def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
         from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
@@ -315,7 +317,7 @@ class SliceReader:
         spark = self.run.spark
         with reading(plan):
             for slice_ in map(partial(with_text, plan), source.slices(spark, plan)):
-                self._told.append(slice_.told_rows)
+                self._counts.append(slice_.told_rows)
                 yield slice_
 
 
@@ -330,8 +332,8 @@ def reading(plan: StreamPlan) -> Iterator[None]:
         file = None if error.filename is None else str(error.filename)
         where = Where(stream=plan.stream, file=file)
         reason = error.strerror or str(error)
-        found = explain_environment(error, where)
-        raise found or SourceError(f"cannot be read: {reason}", where=where) from error
+        explained = explain_environment(error, where)
+        raise explained or SourceError(f"cannot be read: {reason}", where=where) from error
 
 
 def _on_chunk(

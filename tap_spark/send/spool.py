@@ -208,20 +208,20 @@ class Spool:
         self.close()
 
 
-def check_complete(found: int, expected: int, what: str) -> None:
+def check_complete(count: int, expected: int, what: str) -> None:
     """Check that nothing was lost between the executors and this process.
 
     Args:
-        found: Number found; more than expected if a task was retried.
+        count: Number found; more than expected if a task was retried.
         expected: Number counted by the job.
         what: Their name in the message, with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.
     """
-    if found < expected:
+    if count < expected:
         raise SourceError(
-            f"{what.format(expected - found, expected)} were lost in the spool folder",
+            f"{what.format(expected - count, expected)} were lost in the spool folder",
             where=Where(setting="spool.root"),
             hint="do not remove files there; run again",
         )

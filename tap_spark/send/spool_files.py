@@ -123,16 +123,16 @@ class KeyTracker:
         block.
         """
         lines = without_nulls(batch)
-        found = list(blocks(lines.column(0), limit))
-        for block in found[:-1]:
+        parts = list(blocks(lines.column(0), limit))
+        for block in parts[:-1]:
             self.track_block(lines, block)
             yield block
-        for block in found[-1:]:
+        for block in parts[-1:]:
             self.track_block(lines, block)
         if lines.num_rows < batch.num_rows and batch.num_columns > 2:  # noqa: PLR2004
             filtered = batch.filter(batch.column(0).is_null())
             self.track(filtered.column(1), filtered.column(2), envelope=False)
-        yield from found[-1:]
+        yield from parts[-1:]
 
     def track_block(self, batch: pa.RecordBatch, block: LineBlock) -> None:
         """Track the rows of a block of `batch`."""
@@ -185,8 +185,8 @@ def key_value(line: pa.Buffer, name: str, envelope: bool = True) -> Any:
     """Read the key from a RECORD line or a bare record; a number that neither a double nor a 64-bit
     integer holds is text.
     """
-    found = json.loads(line.to_pybytes(), parse_float=Decimal)
-    value = (found["record"] if envelope else found)[name]
+    parsed = json.loads(line.to_pybytes(), parse_float=Decimal)
+    value = (parsed["record"] if envelope else parsed)[name]
     if isinstance(value, Decimal):
         number = float(value)
         exact = math.isfinite(number) and Decimal(repr(number)) == value

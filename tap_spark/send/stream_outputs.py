@@ -109,11 +109,11 @@ class Output:
             filtered_column=mark,
         )
 
-    def _transform_for(self, found: StructType) -> Transform | None:
+    def _transform_for(self, struct: StructType) -> Transform | None:
         """Return the transform for rows whose types may differ from the plan."""
         if self.transform is None or self.struct is None:
             return None
-        types = {column.name: column.dataType for column in _plain(found)}
+        types = {column.name: column.dataType for column in _plain(struct)}
         if all(types.get(f.name, f.dataType) == f.dataType for f in self.struct):
             return self.transform
         from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
@@ -127,26 +127,26 @@ class Outputs:
     """The outputs of the streams of a run.
 
     Attributes:
-        known: Outputs by `tap_stream_id`, for streams that are not written unchanged.
+        by_stream: Outputs by `tap_stream_id`, for streams that are not written unchanged.
     """
 
-    known: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
+    by_stream: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
 
     def of(self, plan: StreamPlan) -> tuple[Output, ...]:
         """Return the outputs of a stream, for a plan that may be new after a retry."""
-        found = self.known.get(plan.tap_stream_id)
-        if found is None:
+        outputs = self.by_stream.get(plan.tap_stream_id)
+        if outputs is None:
             return (Output(plan),)
-        return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in found)
+        return tuple(replace(output, plan=_renamed(plan, output.plan)) for output in outputs)
 
     def read_plan(self, plan: StreamPlan) -> StreamPlan:
         """Return the plan with only the columns that an output needs."""
         from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
 
-        found = self.known.get(plan.tap_stream_id)
-        if found is None or any(output.transform is None for output in found):
+        outputs = self.by_stream.get(plan.tap_stream_id)
+        if outputs is None or any(output.transform is None for output in outputs):
             return plan
-        reads = (output.transform.reads for output in found if output.transform is not None)
+        reads = (output.transform.reads for output in outputs if output.transform is not None)
         needed = {*plan.key_properties, plan.replication_key}.union(*reads)
         columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
         return replace(
@@ -202,51 +202,51 @@ def outputs_of(
         return Outputs(), tuple(plans)
     from shared.maps.stream_maps import reject_duplicate_names  # noqa: PLC0415
 
-    known: dict[str, tuple[Output, ...]] = {}
-    found: dict[str, Sequence[StreamOutput]] = {}
+    by_stream: dict[str, tuple[Output, ...]] = {}
+    mapped: dict[str, Sequence[StreamOutput]] = {}
     errors: list[SettingsError] = []
     for plan in plans:
-        made = _maker(settings, plan, spark)
+        maker = _maker(settings, plan, spark)
         struct = _struct_of(plan)
         try:
-            found[plan.tap_stream_id] = made(struct)
+            mapped[plan.tap_stream_id] = maker(struct)
         except SettingsError as error:
             errors.append(error)
         else:
-            known[plan.tap_stream_id] = tuple(
-                _output(plan, output, struct, made, number)
-                for number, output in enumerate(found[plan.tap_stream_id])
+            by_stream[plan.tap_stream_id] = tuple(
+                _output(plan, output, struct, maker, number)
+                for number, output in enumerate(mapped[plan.tap_stream_id])
             )
     if errors:
         raise _all_of(errors)
-    reject_duplicate_names(found)
-    left = tuple(plan for plan in plans if known[plan.tap_stream_id])
+    reject_duplicate_names(mapped)
+    left = tuple(plan for plan in plans if by_stream[plan.tap_stream_id])
     for plan in plans:
-        if not known[plan.tap_stream_id]:
+        if not by_stream[plan.tap_stream_id]:
             _logger.info("stream '%s': not reading it, as stream_maps removes it", plan.stream)
-    return Outputs(known), left
+    return Outputs(by_stream), left
 
 
 def map_error(error: BaseException) -> RecordError | None:
     """Return an error for the row that could not be mapped, if that is why a Spark job failed."""
-    found = _MARKED.search(str(error))
-    if found is None:
+    marked = _MARKED.search(str(error))
+    if marked is None:
         return None
     try:
-        details = json.loads(found.group(1))
+        details = json.loads(marked.group(1))
     except ValueError:
-        details = {"reason": found.group(1)}
+        details = {"reason": marked.group(1)}
     return RecordError(
         str(details.get("reason")), where=Where(stream=details.get("stream"), setting="stream_maps")
     )
 
 
-_Made = Callable[["StructType"], tuple["StreamOutput", ...]]
+_Maker = Callable[["StructType"], tuple["StreamOutput", ...]]
 
 
 def _maker(
     settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
-) -> _Made:
+) -> _Maker:
     from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
     from shared.maps.stream_maps import outputs  # noqa: PLC0415
 
@@ -255,7 +255,7 @@ def _maker(
 
 
 def _output(
-    plan: StreamPlan, output: StreamOutput, struct: StructType, made: _Made, number: int
+    plan: StreamPlan, output: StreamOutput, struct: StructType, maker: _Maker, number: int
 ) -> Output:
     for note in output.notes:
         _logger.info("stream '%s': %s", output.stream, note)
@@ -266,7 +266,7 @@ def _output(
     named = replace(
         plan, stream=output.stream, schema=written, key_properties=tuple(output.key_properties)
     )
-    return Output(named, output.transform, struct, lambda found: made(found)[number].transform)
+    return Output(named, output.transform, struct, lambda read: maker(read)[number].transform)
 
 
 def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
@@ -287,8 +287,8 @@ def _struct_of(plan: StreamPlan) -> StructType:
     from tap_spark.sources.frame_helpers import prune, struct_from_text  # noqa: PLC0415
 
     text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
-    found = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
-    fields = {item.name: item for item in found}
+    struct = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
+    fields = {item.name: item for item in struct}
     return _plain(StructType([fields[name] for name in plan.columns if name in fields]))
 
 
@@ -454,7 +454,7 @@ class SeveralOutputs:
         if ordered and len(self._keys) < len(self.outputs):
             return
         best = min if ordered else max
-        key = best(self._keys.values(), key=lambda found: found.rank, default=None)
+        key = best(self._keys.values(), key=lambda candidate: candidate.rank, default=None)
         if key is not None:
             self.state_writer.update(
                 lambda state: advance(state, self.plan, key.value, ordered=ordered)

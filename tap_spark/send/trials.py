@@ -219,21 +219,21 @@ def preview(
             output.close()
         file.seek(0)
         streams = _streams(file)
-    for name, (columns, found) in streams.items():
-        yield f"{name}: {'no rows' if not found else f'first {len(found)} row(s)'}"
-        yield from _table(columns, found, width)
+    for name, (columns, first_rows) in streams.items():
+        yield f"{name}: {'no rows' if not first_rows else f'first {len(first_rows)} row(s)'}"
+        yield from _table(columns, first_rows, width)
         yield ""
 
 
 def _streams(lines: IO[bytes]) -> dict[str, tuple[list[str], list[Row]]]:
     """Return the columns and rows of each stream."""
-    found: dict[str, tuple[list[str], list[Row]]] = {}
+    streams: dict[str, tuple[list[str], list[Row]]] = {}
     for message in map(json.loads, lines):
         if message["type"] == "SCHEMA":
-            found.setdefault(message["stream"], (list(message["schema"]["properties"]), []))
+            streams.setdefault(message["stream"], (list(message["schema"]["properties"]), []))
         elif message["type"] == "RECORD":
-            found[message["stream"]][1].append(message["record"])
-    return found
+            streams[message["stream"]][1].append(message["record"])
+    return streams
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> Iterator[str]:

@@ -80,10 +80,10 @@ def driver_rows(
                 yield batch.select(schema.names)
 
     rows = [kept(batches) for batches in parts]
-    found = DriverRows(read_at=read_at, newest=newest.value, is_sure=True)
+    result = DriverRows(read_at=read_at, newest=newest.value, is_sure=True)
     if form is RowForm.RECORDS:
-        return replace(found, records=_records(chain.from_iterable(rows), selected))
-    return replace(found, blocks=DriverBlocks(schema, _PartReaders(rows, schema)))
+        return replace(result, records=_records(chain.from_iterable(rows), selected))
+    return replace(result, blocks=DriverBlocks(schema, _PartReaders(rows, schema)))
 
 
 def _records(rows: Iterable[pa.RecordBatch], struct: T.StructType) -> Iterator[pa.StringArray]:
@@ -160,19 +160,19 @@ class _Newest:
             kept = pc.and_kleene(kept, pc.greater_equal(key, self._start))
         if self._end is not None:
             kept = pc.and_kleene(kept, pc.less(key, self._end))
-        found = pc.max(finite(key).filter(kept))
+        newest = pc.max(finite(key).filter(kept))
         with self._lock:
-            if found.is_valid and (self._best is None or _number(found) > _number(self._best)):
-                self._best = found
+            if newest.is_valid and (self._best is None or _number(newest) > _number(self._best)):
+                self._best = newest
         return batch.filter(pc.or_(kept, key.is_null()) if self._takes_null else kept)
 
     def value(self) -> Any:
         """Return it as in a record; None without one."""
-        found = self._best
-        if found is None or not pa.types.is_temporal(found.type):
-            return None if found is None else found.as_py()
-        kind = from_arrow_type(found.type, prefer_timestamp_ntz=True).typeName()
-        return moment_text(_number(found), kind)
+        value = self._best
+        if value is None or not pa.types.is_temporal(value.type):
+            return None if value is None else value.as_py()
+        kind = from_arrow_type(value.type, prefer_timestamp_ntz=True).typeName()
+        return moment_text(_number(value), kind)
 
 
 def _number(value: pa.Scalar) -> int:

@@ -49,9 +49,9 @@ _KAFKA_DEFAULTS: Mapping[str, Any] = {
 _TEXT = {"type": "string", "minLength": 1}
 
 
-def _rows_typed(given: dict[str, Any]) -> dict[str, Any]:
-    columns = given.get("column_count", GENERATED_COLUMNS)
-    return {"row_count": int(given["row_count"]), "column_count": int(columns)}
+def _rows_typed(settings: dict[str, Any]) -> dict[str, Any]:
+    columns = settings.get("column_count", GENERATED_COLUMNS)
+    return {"row_count": int(settings["row_count"]), "column_count": int(columns)}
 
 
 def _one_path(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -74,8 +74,8 @@ class FixedColumn:
     length: int
 
 
-def _columns_typed(given: dict[str, Any]) -> dict[str, Any]:
-    return {"columns": _placed(given["columns"])}
+def _columns_typed(settings: dict[str, Any]) -> dict[str, Any]:
+    return {"columns": _placed(settings["columns"])}
 
 
 def _placed(columns: Sequence[Mapping[str, Any]]) -> tuple[FixedColumn, ...]:
@@ -100,8 +100,8 @@ def _column_names(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             seen.add(name.lower())
 
 
-def _kafka_typed(given: dict[str, Any]) -> dict[str, Any]:
-    return {**_KAFKA_DEFAULTS, **given}
+def _kafka_typed(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**_KAFKA_DEFAULTS, **settings}
 
 
 def start_moment(text: str) -> int:
@@ -111,9 +111,9 @@ def start_moment(text: str) -> int:
         ValueError: It is not a moment.
     """
     # Python 3.10 does not know the suffix Z.
-    found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
-    found = found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
-    return round(found.timestamp() * 1000)
+    moment = datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 1000)
 
 
 def _starting_offsets(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -485,15 +485,15 @@ PYTHON = SourceFormat(
 """Classes in Python, named by their place instead of a format: plain ones, and DataSources."""
 
 
-def _clash(form: SourceFormat, known: Mapping[str, SourceFormat]) -> str | None:
+def _clash(form: SourceFormat, formats: Mapping[str, SourceFormat]) -> str | None:
     """Return why a format's settings or names conflict with another format; None if not."""
     if is_python_source(form.name):
         return "it looks like package.module.Class"
-    for other in known.values():
+    for other in formats.values():
         for name in form.settings.keys() & other.settings.keys():
             if form.settings[name] != other.settings[name]:
                 return f"its setting '{name}' differs from that of the format '{other.name}'"
-    taken = {name for other in known.values() for name in (other.name, *other.aliases)}
+    taken = {name for other in formats.values() for name in (other.name, *other.aliases)}
     for alias in form.aliases:
         if alias in taken:
             return f"its alias '{alias}' is the name of another format"

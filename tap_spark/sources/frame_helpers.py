@@ -261,5 +261,5 @@ def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
 
 def missing_columns(columns: Iterable[str], present: Sequence[str]) -> list[str]:
     """Return the columns that are not present."""
-    known = set(present)
-    return [name for name in columns if name not in known]
+    names = set(present)
+    return [name for name in columns if name not in names]

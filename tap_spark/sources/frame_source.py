@@ -84,11 +84,11 @@ class FrameSource(ABC):
         """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
-    def _check_types(self, planned: StructType, found: StructType, plan: StreamPlan) -> None:
+    def _check_types(self, planned: StructType, present: StructType, plan: StreamPlan) -> None:
         from tap_spark.sources.frame_helpers import prune  # noqa: PLC0415
 
         was = {field.name: field.dataType for field in prune(planned, plan.schema).fields}
-        now = {field.name: field.dataType for field in prune(found, plan.schema).fields}
+        now = {field.name: field.dataType for field in prune(present, plan.schema).fields}
         changed = [
             f"'{name}' was {was[name].simpleString()} and is {now[name].simpleString()}"
             for name in plan.columns

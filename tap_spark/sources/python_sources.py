@@ -44,10 +44,10 @@ def python_source(stream: StreamConfig) -> FrameSource:
         SettingsError: pandas is missing.
         SourceError: The class cannot be imported, or is neither.
     """
-    found, module = _class(stream)
-    if isinstance(found, type) and issubclass(found, RowSource):
+    source_class, module = _class(stream)
+    if isinstance(source_class, type) and issubclass(source_class, RowSource):
         _ship(module)
-        return found(stream)
+        return source_class(stream)
     _check_pandas(stream)
     try:
         from pyspark.sql.datasource import DataSource  # noqa: PLC0415
@@ -55,14 +55,14 @@ def python_source(stream: StreamConfig) -> FrameSource:
         raise _refused(
             stream, f"Spark {installed().line} has no sources in Python: 4.0 or later is needed"
         ) from None
-    if not (isinstance(found, type) and issubclass(found, DataSource)):
+    if not (isinstance(source_class, type) and issubclass(source_class, DataSource)):
         raise _refused(
             stream,
             f"'{stream.format}' is not a pyspark.sql.datasource.DataSource, nor a "
             "tap_spark.sources.row_source.RowSource",
         )
     _ship(module)
-    return PythonSource(stream, found)
+    return PythonSource(stream, source_class)
 
 
 class PythonSource(FrameSource):
@@ -102,10 +102,10 @@ def _class(stream: StreamConfig) -> tuple[Any, ModuleType]:
     """Import what the format names."""
     module_name, _, name = stream.format.rpartition(".")
     module = _module(stream, module_name)
-    found = getattr(module, name, None)
-    if found is None:
+    attribute = getattr(module, name, None)
+    if attribute is None:
         raise _refused(stream, f"the module '{module_name}' has no '{name}'")
-    return found, module
+    return attribute, module
 
 
 def _module(stream: StreamConfig, name: str) -> ModuleType:

@@ -97,12 +97,12 @@ def _problem(sql: str, parser: str) -> str | None:
     if problem:
         return problem
     try:
-        found = sqlglot.parse(sql, dialect=parser or None)
+        parsed = sqlglot.parse(sql, dialect=parser or None)
     except ParseError:
         return _problem_of_words(tokens)
     except RecursionError:
         return _DEEP
-    statements = [item for item in found if item is not None and item.key != "semicolon"]
+    statements = [item for item in parsed if item is not None and item.key != "semicolon"]
     if len(statements) != 1:
         return f"it has {len(statements) or 'no'} statements"
     return _problem_of_tree(statements[0])

@@ -86,11 +86,11 @@ def encoding_name(name: str) -> str | None:
     names = (lower, _ALIASES.get(lower, lower), lower.removeprefix("x-"))
     for one in (*names, lower.replace("x-windows-", "cp"), lower.replace("x-mac", "mac-")):
         try:
-            found = codecs.lookup(one)
+            codec = codecs.lookup(one)
         except (LookupError, ValueError):
             continue
-        is_text = getattr(found, "_is_text_encoding", True)
-        return found.name if is_text and found.name not in _NOT_TEXT else None
+        is_text = getattr(codec, "_is_text_encoding", True)
+        return codec.name if is_text and codec.name not in _NOT_TEXT else None
     return None
 
 
@@ -109,7 +109,7 @@ def option_problems(
     Yields:
         The option, and what is wrong with it.
     """
-    known = {option.name.lower(): option for option in reader or ()}
+    declared = {option.name.lower(): option for option in reader or ()}
     seen: dict[str, str] = {}
     for name, value in options.items():
         first = seen.setdefault(name.lower(), name)
@@ -117,7 +117,7 @@ def option_problems(
             yield name, f"is the same option as {first!r}; give one of them"
         if reader is None or "." in name:
             continue
-        option = known.get(name.lower())
+        option = declared.get(name.lower())
         if option is None:
             yield name, _unknown(kind, name, reader)
         else:

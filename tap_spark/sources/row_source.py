@@ -170,10 +170,10 @@ class RowSource(FrameSource):
             return StructType([StructField(name, kind, True) for name, kind in kinds.items()])
         fields = []
         for name, kind in columns.items():
-            found = simple_ddl(f"c {kind}")
-            if found is None:
+            column = simple_ddl(f"c {kind}")
+            if column is None:
                 raise self.error(f"columns(): '{name}' has the type '{kind}'", _SIMPLE_HINT)
-            fields.append(StructField(name, found.fields[0].dataType, True))
+            fields.append(StructField(name, column.fields[0].dataType, True))
         return StructType(fields)
 
 

@@ -196,8 +196,8 @@ def with_retries(
         return isinstance(explained(error), TransientSourceError)
 
     def report(error: Exception, seconds: float, left: int) -> None:
-        found = explained(error)
-        _log.warning("%s; retrying in %g s (%d retries left after that)", found, seconds, left)
+        failure = explained(error)
+        _log.warning("%s; retrying in %g s (%d retries left after that)", failure, seconds, left)
 
     try:
         return repeated(
@@ -209,18 +209,18 @@ def with_retries(
             sleep=sleep,
         )
     except Exception as error:
-        found = explained(error)
-        if found is None:
+        failure = explained(error)
+        if failure is None:
             raise
-        raise _final(found, connection.retries) from error
+        raise _final(failure, connection.retries) from error
 
 
-def _final(found: SourceError, retries: int) -> SourceError:
+def _final(failure: SourceError, retries: int) -> SourceError:
     """Make an error final, so that the stream is not read again."""
-    if not isinstance(found, TransientSourceError):
-        return found
+    if not isinstance(failure, TransientSourceError):
+        return failure
     times = f" (tried {retries + 1} times)" if retries else ""
-    return SourceError(found.message + times, where=found.where, hint=found.hint, passes=True)
+    return SourceError(failure.message + times, where=failure.where, hint=failure.hint, passes=True)
 
 
 def one_line(message: str, secrets: Sequence[str] = ()) -> str:
@@ -246,12 +246,12 @@ def _failure(state: str | None, message: str) -> FailureRule:
 
 
 def _without_driver(text: str, where: Where) -> SourceError | None:
-    found = _NO_DRIVER.search(text)
-    if found is None or ("java.sql" not in text and "jdbc" not in text.lower()):
+    match = _NO_DRIVER.search(text)
+    if match is None or ("java.sql" not in text and "jdbc" not in text.lower()):
         return None
     what = (
-        f"driver {found.group(1)} is not installed"
-        if found.group(1)
+        f"driver {match.group(1)} is not installed"
+        if match.group(1)
         else "no JDBC driver accepts its url"
     )
     return SourceError(
@@ -328,10 +328,10 @@ def source_error(stream: str, error: BaseException) -> SourceError:
         )
     header = _HEADER.search(text)
     if header:
-        found, expected = (part.strip() for part in header.groups())
+        actual, expected = (part.strip() for part in header.groups())
         file = _CSV_FILE.search(text)
         return SourceError(
-            f"the header {found} differs from that of the other files: {expected}",
+            f"the header {actual} differs from that of the other files: {expected}",
             where=Where(stream=stream, file=plain_path(file.group(1)) if file else None),
             hint="read files with other columns as a stream of their own",
         )
@@ -348,8 +348,8 @@ def _row_error(stream: str, text: str) -> SourceError:
         parts = json.loads(text)
     except ValueError:
         parts = {"problem": text}
-    found = parts.get("value")
-    shown = f": {found[:_SHOWN]}" if isinstance(found, str) else ""
+    value = parts.get("value")
+    shown = f": {value[:_SHOWN]}" if isinstance(value, str) else ""
     return SourceError(
         parts.get("problem", "a row cannot be read") + shown,
         where=Where(stream=stream, file=plain_path(parts.get("file") or "") or None),

@@ -136,13 +136,13 @@ def name_parts(text: str) -> tuple[str, ...]:
     at = 0
     while match := _PART.match(text, at):
         double, back, bracket, plain = match.groups()
-        found = (
+        matches = (
             (double or "").replace('""', '"')
             or (back or "").replace("``", "`")
             or (bracket or "").replace("]]", "]")
             or plain
         )
-        parts.append(found)
+        parts.append(matches)
         at = match.end()
         if at == len(text):
             return tuple(parts)
@@ -185,6 +185,6 @@ def _names(stream: StreamConfig, conf: Mapping[str, str]) -> Iterator[DatasetNam
     if stream.database is None or stream.database.url is None:
         yield catalog_table_name(conf, parts)
         return
-    found = jdbc_name(stream.database.url, parts)
-    if found is not None:
-        yield found
+    name = jdbc_name(stream.database.url, parts)
+    if name is not None:
+        yield name

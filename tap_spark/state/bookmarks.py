@@ -172,8 +172,8 @@ def given_key(value: Json, key_type: str, where: Where) -> Json:
 
 def greater(first: Json, second: Json, key_type: str) -> Json:
     """Return the greater of two bookmark values; a value that cannot be a bookmark never wins."""
-    known = [value for value in (first, second) if can_be_bookmark(value, key_type)]
-    return max(known, key=lambda value: parse_key(value, key_type), default=None)
+    values = [value for value in (first, second) if can_be_bookmark(value, key_type)]
+    return max(values, key=lambda value: parse_key(value, key_type), default=None)
 
 
 def can_be_bookmark(value: Json, key_type: str) -> bool:

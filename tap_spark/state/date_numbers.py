@@ -48,8 +48,8 @@ def parse_moment(value: object, kind: str) -> int:
     except ValueError:
         raise ValueError(f"{json.dumps(value)} is not a date or timestamp") from None
     micros = in_utc if kind == "timestamp" else min(shown, in_utc)
-    number, known = (micros // DAY, _DATES) if kind == "date" else (micros, _TIMESTAMPS)
-    if number not in known:
+    number, limits = (micros // DAY, _DATES) if kind == "date" else (micros, _TIMESTAMPS)
+    if number not in limits:
         raise ValueError(f"{json.dumps(value)} is out of range for {kind}")
     return number
 

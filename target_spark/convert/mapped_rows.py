@@ -60,7 +60,7 @@ class Copy:
 
 
 def without_copies(
-    transform: Transform, table: StructType, *, metadata: bool, made: Collection[str] = ()
+    transform: Transform, table: StructType, *, metadata: bool, computed: Collection[str] = ()
 ) -> tuple[Transform, tuple[Copy, ...]]:
     """Separate the columns that a map computes from those that it copies.
 
@@ -68,7 +68,7 @@ def without_copies(
         transform: The map.
         table: The columns of the table.
         metadata: Whether the records have metadata columns.
-        made: Columns that Spark makes in any case.
+        computed: Columns that Spark makes in any case.
 
     Returns:
         The map without its copies, and the copies: none if a record may have several rows.
@@ -78,7 +78,7 @@ def without_copies(
     kinds = plain_types(table)
 
     def is_copy(cell: Cell) -> bool:
-        plain = cell.made is None and cell.finish is None and cell.name not in made
+        plain = cell.computed is None and cell.finish is None and cell.name not in computed
         return plain and kinds.get(cell.name) == cell.data_type
 
     copies = [Copy(cell.name, cell.path) for cell in transform.cells if is_copy(cell)]
@@ -206,7 +206,7 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
     records = with_origins(records) if read.row_origin else records
     plan = write_tasks.write_plan(write, read.columns)
-    return partial(write_tasks.load, records, plan, made=partial(_copied, copied, read.columns))
+    return partial(write_tasks.load, records, plan, mapped=partial(_copied, copied, read.columns))
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
@@ -230,7 +230,9 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     if several or write_tasks.needs_frame(write) or read.document is not None:
         work = _Work(source, making.transform, (), write, keys)
         return _mapped(numbers, records, work, read.columns)
-    transform, copies = without_copies(making.transform, write.struct, metadata=metadata, made=keys)
+    transform, copies = without_copies(
+        making.transform, write.struct, metadata=metadata, computed=keys
+    )
     seen = _only(source, transform.reads)
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
 
@@ -253,7 +255,7 @@ def _only_copies(
 ) -> tuple[Copy, ...]:
     """Return the copies of a map that only copies and includes the keys; else nothing."""
     rest, copies = without_copies(transform, write.struct, metadata=metadata)
-    more = rest.cells or rest.made or rest.filter is not None
+    more = rest.cells or rest.computed or rest.filter is not None
     return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
 
 
@@ -531,20 +533,20 @@ def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | 
     keys = [key.name for key in read.keys]
     kept = [name for name in source.names if name in COLUMNS]
     mapped = partial(_mapped_in_arrow, records, plan, created, kept, keys)
-    return partial(write_tasks.load, records, plan, made=mapped), created.in_python
+    return partial(write_tasks.load, records, plan, mapped=mapped), created.in_python
 
 
 def _mapped_in_arrow(
     read: ReadPlan,
     write: write_tasks.WritePlan,
-    made: ArrowMap,
+    arrow: ArrowMap,
     kept: Sequence[str],
     keys: Sequence[str],
     records: pa.Table,
     rejects: Rejects,
 ) -> pa.Table:
     """Return the table's rows of some records; reject those that fail, or lack a key."""
-    rows = made.apply(records, [*kept, ROW_ORIGIN])
+    rows = arrow.apply(records, [*kept, ROW_ORIGIN])
     errors = rows.column(ERROR)
     for key in keys:
         existing = key in rows.column_names

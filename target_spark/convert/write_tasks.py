@@ -187,7 +187,7 @@ def load(
     read: ReadPlan,
     write: WritePlan,
     batches: Iterable[pa.RecordBatch],
-    made: Callable[[pa.Table, Rejects], pa.Table] | None = None,
+    mapped: Callable[[pa.Table, Rejects], pa.Table] | None = None,
 ) -> Iterator[Any]:
     """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
 
@@ -195,15 +195,15 @@ def load(
         read: How rows are read.
         write: How they are written.
         batches: The numbers.
-        made: Makes rows of the table from the rows read, if they differ, and may reject some.
+        mapped: Makes rows of the table from the rows read, if they differ, and may reject some.
     """
     arrow_in_task()
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
             tables = _accepted(read, number, rejects)
-            if made is not None:
-                tables = (made(table, rejects) for table in tables)
+            if mapped is not None:
+                tables = (mapped(table, rejects) for table in tables)
             rows = _write(write, tables)
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
@@ -296,7 +296,7 @@ def _write_file(
     folder: str,
     columns: pa.Schema,
     tables: Iterator[pa.Table],
-    known: Mapping[str, Facts] = MappingProxyType({}),
+    profile: Mapping[str, Facts] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Write all rows into one new, durable file; write nothing if there are no rows."""
     first = next((table for table in tables if table.num_rows), None)
@@ -319,7 +319,7 @@ def _write_file(
     stored, facts = told_by_footer(write.encoding.format, url, write.options)
     rows = rows if stored is None else stored
     part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
-    return [{**part, "text": json.dumps({**facts, **known})}]
+    return [{**part, "text": json.dumps({**facts, **profile})}]
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:

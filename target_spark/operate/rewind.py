@@ -82,7 +82,7 @@ def target_of(text: str, histories: Sequence[TableHistory]) -> Target:
     Raises:
         SettingsError: It is neither, or more than one run begins like that.
     """
-    commits = [commit for history in histories for commit in history.made]
+    commits = [commit for history in histories for commit in history.created]
     ends: dict[str, float] = {}
     for commit in commits:
         run = commit.mark.run if commit.mark is not None else ""
@@ -168,7 +168,7 @@ _NO_STATE = "has no STATE (its flush ended between two of them, or was made by a
 def _at(history: TableHistory, target: Target) -> TableCommit | None:
     """Return what the table was at the moment."""
     if target.run is not None:
-        own = [c for c in history.made if c.mark is not None and c.mark.run == target.run]
+        own = [c for c in history.created if c.mark is not None and c.mark.run == target.run]
         if own:
             return own[-1]
     before = [commit for commit in history.commits if commit.at <= target.at]
@@ -222,7 +222,7 @@ def history_lines(
     commits = [
         (history, commit, commit.mark)
         for history in result
-        for commit in history.made
+        for commit in history.created
         if commit.mark is not None
     ]
     commits.sort(key=lambda item: item[1].at, reverse=True)

@@ -171,7 +171,7 @@ class _Planner:
     rules: NameRules
     conflicts: str
     can: Capabilities
-    known: Mapping[str, str]
+    renamed: Mapping[str, str]
 
     @cached_property
     def columns(self) -> Mapping[str, T.StructField]:
@@ -180,9 +180,9 @@ class _Planner:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """Return the columns of the stream in the table."""
-        names, existing = self.request.struct.names, of_columns(self.known)
+        names, existing = self.request.struct.names, of_columns(self.renamed)
         return matched_names(
-            names, list(self.columns), self.rules, existing, ours=OURS in self.known
+            names, list(self.columns), self.rules, existing, ours=OURS in self.renamed
         )
 
     @cached_property
@@ -259,7 +259,7 @@ class _Planner:
 
     def _fit(self, column: T.StructField, name: str) -> tuple[LegalType, Growth | None]:
         old = self.columns[name].dataType if name in self.columns else None
-        nested = NestedNames(self.rules, self.known)
+        nested = NestedNames(self.rules, self.renamed)
         legal = nested.legal(column.dataType, old, (column.name,), (name,))
         if old is not None and self.contract.columns == DISCARD:
             legal = replace(legal, dtype=without_new_fields(legal.dtype, old))
@@ -276,7 +276,7 @@ class _Planner:
         """Return the column for values of this type, named by kind, or else by exact type."""
         for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
             key = column.name + VARIANT + tag
-            taken = {**of_columns(self.known), **self.names}
+            taken = {**of_columns(self.renamed), **self.names}
             name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
             result = self._existing(name) if key not in taken else name
             legal, grown = self._fit(column, result)
@@ -332,7 +332,7 @@ class _Planner:
         supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]
         created = tuple(self._new_column(place) for place in new)
-        mapping = {**self.known, **({OURS: "1"} if self.table is None else {})}
+        mapping = {**self.renamed, **({OURS: "1"} if self.table is None else {})}
         for place in places:
             mapping |= place.mapping
         return TableChange(
@@ -352,16 +352,16 @@ class _Planner:
         item = place.item
         return Column(item.target, place.field.name, item.dtype, nullable, comment)
 
-    def _projected(self, given: Mapping[str, _Placed]) -> Sequence[Projected]:
+    def _projected(self, placed: Mapping[str, _Placed]) -> Sequence[Projected]:
         return [
-            given[name].item if name in given else Projected(name, None, column.dataType, "null")
+            placed[name].item if name in placed else Projected(name, None, column.dataType, "null")
             for name, column in self.columns.items()
-            if name in given or not _has_default(column)
+            if name in placed or not _has_default(column)
         ]
 
-    def _nullable(self, given: Mapping[str, _Placed]) -> tuple[str, ...]:
+    def _nullable(self, placed: Mapping[str, _Placed]) -> tuple[str, ...]:
         strict = [column for column in self.columns.values() if not column.nullable]
-        missing = [c.name for c in strict if c.name not in given and not _has_default(c)]
+        missing = [c.name for c in strict if c.name not in placed and not _has_default(c)]
         if self.can.is_theirs:
             if missing:
                 raise self._missing_error(missing[0])
@@ -372,9 +372,9 @@ class _Planner:
             for column in strict
             if column.name in missing
             or (
-                column.name in given
-                and given[column.name].field.nullable
-                and given[column.name].field.name not in keys
+                column.name in placed
+                and placed[column.name].field.nullable
+                and placed[column.name].field.name not in keys
             )
         ]
         if names and not self.can.drop_not_null:
@@ -392,7 +392,7 @@ def plan_change(
     rules: NameRules,
     conflicts: str,
     can: Capabilities,
-    known: Mapping[str, str],
+    renamed: Mapping[str, str],
 ) -> TableChange:
     """Plan the change that lets a table hold the rows of a stream.
 
@@ -402,7 +402,7 @@ def plan_change(
         rules: The names that the format can hold.
         conflicts: `fail`, `suffix` or `cast`.
         can: The capabilities of the format.
-        known: The mapping stored in the table.
+        renamed: The mapping stored in the table.
 
     Returns:
         The change; for the changed table it consists only of the same projection.
@@ -419,7 +419,7 @@ def plan_change(
             "the stream has no columns, and a table needs at least one",
             where=Where(stream=request.stream),
         )
-    return _Planner(table, request, rules, conflicts, can, known).change()
+    return _Planner(table, request, rules, conflicts, can, renamed).change()
 
 
 def _placed(

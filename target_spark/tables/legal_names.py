@@ -40,28 +40,28 @@ class NameRules:
 
 
 def legal_names(
-    names: Sequence[str], rules: NameRules, known: Mapping[str, str]
+    names: Sequence[str], rules: NameRules, renamed: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return a legal and unique name for every name.
 
     Args:
         names: Names of a stream's columns, in any order.
         rules: The rules for legal names.
-        known: Names assigned earlier; they are always kept, and never assigned to another name.
+        renamed: Names assigned earlier; they are always kept, and never assigned to another name.
 
     Returns:
         Name → legal name. If several become equal, the one that was legal keeps it, and the others
         end in a digest of the original name: the result does not depend on the order.
     """
-    return assign_names({name: name for name in names}, rules, known)
+    return assign_names({name: name for name in names}, rules, renamed)
 
 
 def assign_names(
-    wishes: Mapping[str, str], rules: NameRules, known: Mapping[str, str]
+    wishes: Mapping[str, str], rules: NameRules, renamed: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return legal and unique names like `legal_names`, from desired names: key → desired name."""
-    supplied = {key: known[key] for key in wishes if key in known}
-    taken = {rules.fold(name) for name in known.values()}
+    supplied = {key: renamed[key] for key in wishes if key in renamed}
+    taken = {rules.fold(name) for name in renamed.values()}
     wanted: dict[str, list[str]] = {}
     for key, wish in wishes.items():
         if key not in supplied:
@@ -85,7 +85,7 @@ def matched_names(
     names: Sequence[str],
     existing: Sequence[str],
     rules: NameRules,
-    known: Mapping[str, str],
+    renamed: Mapping[str, str],
     *,
     ours: bool = False,
 ) -> Mapping[str, str]:
@@ -98,14 +98,14 @@ def matched_names(
         names: Names of a stream's columns, in any order.
         existing: Names of the table's columns.
         rules: The rules for legal names.
-        known: As for `legal_names`.
-        ours: Columns of the table without an entry in `known` belong to the equal names.
+        renamed: As for `legal_names`.
+        ours: Columns of the table without an entry in `renamed` belong to the equal names.
     """
-    claimed = set(known.values())
+    claimed = set(renamed.values())
     free = [name for name in existing if name not in claimed]
     if ours:
-        return legal_names(names, rules, {**{name: name for name in free}, **known})
-    results = dict(known)
+        return legal_names(names, rules, {**{name: name for name in free}, **renamed})
+    results = dict(renamed)
     for find in (_equal, _folded):
         for name in sorted(set(names) - set(results), key=lambda name: _rank(name, name)):
             match = find(name, free, rules)

@@ -105,7 +105,7 @@ class TableChange:
         columns = self.add, self.widen, self.add_nested, self.nullable, self.rewrite
         return any((*columns, self.partitions))
 
-    def given(self, names: Collection[str]) -> frozenset[str]:
+    def supplied(self, names: Collection[str]) -> frozenset[str]:
         """Return the table's columns that rows set, with those for other types of a column.
 
         Args:
@@ -342,7 +342,7 @@ class NestedNames:
     """Makes the names of fields legal, like column names with the style `keep`."""
 
     rules: NameRules
-    known: Mapping[str, str]
+    renamed: Mapping[str, str]
 
     def legal(
         self, dtype: T.DataType, old: T.DataType | None, source: Path, target: Path
@@ -387,11 +387,11 @@ class NestedNames:
         prefix = NESTED.join((*source, ""))
         existing = {
             key[len(prefix) :]: name
-            for key, name in self.known.items()
+            for key, name in self.renamed.items()
             if key.startswith(prefix) and NESTED not in key[len(prefix) :]
         }
         have = {} if old is None else {part.name: part.dataType for part in old.fields}
-        rules, ours = replace(self.rules, style="keep"), OURS in self.known
+        rules, ours = replace(self.rules, style="keep"), OURS in self.renamed
         legal = matched_names(dtype.names, list(have), rules, existing, ours=ours)
         names: dict[Path, str] = {}
         renamed: dict[str, str] = {}

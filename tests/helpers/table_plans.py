@@ -109,11 +109,11 @@ def plan(
     *,
     can: Capabilities = ALL,
     rules: NameRules = PLAIN,
-    known: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> TableChange:
     table = struct(table) if isinstance(table, str) else table
     asked = request(asked) if isinstance(asked, str) else asked
-    return plan_change(table, asked, rules, conflicts, can, known or {})
+    return plan_change(table, asked, rules, conflicts, can, renamed or {})
 
 
 def applied(table: T.StructType | None, change: TableChange) -> T.StructType:

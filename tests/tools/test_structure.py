@@ -1,12 +1,13 @@
-"""Modules import in one direction, and no two classes have one name."""
+"""Modules import in one direction, no two classes have one name, and names say something."""
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 
-from tools.structure import Structure, sources_of, structure_of
+from tools.structure import ROOT, Structure, sources_of, structure_of
 
 pytestmark = pytest.mark.once
 
@@ -75,3 +76,19 @@ def test_any_way_back_is_a_cycle(back: str) -> None:
 def test_classes_of_one_name_are_counted() -> None:
     sources = {"shared.a": "class A: ...", "tap_spark.b": "class A: ...\nclass B: ..."}
     assert structure_of(sources).classes == {"A": 2}
+
+
+EMPTY_WORDS = {"found", "known", "made", "given", "told", "way", "there"}
+
+
+@pytest.mark.parametrize("root", ["shared", "tap_spark", "target_spark", "benchmarks", "tools"])
+def test_names_say_what_a_thing_is(root: str) -> None:
+    attributes = ("id", "arg", "attr", "name", "asname")
+    empty = [
+        f"{path}:{getattr(node, 'lineno', 0)} {name}"
+        for path in sorted((ROOT / root).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (getattr(node, attribute, None) for attribute in attributes)
+        if isinstance(name, str) and name.strip("_").lower() in EMPTY_WORDS
+    ]
+    assert not empty, "name the value"

@@ -28,8 +28,8 @@ class SqliteDestination(Destination):
             if not db.execute("INSERT OR IGNORE INTO _flushes VALUES (?)", token).rowcount:
                 return  # This commit has succeeded before.
             db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
-            there = {f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})")}
-            for name in set(names) - there:
+            present = {f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})")}
+            for name in set(names) - present:
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {name}")
             for rows in (b for part in flush.parts for b in ParquetFile(part.url).iter_batches()):
                 lists = [[plain(v) for v in column.to_pylist()] for column in rows.columns]

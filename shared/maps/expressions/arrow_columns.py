@@ -44,35 +44,35 @@ class Rows:
         self.columns = columns
         self.count = count
         self.everything = everything
-        self._known: dict[int, Data] = {}
+        self._data: dict[int, Data] = {}
 
     def data(self, column: ArrowColumn) -> Data:
         """Return the values of a column."""
         key = id(column)
-        if key not in self._known:
-            self._known[key] = column.compute(self)
-        return self._known[key]
+        if key not in self._data:
+            self._data[key] = column.compute(self)
+        return self._data[key]
 
     def array(self, column: ArrowColumn) -> pa.Array:
         """Return the values of a column, one for each row."""
-        found = self.data(column)
-        if not isinstance(found, pa.Scalar):
-            return found
+        data = self.data(column)
+        if not isinstance(data, pa.Scalar):
+            return data
         # Arrow cannot repeat a list zero times.
-        return pa.repeat(found, self.count) if self.count else pa.array([], found.type)
+        return pa.repeat(data, self.count) if self.count else pa.array([], data.type)
 
     def mask(self, column: ArrowColumn) -> bool | pa.Array:
         """Return where a condition holds, null counting as false; a bool if for all rows or none.
 
         With `everything`, it is never decided.
         """
-        found = self.data(column)
-        if isinstance(found, pa.Scalar) and not self.everything:
-            return found.as_py() is True
-        found = pc.fill_null(self.array(column), False)
+        data = self.data(column)
+        if isinstance(data, pa.Scalar) and not self.everything:
+            return data.as_py() is True
+        data = pc.fill_null(self.array(column), False)
         if self.everything:
-            return found
-        return bool(found.true_count) if found.true_count in {0, self.count} else found
+            return data
+        return bool(data.true_count) if data.true_count in {0, self.count} else data
 
 
 class ArrowColumn:
@@ -185,10 +185,10 @@ class Case(ArrowColumn):
         return Case(self._branches, column(value))
 
     def _typed(self, rows: Rows) -> Data:
-        found = self._chosen(rows)
+        chosen = self._chosen(rows)
         if rows.everything:
-            self._type = found.type
-        return found if self._type is None else _cast(found, self._type)
+            self._type = chosen.type
+        return chosen if self._type is None else _cast(chosen, self._type)
 
     def _chosen(self, rows: Rows) -> Data:
         taken_: list[tuple[pa.Array, ArrowColumn]] = []
@@ -200,10 +200,10 @@ class Case(ArrowColumn):
                 break
             if mask is not False:
                 taken_.append((mask, value))
-        found = rows.data(last)
+        chosen = rows.data(last)
         for mask, value in reversed(taken_):
-            found = pc.if_else(mask, rows.data(value), found)
-        return found
+            chosen = pc.if_else(mask, rows.data(value), chosen)
+        return chosen
 
 
 def column(value: Any) -> ArrowColumn:

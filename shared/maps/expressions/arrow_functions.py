@@ -69,7 +69,7 @@ def _first(*values: Data) -> Data:
 
 
 def array(*columns: ArrowColumn) -> ArrowColumn:
-    return called(lambda *known: pa.scalar([_known(one) for one in known]), *columns)
+    return called(lambda *scalars: pa.scalar([_scalar(one) for one in scalars]), *columns)
 
 
 def concat(*columns: ArrowColumn) -> ArrowColumn:
@@ -214,34 +214,34 @@ length = char_length
 
 
 def startswith(text: ArrowColumn, start: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.starts_with(data, _known(known)), text, start)
+    return called(lambda data, scalar: pc.starts_with(data, _scalar(scalar)), text, start)
 
 
 def endswith(text: ArrowColumn, end: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.ends_with(data, _known(known)), text, end)
+    return called(lambda data, scalar: pc.ends_with(data, _scalar(scalar)), text, end)
 
 
 def contains(text: ArrowColumn, part: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.match_substring(data, _known(known)), text, part)
+    return called(lambda data, scalar: pc.match_substring(data, _scalar(scalar)), text, part)
 
 
 def replace(text: ArrowColumn, old: ArrowColumn, new: ArrowColumn) -> ArrowColumn:
-    def replaced(data: Data, *known: Data) -> Data:
-        return pc.replace_substring(data, *map(_known, known))
+    def replaced(data: Data, *scalars: Data) -> Data:
+        return pc.replace_substring(data, *map(_scalar, scalars))
 
     return called(replaced, text, old, new)
 
 
 def btrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.utf8_trim(data, _known(known)), text, characters)
+    return called(lambda data, scalar: pc.utf8_trim(data, _scalar(scalar)), text, characters)
 
 
 def ltrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.utf8_ltrim(data, _known(known)), text, characters)
+    return called(lambda data, scalar: pc.utf8_ltrim(data, _scalar(scalar)), text, characters)
 
 
 def rtrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.utf8_rtrim(data, _known(known)), text, characters)
+    return called(lambda data, scalar: pc.utf8_rtrim(data, _scalar(scalar)), text, characters)
 
 
 def repeat(text: ArrowColumn, times: ArrowColumn) -> ArrowColumn:
@@ -251,7 +251,7 @@ def repeat(text: ArrowColumn, times: ArrowColumn) -> ArrowColumn:
 
 
 def right(text: ArrowColumn, count: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, known: pc.utf8_slice_codeunits(data, -_known(known)), text, count)
+    return called(lambda data, scalar: pc.utf8_slice_codeunits(data, -_scalar(scalar)), text, count)
 
 
 def substring(text: ArrowColumn, first: int, count: int) -> ArrowColumn:
@@ -281,10 +281,10 @@ def sha2(data: ArrowColumn, bits: int) -> ArrowColumn:
 
 def _hashed(data: ArrowColumn, algorithm: str) -> ArrowColumn:
     new = getattr(hashlib, algorithm)
-    return called(lambda found: _by_element(lambda value: new(value).hexdigest(), found), data)
+    return called(lambda values: _by_element(lambda value: new(value).hexdigest(), values), data)
 
 
-def _known(scalar: Data) -> Any:
+def _scalar(scalar: Data) -> Any:
     """Return a value that is the same for all rows."""
     if not isinstance(scalar, pa.Scalar):
         raise Unsupported("an operand that is not the same in all rows")
@@ -306,10 +306,10 @@ def each(
     def compute(rows: Rows) -> Data:
         values: list[Any] = []
         errors: list[str | None] = []
-        for given in zip(*(rows.array(one).to_pylist() for one in operands), strict=True):
+        for row in zip(*(rows.array(one).to_pylist() for one in operands), strict=True):
             value = error = None
             try:
-                value = take(function(*given))
+                value = take(function(*row))
             except Exception as raised:
                 error = error_text(raised)
             values.append(value)

@@ -129,18 +129,18 @@ def _written(value: Any, kind: Kind, depth: int) -> str:
         return "null"
     if type(value) in (list, tuple) and (kind.name == "list" or kind.is_loose):
         item = kind.item or ANY
-        if item.name == "str" and all(type(found) is str for found in value):
+        if item.name == "str" and all(type(element) is str for element in value):
             return f"[{','.join(map(encode_basestring, value))}]"
         _check_depth(depth)
-        return f"[{','.join([_written(found, item, depth - 1) for found in value])}]"
+        return f"[{','.join([_written(element, item, depth - 1) for element in value])}]"
     if type(value) is dict and (kind.name == "dict" or kind.is_loose):
         _check_depth(depth)
         fields, other = dict(kind.fields), kind.values or ANY
         if fields and not fields.keys() >= value.keys():
             raise _other_kind(value, _name_of(kind))
         parts = [
-            f"{_key(name)}:{_written(found, fields.get(name) or other, depth - 1)}"
-            for name, found in value.items()
+            f"{_key(name)}:{_written(element, fields.get(name) or other, depth - 1)}"
+            for name, element in value.items()
         ]
         return f"{{{','.join(parts)}}}"
     if kind.is_loose:
@@ -148,8 +148,8 @@ def _written(value: Any, kind: Kind, depth: int) -> str:
     if is_json(kind):
         raise _other_kind(value, _name_of(kind))
     # The same checks as for a column of its own.
-    found = taken(kind)(value)
-    text = _scalar(_aware(value) if kind.name == "datetime" else found)
+    element = taken(kind)(value)
+    text = _scalar(_aware(value) if kind.name == "datetime" else element)
     # As text it does not become a decimal.
     return f'"{text}"' if text == "-0.0" else text
 
@@ -317,7 +317,7 @@ def restored(value: Any, kind: Kind) -> Any:
         fields = dict(kind.fields)
         return {n: restored(v, fields.get(n) or kind.values or ANY) for n, v in value.items()}
     if isinstance(value, list):
-        return [restored(found, kind.item or ANY) for found in value]
+        return [restored(element, kind.item or ANY) for element in value]
     if value is None or kind.name not in {"float", "decimal"}:
         return value
     if kind.name == "decimal":

@@ -130,7 +130,7 @@ class _Compiler:
             stops = isinstance(node.op, ast.Or)
             result = self.condition(node.values[0])
             for operand in node.values[1:]:
-                if result.is_known and result.known is stops:
+                if result.is_constant and result.constant is stops:
                     return result
                 result = both(result, self._branch(operand, self.condition), stops=stops)
             return result
@@ -149,8 +149,8 @@ class _Compiler:
 
     def _chosen(self, node: ast.IfExp, compile_: Callable[[ast.expr], Value]) -> Value:
         test = self.condition(node.test)
-        if test.is_known:
-            return compile_(node.body if test.known else node.orelse)
+        if test.is_constant:
+            return compile_(node.body if test.constant else node.orelse)
         return chosen(test, self._branch(node.body, compile_), self._branch(node.orelse, compile_))
 
     def _ifexp(self, node: ast.IfExp) -> Value:
@@ -162,9 +162,9 @@ class _Compiler:
         for place, operand in enumerate(node.values):
             value = self._branch(operand, self.value) if values else self.value(operand)
             last = place == len(node.values) - 1
-            if last or not value.is_known or bool(value.known) is stops:
+            if last or not value.is_constant or bool(value.constant) is stops:
                 values.append(value)
-            if value.is_known and bool(value.known) is stops:
+            if value.is_constant and bool(value.constant) is stops:
                 break
         return first_of(values, stops=stops)
 
@@ -179,7 +179,7 @@ class _Compiler:
     def _compare(self, node: ast.Compare) -> Value:
         result, left = self._compared(node.ops[0], self.value(node.left), node.comparators[0])
         for op, comparator in zip(node.ops[1:], node.comparators[1:], strict=True):
-            if result.is_known and not result.known:
+            if result.is_constant and not result.constant:
                 break
             try:
                 following, left = self._compared(op, left, comparator)
@@ -196,15 +196,17 @@ class _Compiler:
         right = uncompiled(ANY, "a comparison of what was looked into")
         if self._is_record(node):
             keys = [constant(name) for name in self._columns]
-            found = operators.among(left, keys, hashed=True)
-            self.reads |= {key for key in self._columns if key == left.known or not left.is_known}
+            result = operators.among(left, keys, hashed=True)
+            self.reads |= {
+                key for key in self._columns if key == left.constant or not left.is_constant
+            }
         elif isinstance(node, (ast.List, ast.Tuple, ast.Set)) and not _has_star(node):
             parts = [self.value(part) for part in node.elts]
-            found = operators.among(left, parts, hashed=isinstance(node, ast.Set))
+            result = operators.among(left, parts, hashed=isinstance(node, ast.Set))
         else:
             right = self.value(node)
-            found = operators.contained(left, right)
-        return (negated(found) if isinstance(op, ast.NotIn) else found), right
+            result = operators.contained(left, right)
+        return (negated(result) if isinstance(op, ast.NotIn) else result), right
 
     def _constant(self, node: ast.Constant) -> Value:
         return constant(node.value)
@@ -227,14 +229,14 @@ class _Compiler:
         raise _Wrong(node, self._unknown(name))
 
     def _unknown(self, name: str) -> str:
-        known = [*self._columns, *SPECIAL_NAMES, "self", *sorted(FUNCTION_NAMES)]
+        names = [*self._columns, *SPECIAL_NAMES, "self", *sorted(FUNCTION_NAMES)]
         texts = {
             **dict.fromkeys(FUNCTION_NAMES, f"'{name}' is a function: call it"),
             **dict.fromkeys(MODULES, f"'{name}' is a module, not a value"),
             "self": f"unknown name 'self': the record has no property '{self._names.own}'",
             "fake": "unknown name 'fake': it needs the extra 'faker'",
         }
-        return texts.get(name, f"unknown name '{name}'{nearest(name, known)}")
+        return texts.get(name, f"unknown name '{name}'{nearest(name, names)}")
 
     def _column(self, name: str) -> Value:
         self.reads.add(name)
@@ -323,8 +325,8 @@ class _Compiler:
 
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
         parts = [self.value(part) for part in node.values]
-        if all(part.is_known for part in parts):
-            return constant("".join(part.known for part in parts))
+        if all(part.is_constant for part in parts):
+            return constant("".join(part.constant for part in parts))
         return computed(STR, F.concat, *parts)
 
     def _formattedvalue(self, node: ast.FormattedValue) -> Value:
@@ -338,8 +340,8 @@ class _Compiler:
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         inside = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
         parts, star = [settled(self.value(part)) for part in inside], _has_star(node)
-        if not star and all(part.is_known for part in parts):
-            return folded(lambda *known: _CONTAINERS[type(node)](known), *parts)
+        if not star and all(part.is_constant for part in parts):
+            return folded(lambda *constants: _CONTAINERS[type(node)](constants), *parts)
         item = None if star else joined(part.kind for part in parts)
         kind = ANY if isinstance(node, ast.Set) else Kind("list", item=item)
         return uncompiled(kind, "a list", *parts)
@@ -350,10 +352,10 @@ class _Compiler:
         keys = [self.value(key) for key in node.keys if key is not None]
         values = [settled(self.value(value)) for value in node.values]
         half = len(keys)
-        if half == len(values) and all(part.is_known for part in (*keys, *values)):
-            make = lambda *known: dict(zip(known[:half], known[half:], strict=True))  # noqa: E731
+        if half == len(values) and all(part.is_constant for part in (*keys, *values)):
+            make = lambda *constants: dict(zip(constants[:half], constants[half:], strict=True))  # noqa: E731
             return folded(make, *keys, *values)
-        names = [key.known for key in keys if isinstance(key.known, str)]
+        names = [key.constant for key in keys if isinstance(key.constant, str)]
         fields = zip(names, (value.kind for value in values), strict=False)
         alone = len({*names}) == len(values)
         return uncompiled(Kind("dict", fields=tuple(fields) if alone else ()), "a dict", *values)
@@ -380,9 +382,9 @@ class _Compiler:
         targets = (part for generator in node.generators for part in ast.walk(generator.target))
         before = self._bound
         self._bound |= {part.id for part in targets if isinstance(part, ast.Name)}
-        found = [self._branch(part, self.value).kind for part in (*inside, *results)]
+        kinds = [self._branch(part, self.value).kind for part in (*inside, *results)]
         self._bound = before
-        return found[len(inside)]
+        return kinds[len(inside)]
 
 
 _CONTAINERS: Mapping[type[ast.AST], Callable[..., object]] = {

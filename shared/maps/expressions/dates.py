@@ -23,12 +23,12 @@ _WEEK_DATE = r"\A\d{4}(-W\d\d(-\d)?|W\d\d(\d)?)\z"
 
 def _iso_date(text: Column) -> Column:
     """Return `date.fromisoformat(text)`; null if Python raises."""
-    found = F.when(F.rlike(text, F.lit(r"\A\d{4}-\d\d-\d\d\z")), _date(text))
+    day = F.when(F.rlike(text, F.lit(r"\A\d{4}-\d\d-\d\d\z")), _date(text))
     if _ONLY_ISO_DATES:
-        return found
+        return day
     digits = F.regexp_replace(text, r"\A(\d{4})(\d\d)(\d\d)\z", "$1-$2-$3")
-    found = found.when(F.rlike(text, F.lit(r"\A\d{8}\z")), _date(digits))
-    return found.when(F.rlike(text, F.lit(_WEEK_DATE)), _week_date(text))
+    day = day.when(F.rlike(text, F.lit(r"\A\d{8}\z")), _date(digits))
+    return day.when(F.rlike(text, F.lit(_WEEK_DATE)), _week_date(text))
 
 
 def _week_date(text: Column) -> Column:
@@ -40,10 +40,10 @@ def _week_date(text: Column) -> Column:
     monday = F.date_sub(fourth, F.weekday(fourth))
     # The year has a week 53 if its 28th of December is in one.
     last = F.weekofyear(_date(F.concat(F.substring(plain, 1, 4), F.lit("-12-28"))))
-    found = F.date_add(monday, (week - 1) * 7 + day - 1)
+    date = F.date_add(monday, (week - 1) * 7 + day - 1)
     right = (week >= 1) & (week <= last) & (day >= 1) & (day <= 7)  # noqa: PLR2004
-    in_range = (F.year(found) >= 1) & (F.year(found) <= 9999)  # noqa: PLR2004
-    return F.when(right & (year >= 1) & in_range, found)
+    in_range = (F.year(date) >= 1) & (F.year(date) <= 9999)  # noqa: PLR2004
+    return F.when(right & (year >= 1) & in_range, date)
 
 
 def _date(text: Column) -> Column:

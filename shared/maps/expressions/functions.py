@@ -135,7 +135,7 @@ _TO_FLOAT = Rule(lambda number: number.cast("double"))
 
 
 def _round(call: Call) -> Rule | None:
-    digits = call.args[1].known if len(call.args) > 1 else None
+    digits = call.args[1].constant if len(call.args) > 1 else None
     kind = None if call.keywords else call.args[0].kind.name
     if kind == "float" and digits is None:
         return Rule(lambda number, *_: _whole(F.rint(number)), _FROM_FLOAT)
@@ -192,8 +192,8 @@ def function(name: str, call: Call, names: Names) -> Value:
     why, kind = f"{name.removeprefix('datetime.datetime.')}() of such arguments", _KINDS.get(name)
     if "." in name:
         python = module_attribute(name)
-        made: Any = python if isinstance(python, type) else getattr(python, "__self__", None)
-        kind = kind or CLASSES.get(made, ANY)
+        owner: Any = python if isinstance(python, type) else getattr(python, "__self__", None)
+        kind = kind or CLASSES.get(owner, ANY)
         if name not in _PURE:
             return uncompiled(kind, why, *call.operands)
     elif kind is not None:
@@ -269,10 +269,10 @@ def _hidden(name: str, call: Call, names: Names) -> Value:
     why = f"{name}() of a value of kind {value.kind}, or with such options"
     call = Call(bound.args, bound.kwargs)
     bound.apply_defaults()
-    options = [getattr(option, "known", option) for option in list(bound.arguments.values())[1:]]
+    options = [getattr(option, "constant", option) for option in list(bound.arguments.values())[1:]]
     rule: Rule | None = None
-    known = all(option.is_known for option in call.operands[1:])
-    if known and value.kind.name in {"str", "int", "bool", "none"}:
+    are_constant = all(option.is_constant for option in call.operands[1:])
+    if are_constant and value.kind.name in {"str", "int", "bool", "none"}:
         rule = Rule(lambda column, *_: _HIDING[name](column.cast("string"), *options))
     return call.lifted(python, rule, kind=kind, why=why, always=(ValueError,))
 
@@ -280,15 +280,15 @@ def _hidden(name: str, call: Call, names: Names) -> Value:
 def module_attribute(name: str) -> Any:
     """Return what a dotted name in a module stands for in Python."""
     first, *parts = name.split(".")
-    found: object = _MODULES[first]
+    attribute: object = _MODULES[first]
     for part in parts:
-        if not hasattr(found, part):
-            public = [known for known in dir(found) if not known.startswith("_")]
+        if not hasattr(attribute, part):
+            public = [member for member in dir(attribute) if not member.startswith("_")]
             raise Fails(f"AttributeError: {first} has no '{part}'{nearest(part, public)}")
-        found = getattr(found, part)
-        if isinstance(found, ModuleType):
+        attribute = getattr(attribute, part)
+        if isinstance(attribute, ModuleType):
             raise Fails(f"the module '{part}' is not available")
-    return found
+    return attribute
 
 
 def fake(name: str, names: Names) -> Value:
@@ -326,7 +326,7 @@ def key_of(call: Call) -> str | None:
         raise Fails("TypeError: dict.get() takes no keyword arguments")
     if not 1 <= len(call.args) <= 2:  # noqa: PLR2004
         raise Fails(f"TypeError: get expected 1 or 2 arguments, got {len(call.args)}")
-    key = call.args[0].known
+    key = call.args[0].constant
     return key if isinstance(key, str) else None
 
 
@@ -334,13 +334,13 @@ def _get(owner: Value, call: Call) -> Value:
     """Return `owner.get(key, default)`; a null field of a struct is None, not missing."""
     key = key_of(call)
     default = call.args[1] if len(call.args) > 1 else constant(None)
-    if owner.is_known and key is not None:
-        return constant(owner.known[key]) if key in owner.known else default
+    if owner.is_constant and key is not None:
+        return constant(owner.constant[key]) if key in owner.constant else default
     if key is None or owner.kind.is_loose:
         return uncompiled(ANY, "a key that is not known", owner, *call.args)
     error = records.none_error(owner, "AttributeError: 'NoneType' object has no attribute 'get'")
     present = replace(owner, kind=owner.kind.not_none(), error=error)
     if key in dict(owner.kind.fields):
         return records.field(present, key)
-    found = default if owner.kind.fields else records.field(present, key)
-    return chosen(uncompiled(BOOL, "a key that may be missing", present), found, default)
+    value = default if owner.kind.fields else records.field(present, key)
+    return chosen(uncompiled(BOOL, "a key that may be missing", present), value, default)

@@ -52,13 +52,13 @@ def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Va
     floats = "float" in names
     make = None if "decimal" in names else (_FLOATS if floats else _INTEGERS).get(symbol)
     checks: list[Check] = []
-    if symbol in {"/", "//", "%"} and not right.is_known:
+    if symbol in {"/", "//", "%"} and not right.is_constant:
         zero = "float division by zero" if floats else "division by zero"
         checks.append((lambda _, b: b.cast("double") == 0.0, f"ZeroDivisionError: {zero}"))
     if make is not None and not floats and symbol in {"+", "-", "*", "//"}:
         checks.append((lambda a, b: make(a, b).isNull(), OVERFLOW))
     # The exponent decides whether a power of integers is one.
-    open_power = symbol == "**" and "decimal" not in names and (floats or not right.is_known)
+    open_power = symbol == "**" and "decimal" not in names and (floats or not right.is_constant)
     kind = (FLOAT if floats else ANY) if open_power else None
     why = f"arithmetic ({symbol}) of {left.kind.not_none()} and {right.kind.not_none()}"
     rule = None if make is None else Rule(make, checks)
@@ -83,7 +83,7 @@ def _size(value: Value) -> int:
         return value.mixed
     if value.kind.name == "float" and not value.mixed:
         return 0
-    return max(abs(value.known), 1) if isinstance(value.known, int) else EXACT + 1
+    return max(abs(value.constant), 1) if isinstance(value.constant, int) else EXACT + 1
 
 
 def _cast(data_type: str, make: Make) -> Make:

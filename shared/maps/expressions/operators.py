@@ -56,10 +56,10 @@ def type_of(kind: Kind) -> type:
 
 def type_name(kind: Kind) -> str:
     """Return the name that Python's errors use for a kind."""
-    found = PYTHON.get(kind.name)
-    if found is None or found.__module__ == "builtins":
-        return kind.name if found is None else found.__name__
-    return f"{found.__module__}.{found.__name__}"
+    name = PYTHON.get(kind.name)
+    if name is None or name.__module__ == "builtins":
+        return kind.name if name is None else name.__name__
+    return f"{name.__module__}.{name.__name__}"
 
 
 def _python(op: ast.AST) -> Callable[..., Any]:
@@ -71,17 +71,17 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
     """Return `left op right`."""
     symbol, function = _SYMBOLS[type(op)], _python(op)
     names = {left.kind.name, right.kind.name}
-    if left.is_known and right.is_known:
+    if left.is_constant and right.is_constant:
         return folded(function, left, right)
     if names <= NUMBERS:
         return numbers.arithmetic(symbol, function, left, right)
     if symbol == "%" and left.kind.name == "str":
         return uncompiled(STR, "a format by '%'", left, right)
-    if left.kind.name == "date" and isinstance(right.known, datetime.timedelta):
-        days = datetime.timedelta(right.known.days if symbol == "+" else -right.known.days)
-        return dates.shifted(lambda one: function(one, right.known), left, days)
-    if right.kind.name == "date" and isinstance(left.known, datetime.timedelta):
-        return dates.shifted(lambda one: function(left.known, one), right, left.known)
+    if left.kind.name == "date" and isinstance(right.constant, datetime.timedelta):
+        days = datetime.timedelta(right.constant.days if symbol == "+" else -right.constant.days)
+        return dates.shifted(lambda one: function(one, right.constant), left, days)
+    if right.kind.name == "date" and isinstance(left.constant, datetime.timedelta):
+        return dates.shifted(lambda one: function(left.constant, one), right, left.constant)
     rule = Rule(F.concat) if names == {"str"} and symbol == "+" else None
     why = f"'{symbol}' of {left.kind} and {right.kind}"
     return lifted(function, rule, left, right, why=why)
@@ -89,22 +89,22 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
 
 def unary(op: ast.unaryop, value: Value) -> Value:
     """Return `-value`, `+value` or `~value`."""
-    if value.is_known:
+    if value.is_constant:
         return folded(_python(op), value)
     return numbers.unary(_SYMBOLS[type(op)], _python(op), value)
 
 
 def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
     """Return a comparison, other than `in`."""
-    if left.is_known and right.is_known:
+    if left.is_constant and right.is_constant:
         return folded(_python(op), left, right)
     if isinstance(op, (ast.Is, ast.IsNot)):
-        found = identical(left, right)
+        equality = identical(left, right)
     elif isinstance(op, (ast.Eq, ast.NotEq)):
-        found = equal(left, right)
+        equality = equal(left, right)
     else:
-        found = ordered(_SYMBOLS[type(op)], left, right)
-    return negated(found) if isinstance(op, (ast.IsNot, ast.NotEq)) else found
+        equality = ordered(_SYMBOLS[type(op)], left, right)
+    return negated(equality) if isinstance(op, (ast.IsNot, ast.NotEq)) else equality
 
 
 def item(container: Value, key: Value) -> Value:
@@ -113,20 +113,20 @@ def item(container: Value, key: Value) -> Value:
     try:
         return _item(container, key)
     except Fails as fails:
-        near = nearest(key.known, names) if isinstance(key.known, str) else ""
+        near = nearest(key.constant, names) if isinstance(key.constant, str) else ""
         raise Fails(f"{fails.text}{near}") from None
 
 
 def _item(container: Value, key: Value) -> Value:
     name = container.kind.name
-    if container.is_known and key.is_known:
+    if container.is_constant and key.is_constant:
         return folded(python.getitem, container, key)
     if name == "str":
         return texts.index(container, key)
     if name == "list":
         return records.item(container, key)
-    if name == "dict" and isinstance(key.known, str) and not container.is_known:
-        return records.field(container, key.known)
+    if name == "dict" and isinstance(key.constant, str) and not container.is_constant:
+        return records.field(container, key.constant)
     if name in {"any", "dict"}:
         return uncompiled(ANY, "a part of a value, or a key, that is not known", container, key)
     return lifted(python.getitem, None, container, key)
@@ -136,11 +136,11 @@ def sliced(container: Value, ends: Sequence[Value | None]) -> Value:
     """Return `container[lower:upper:step]`."""
     bounds = [constant(None) if end is None else end for end in ends]
     operands = [container, *bounds]
-    if all(operand.is_known for operand in operands):
-        return folded(lambda whole, *known: whole[slice(*known)], *operands)
+    if all(operand.is_constant for operand in operands):
+        return folded(lambda whole, *parts: whole[slice(*parts)], *operands)
     name = container.kind.name
     if name == "str":
-        first, last, _ = (bound.known for bound in bounds)
+        first, last, _ = (bound.constant for bound in bounds)
         in_date = isinstance(last, int) and 0 <= last <= len("YYYY-MM-DD")
         if in_date and (first is None or (isinstance(first, int) and first >= 0)):
             container = records.dated(container)
@@ -193,14 +193,14 @@ def equal(left: Value, right: Value) -> Value:
 def _same(left: Value, right: Value, a: Column, b: Column) -> Column:
     """Return whether two columns of comparable values are equal, never null."""
     names = {left.kind.name, right.kind.name}
-    found = F.lit(False)
+    same = F.lit(False)
     if names <= NUMBERS or len(names) == 1:
-        found = _order("==", left, right, a, b)
+        same = _order("==", left, right, a, b)
     if left.kind.nullable or right.kind.nullable:
-        found = F.coalesce(found, F.lit(False))
+        same = F.coalesce(same, F.lit(False))
     if left.kind.nullable and right.kind.nullable:
-        found = (a.isNull() & b.isNull()) | found
-    return found
+        same = (a.isNull() & b.isNull()) | same
+    return same
 
 
 def _comparable(left: Value, right: Value) -> bool:
@@ -220,7 +220,7 @@ def _digits(value: Value) -> tuple[int, int]:
     if isinstance(value.data_type, T.DecimalType):
         return value.data_type.precision - value.data_type.scale, value.data_type.scale
     if value.kind.name in _LONGS:
-        return (len(str(abs(value.known))) if value.is_known else _LONG_DIGITS), 0
+        return (len(str(abs(value.constant))) if value.is_constant else _LONG_DIGITS), 0
     return _MOST_DIGITS + 1, 0
 
 
@@ -244,12 +244,12 @@ def _order(symbol: str, left: Value, right: Value, a: Column, b: Column) -> Colu
         return _float_with_int(_FLIPPED[symbol], b, a.cast("bigint"), left)
     if right.kind.name in _LONGS:
         return _float_with_int(symbol, a, b.cast("bigint"), right)
-    found = order(a, b)
+    ordered = order(a, b)
     if left.kind.name == "float":
         # For Spark NaN is equal to itself and greater than all others.
         for column in {"<": [b], "<=": [a, b], ">": [a], ">=": [a, b], "==": [a]}[symbol]:
-            found = found & ~F.isnan(column)
-    return found
+            ordered = ordered & ~F.isnan(column)
+    return ordered
 
 
 def _decimal(value: Value, column: Column) -> Column:
@@ -261,9 +261,9 @@ def _decimal(value: Value, column: Column) -> Column:
 def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
     """Compare a double with a bigint without rounding the latter."""
     order, greater = _ORDERS[symbol], symbol in {">", ">="}
-    if right.is_known and abs(right.known) <= EXACT:
-        found = order(a, F.lit(float(right.known)))
-        return found & ~F.isnan(a) if greater else found
+    if right.is_constant and abs(right.constant) <= EXACT:
+        ordered = order(a, F.lit(float(right.constant)))
+        return ordered & ~F.isnan(a) if greater else ordered
     rounded = b.cast("double")
     # If both are the same double, that is an integer. 2**63 alone is not a bigint, though Spark
     # casts it to the largest one.
@@ -275,8 +275,8 @@ def _float_with_int(symbol: str, a: Column, b: Column, right: Value) -> Column:
 
 def is_none(value: Value) -> Value:
     """Return `value is None`."""
-    if value.is_known:
-        return constant(value.known is None)
+    if value.is_constant:
+        return constant(value.constant is None)
     if not value.kind.nullable and value.error is None:
         return constant(False)
     return computed(BOOL, lambda column: _is_null(column, value.data_type), as_read(value))
@@ -292,8 +292,8 @@ def _is_null(column: Column, data_type: T.DataType | None) -> Column:
 def identical(left: Value, right: Value) -> Value:
     """Return `left is right`, if that does not depend on how Python stores values."""
     for value, other in ((left, right), (right, left)):
-        same_bool = isinstance(other.known, bool) and value.kind.name == "bool"
-        if same_bool or (other.is_known and other.known is None):
+        same_bool = isinstance(other.constant, bool) and value.kind.name == "bool"
+        if same_bool or (other.is_constant and other.constant is None):
             return equal(value, other)
     return uncompiled(BOOL, "'is' between values", left, right)
 
@@ -309,33 +309,33 @@ def among(value: Value, parts: Sequence[Value], *, hashed: bool) -> Value:
     if hashed and value.kind.name in {"list", "dict"}:
         raise Fails(f"TypeError: unhashable type: '{value.kind.name}'")
     operands = [value, *parts]
-    if all(operand.is_known for operand in operands):
-        return constant(value.known in [part.known for part in parts])
+    if all(operand.is_constant for operand in operands):
+        return constant(value.constant in [part.constant for part in parts])
     # A NaN is in a list only if the list has this very object.
     if not all(_comparable(value, part) and _has_no_nan(value, part) for part in parts):
         return uncompiled(BOOL, "'in' values of unknown types", *operands)
 
     def make(looked_for: Column, *columns: Column) -> Column:
-        texts = [part.known for part in parts if isinstance(part.known, str)]
+        texts = [part.constant for part in parts if isinstance(part.constant, str)]
         if value.kind.name == "str" and len(texts) == len(parts) > 1:
             return F.coalesce(looked_for.isin(texts), F.lit(False))
-        found = [_same(value, p, looked_for, c) for p, c in zip(parts, columns, strict=True)]
-        return reduce(python.or_, found, F.lit(False))
+        matches = [_same(value, p, looked_for, c) for p, c in zip(parts, columns, strict=True)]
+        return reduce(python.or_, matches, F.lit(False))
 
     return computed(BOOL, make, *operands)
 
 
 def _has_no_nan(value: Value, part: Value) -> bool:
-    known = value.is_known or part.is_known
-    return known or not value.kind.name == part.kind.name == "float"
+    is_constant = value.is_constant or part.is_constant
+    return is_constant or not value.kind.name == part.kind.name == "float"
 
 
 def contained(value: Value, container: Value) -> Value:
     """Return `value in container`."""
-    known, kind = container.known, container.kind
-    if isinstance(known, (list, tuple, set, frozenset, dict)):
-        parts = [constant(item) for item in known]
-        return among(value, parts, hashed=not isinstance(known, (list, tuple)))
+    literal, kind = container.constant, container.kind
+    if isinstance(literal, (list, tuple, set, frozenset, dict)):
+        parts = [constant(item) for item in literal]
+        return among(value, parts, hashed=not isinstance(literal, (list, tuple)))
     if kind.name == "dict":
         among(value, [], hashed=True)
     element = Value(kind.item) if kind.item is not None else None
@@ -350,8 +350,8 @@ def contained(value: Value, container: Value) -> Value:
 
 def truth(value: Value) -> Value:
     """Return whether a value counts as true: never null."""
-    if value.is_known:
-        return constant(bool(value.known))
+    if value.is_constant:
+        return constant(bool(value.constant))
     if value.kind.is_loose or value.kind.name == "timedelta":
         return uncompiled(BOOL, "the truth of a value of unknown type", value)
     if value.raw is not None and isinstance(value.data_type, NEVER_EMPTY):
@@ -366,18 +366,18 @@ def _truth(column: Column, kind: Kind) -> Column:
     if kind.name in {"date", "datetime"} or kind.fields:
         return column.isNotNull()
     if kind.name in {"int", "float", "decimal"}:
-        found = column != 0
+        result = column != 0
     elif kind.name == "bool":
-        found = column
+        result = column
     else:
-        found = column != "" if kind.name == "str" else F.size(column) > 0
-    return F.coalesce(found, F.lit(False)) if kind.nullable else found
+        result = column != "" if kind.name == "str" else F.size(column) > 0
+    return F.coalesce(result, F.lit(False)) if kind.nullable else result
 
 
 def negated(value: Value) -> Value:
     """Return `not value`."""
-    if value.is_known:
-        return constant(not value.known)
+    if value.is_constant:
+        return constant(not value.constant)
     return computed(BOOL, lambda column: ~column, truth(value))
 
 
@@ -390,8 +390,8 @@ def chosen(test: Value, body: Value, otherwise: Value) -> Value:
         otherwise: The result if not.
     """
     asked = truth(test)
-    if asked.is_known:
-        return body if asked.known else otherwise
+    if asked.is_constant:
+        return body if asked.constant else otherwise
     kind, mixed = _merged(body, otherwise)
     column, first, second = asked.column, body.column, otherwise.column
     if kind.name == "any" or mixed < 0 or not _one_type(kind, body, otherwise):
@@ -420,8 +420,8 @@ def _branches(test: Thunk, body: Value, otherwise: Value) -> Thunk | None:
         return None
 
     def error() -> Column:
-        found = F.when(test(), F.lit(None) if first is None else first())
-        return found if second is None else found.otherwise(second())
+        error = F.when(test(), F.lit(None) if first is None else first())
+        return error if second is None else error.otherwise(second())
 
     return error
 
@@ -442,14 +442,14 @@ def _merged(one: Value, other: Value) -> tuple[Kind, int]:
         return joined([one.kind, other.kind]) or ANY, min(mixed) if min(mixed) < 0 else max(mixed)
     number = one if one.kind.name == "int" else other
     kind = replace(FLOAT, nullable=one.kind.nullable or other.kind.nullable)
-    if number.is_known and abs(number.known) <= EXACT and min(mixed) >= 0:
-        return kind, max(*mixed, abs(number.known), 1)
+    if number.is_constant and abs(number.constant) <= EXACT and min(mixed) >= 0:
+        return kind, max(*mixed, abs(number.constant), 1)
     return kind, -1
 
 
 def both(one: Value, other: Value, *, stops: bool) -> Value:
     """Return `one or other` of two truths if `stops`, else `one and other`."""
-    if one.is_known or other.error is not None or other.kind.name != "bool":
+    if one.is_constant or other.error is not None or other.kind.name != "bool":
         pair = (constant(True), truth(other)) if stops else (truth(other), constant(False))
         return chosen(one, *pair)
     return computed(BOOL, lambda a, b: a | b if stops else a & b, one, other)

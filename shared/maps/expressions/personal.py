@@ -188,10 +188,10 @@ def _try(pattern: str) -> None:
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        found = redacted(pa.array([""]), pattern, "x")[0].as_py()
+        redaction = redacted(pa.array([""]), pattern, "x")[0].as_py()
     except pa.ArrowInvalid as error:
         raise ValueError(f"redact() does not understand the pattern: {error}") from None
-    if found:
+    if redaction:
         raise ValueError("redact() needs a pattern that does not match the empty text")
 
 
@@ -230,7 +230,7 @@ _KINDS: dict[Any, str] = {
 }
 
 
-_KNOWN = {"boolean": "bool", "seed_instance": "none", "uuid4": "str"}
+_RESULT_KINDS = {"boolean": "bool", "seed_instance": "none", "uuid4": "str"}
 
 
 @dataclass(frozen=True)
@@ -299,8 +299,8 @@ class Fakes:
 
     def kind(self, name: str) -> str:
         """Return the kind of the results of a function; `any` if the library does not say."""
-        if name in _KNOWN or name not in self.names:
-            return _KNOWN.get(name, "any")
+        if name in _RESULT_KINDS or name not in self.names:
+            return _RESULT_KINDS.get(name, "any")
         hint = inspect.signature(getattr(self._faker, name)).return_annotation
         return _KINDS.get(hint, "any")
 
@@ -322,8 +322,8 @@ def _bounded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
     def call(*args: Any, **keywords: Any) -> Any:
-        given = signature.bind(*args, **keywords).arguments
-        for parameter, value in given.items():
+        arguments = signature.bind(*args, **keywords).arguments
+        for parameter, value in arguments.items():
             _check_argument(name, parameter, value)
         return method(*args, **keywords)
 

@@ -132,11 +132,11 @@ def plan(
         return Planned(expression, result, source, "", reads, _value=raw, _error=value.error)
     fresh = not _FRESH.isdisjoint(_named(expression.tree))
     if value.column is None or value.kind.name == "any":
-        found = _in_python(expression, names, where, value, reads, truth=truth)
-        return replace(found, fresh=fresh)
-    made = Planned(expression, data_type_of(value.kind), (), "", reads, fresh)
+        python = _in_python(expression, names, where, value, reads, truth=truth)
+        return replace(python, fresh=fresh)
+    planned = Planned(expression, data_type_of(value.kind), (), "", reads, fresh)
     work = partial(_task, expression, names, value.kind, reads, truth=truth)
-    return replace(made, evaluated=work, _value=value.column, _error=value.error)
+    return replace(planned, evaluated=work, _value=value.column, _error=value.error)
 
 
 def _in_python(
@@ -210,13 +210,13 @@ def _fake(expression: Expression, names: Names, where: Where) -> personal.FakeSe
     config = names.faker or {}
     settings = personal.FakeSettings(config.get("locale"), config.get("seed"), str(where.setting))
     try:
-        known = personal.Fakes(settings)
+        fakes = personal.Fakes(settings)
     except (AttributeError, ImportError, TypeError, ValueError) as error:
         raise SettingsError(f"fake: {error}", where=Where(setting="faker_config.locale")) from None
     for node in ast.walk(expression.tree):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             continue
-        if node.value.id == "fake" and node.attr not in {*known.names, "seed_instance"}:
-            near = nearest(node.attr, sorted(known.names))
+        if node.value.id == "fake" and node.attr not in {*fakes.names, "seed_instance"}:
+            near = nearest(node.attr, sorted(fakes.names))
             raise wrong(expression, node, f"fake has no '{node.attr}' here{near}", where)
     return settings

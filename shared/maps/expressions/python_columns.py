@@ -158,7 +158,7 @@ def result_kind(kind: Kind, struct: T.StructType, reads: Iterable[str]) -> Kind:
         reads: Those that the expression reads.
     """
     types = (struct[name].dataType for name in reads)
-    scales = [found.scale for found in types if isinstance(found, T.DecimalType)]
+    scales = [decimal.scale for decimal in types if isinstance(decimal, T.DecimalType)]
     if kind.name == "decimal":
         return replace(kind, scale=max([kind.scale, *scales]))
     return ANY if kind.is_loose else kind

@@ -43,8 +43,8 @@ def named(field: T.StructField) -> Column:
     """Return the column, or the field inside one, that a record has under a name."""
     path = field.metadata.get(PATH, (field.name,))
     if functions := over_arrow():
-        found: Column = functions.source(tuple(path))
-        return found
+        source: Column = functions.source(tuple(path))
+        return source
     from shared.formats.record_text import at_path  # noqa: PLC0415
 
     return at_path(path)

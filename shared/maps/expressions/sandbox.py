@@ -97,7 +97,7 @@ class Meter:
         self._limit = BUDGET
         self.spent = 0
 
-    def made(self, value: Any) -> Any:
+    def charged(self, value: Any) -> Any:
         """Count a string or container that an operation has created.
 
         Raises:
@@ -108,7 +108,7 @@ class Meter:
         return value
 
     def count(self, length: int) -> None:
-        """Count some characters or elements; raises as `made` does."""
+        """Count some characters or elements; raises as `charged` does."""
         self.spent += length
         if self.spent > self._limit:
             if self._limit == BUDGET:
@@ -120,7 +120,7 @@ class Meter:
         """Add; texts and lists only up to a length."""
         if type(a) in _FLAT or type(b) in _FLAT:
             return a + b
-        return self.made(simpleeval.safe_add(a, b))
+        return self.charged(simpleeval.safe_add(a, b))
 
     def multiplied(self, a: Any, b: Any) -> Any:
         """Multiply; numbers, texts and lists only up to a length."""
@@ -134,22 +134,22 @@ class Meter:
             longer = isinstance(times, int) and times > 1 and hasattr(what, "__len__")
             if longer and times * weight(what, LONGEST) > LONGEST:
                 too_long()
-        return self.made(a * b)
+        return self.charged(a * b)
 
     def remainder(self, a: Any, b: Any) -> Any:
         """Compute the remainder of numbers, or fill in a text's `%` places."""
         if isinstance(a, (str, bytes)):
             percent_fits(a, b)
-            return self.made(a % b)
+            return self.charged(a % b)
         return a % b
 
     def text(self, value: Any = "") -> str:
         """Call `str`, up to a length."""
         if type(value) is not str and type(value) not in _FLAT and weight(value, LONGEST) > LONGEST:
             too_long()
-        found = str(value)
-        self.count(len(found))
-        return found
+        text = str(value)
+        self.count(len(text))
+        return text
 
     def formatted(self, value: Any, spec: str) -> str:
         """Call `format`, up to a length."""
@@ -157,9 +157,9 @@ class Meter:
             too_long()
         if _SPEC_NUMBER.search(spec):
             too_long()
-        found = format(value, spec)
-        self.count(len(found))
-        return found
+        text = format(value, spec)
+        self.count(len(text))
+        return text
 
     def method(self, text: str, name: str) -> Callable[..., Any]:
         """Return a method of `str` with a limit on the length of its result."""
@@ -170,7 +170,7 @@ class Meter:
                 args = (list(args[0]),)
             if length(text, *args, **keywords) > max(LONGEST, len(text)):
                 too_long()
-            return self.made(meth(*args, **keywords))
+            return self.charged(meth(*args, **keywords))
 
         return call
 
@@ -201,8 +201,8 @@ def _translated(text: str, table: Mapping[int, Any]) -> int:
 
 
 def _replaced(text: str, old: str, new: str, count: int = -1) -> int:
-    found = text.count(old) if count < 0 else min(count, text.count(old))
-    return found * (len(new) - len(old))
+    times = text.count(old) if count < 0 else min(count, text.count(old))
+    return times * (len(new) - len(old))
 
 
 _LENGTHS: dict[str, Callable[..., int]] = {
@@ -419,10 +419,10 @@ def functions(meter: Meter) -> dict[str, Any]:
 def containers(meter: Meter) -> dict[str, Any]:
     """Return the functions that make containers, by name."""
     return {
-        "dict": lambda *args, **items: meter.made(dict(*args, **items)),
-        "list": lambda *args: meter.made(list(*args)),
-        "set": lambda *args: meter.made(set(*args)),
-        "tuple": lambda *args: meter.made(tuple(*args)),
+        "dict": lambda *args, **items: meter.charged(dict(*args, **items)),
+        "list": lambda *args: meter.charged(list(*args)),
+        "set": lambda *args: meter.charged(set(*args)),
+        "tuple": lambda *args: meter.charged(tuple(*args)),
     }
 
 

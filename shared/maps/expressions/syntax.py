@@ -129,10 +129,10 @@ def _place(text: str, line: int, characters: int) -> str:
     return f"column {characters + 1}" if line == 1 else f"line {line}, column {characters + 1}"
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """Return ` (nearest: 'x')` for an unknown name; empty if none is near."""
-    found = checking.nearest(name, reversed(known), cutoff=0.6)
-    return f" (nearest: '{found}')" if found is not None else ""
+    nearest_name = checking.nearest(name, reversed(names), cutoff=0.6)
+    return f" (nearest: '{nearest_name}')" if nearest_name is not None else ""
 
 
 def _problems(tree: ast.expr) -> Iterator[tuple[ast.AST, str]]:
@@ -154,8 +154,8 @@ def _problems(tree: ast.expr) -> Iterator[tuple[ast.AST, str]]:
 def _wrong_parts(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     match node:
         case ast.Name(id=name) if name[:2] == name[-2:] == "__" and name.strip("_"):
-            if name not in (known := (*STREAM_NAMES, PARENT)):
-                yield node, f"the name '{name}' is not available{nearest(name, known)}"
+            if name not in (names := (*STREAM_NAMES, PARENT)):
+                yield node, f"the name '{name}' is not available{nearest(name, names)}"
         case ast.Attribute(attr=name):
             if name.startswith(_REFUSED_PREFIXES) or name in REFUSED_METHODS:
                 yield node, f"the attribute '{name}' is not available"

@@ -37,7 +37,7 @@ _FAR = 2**30
 
 def index(text: Value, position: Value) -> Value:
     """Return `text[position]`."""
-    at: Any = position.known
+    at: Any = position.constant
     rule: Rule | None = None
     if isinstance(at, int) and abs(at) < _FAR:
         outside = lambda column, _: F.char_length(column) < (at + 1 if at >= 0 else -at)  # noqa: E731
@@ -51,7 +51,7 @@ def index(text: Value, position: Value) -> Value:
 
 def sliced(text: Value, ends: Sequence[Value]) -> Value:
     """Return `text[lower:upper:step]`; compiled for bounds that are known, without a step."""
-    low, high, step = (end.known for end in ends)
+    low, high, step = (end.constant for end in ends)
     rule: Rule | None = None
     near = all(end is None or (isinstance(end, int) and abs(end) < _FAR) for end in (low, high))
     if near and step in (None, 1):
@@ -79,8 +79,8 @@ def _between(text: Column, low: int | None, high: int | None) -> Column:
 def text_of(value: Value) -> Value:
     """Return `str(value)`."""
     name = value.kind.name
-    if value.is_known and isinstance(value.known, (bool, int, float, str, type(None))):
-        return constant(str(value.known))
+    if value.is_constant and isinstance(value.constant, (bool, int, float, str, type(None))):
+        return constant(str(value.constant))
     if name not in {"none", "bool", "int", "str", "date"}:
         return uncompiled(STR, f"str() of {value.kind.not_none()}", value)
     if name == "str" and not value.kind.nullable:
@@ -99,7 +99,7 @@ def method(name: str, args: Sequence[Value], keywords: Mapping[str, Value]) -> R
     """Return how Spark computes a method with such arguments; None if it does not."""
     if name == "split":
         named = dict(zip(("sep", "maxsplit"), args, strict=False)) | dict(keywords)
-        return _splitting(*(named.get(key, constant(None)).known for key in ("sep", "maxsplit")))
+        return _splitting(*(named.get(key, constant(None)).constant for key in ("sep", "maxsplit")))
     if keywords:
         return None
     plain: Mapping[str, tuple[Make, bool]] = {
@@ -107,7 +107,7 @@ def method(name: str, args: Sequence[Value], keywords: Mapping[str, Value]) -> R
         "upper": (upper, True),
         "startswith": (F.startswith, [part.kind.name for part in args] == ["str"]),
         "endswith": (F.endswith, [part.kind.name for part in args] == ["str"]),
-        "replace": (F.replace, len(args) == 2 and args[0].is_known and bool(args[0].known)),  # noqa: PLR2004
+        "replace": (F.replace, len(args) == 2 and args[0].is_constant and bool(args[0].constant)),  # noqa: PLR2004
         "strip": (_trimming(F.btrim), len(args) <= 1),
         "lstrip": (_trimming(F.ltrim), len(args) <= 1),
         "rstrip": (_trimming(F.rtrim), len(args) <= 1),
@@ -194,8 +194,8 @@ def _around(text: Column, left: str, turn: Callable[[Column], Column]) -> Column
     """Convert the text between characters of a class, and leave those unchanged."""
     pieces = F.regexp_extract_all(text, F.lit(f"[{left}]+|[^{left}]+"), F.lit(0))
     stays = F.lit(rf"\A[{left}]")
-    made = F.transform(pieces, lambda one: F.when(F.rlike(one, stays), one).otherwise(turn(one)))
-    return F.array_join(made, "")
+    turned = F.transform(pieces, lambda one: F.when(F.rlike(one, stays), one).otherwise(turn(one)))
+    return F.array_join(turned, "")
 
 
 def number_text(text: Column) -> Column:

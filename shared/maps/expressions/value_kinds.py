@@ -151,14 +151,14 @@ PYTHON: dict[str, type] = {
     **{"datetime": datetime.datetime, "timedelta": datetime.timedelta},
 }
 """Classes of the values of kinds, by the kinds' names."""
-CLASSES = {found: Kind(name) for name, found in PYTHON.items()}
+CLASSES = {python: Kind(name) for name, python in PYTHON.items()}
 """Kinds of values, by their classes."""
 
 
 def joined(kinds: Iterable[Kind | None]) -> Kind | None:
     """Return the kind of a value of any of these kinds: `any` if one column cannot hold all."""
-    found = list(kinds)
-    return reduce(_joined, found) if found else None
+    several = list(kinds)
+    return reduce(_joined, several) if several else None
 
 
 def _joined(one: Kind | None, other: Kind | None) -> Kind | None:
@@ -173,5 +173,5 @@ def _joined(one: Kind | None, other: Kind | None) -> Kind | None:
     pairs = zip(one.fields, other.fields, strict=True)
     fields = tuple((name, _joined(a, b) or ANY) for (name, a), (_, b) in pairs)
     item, values = _joined(one.item, other.item), _joined(one.values, other.values)
-    found = replace(one, nullable=nullable, item=item, values=values, fields=fields)
-    return ANY if any(part.name == "any" for part in found.parts) else found
+    kind = replace(one, nullable=nullable, item=item, values=values, fields=fields)
+    return ANY if any(part.name == "any" for part in kind.parts) else kind

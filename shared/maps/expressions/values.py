@@ -68,14 +68,14 @@ def over_arrow() -> Any:
 
 def once(make: Callable[[], _T]) -> Callable[[], _T]:
     """Return a function that makes something once for each set of functions."""
-    made: dict[Any, _T] = {}
+    results: dict[Any, _T] = {}
 
     @wraps(make)
     def kept() -> _T:
         functions = _current.get()
-        if functions not in made:
-            made[functions] = make()
-        return made[functions]
+        if functions not in results:
+            results[functions] = make()
+        return results[functions]
 
     return kept
 
@@ -105,7 +105,7 @@ class Value:
         error: Makes a text column: why Python would raise (`TypeError: ...`), null if it would not.
             None if it never does. Includes the errors of operands.
         why: Why the column is missing.
-        known: The value itself if it is the same for every record (literals, `config`).
+        constant: The value itself if it is the same for every record (literals, `config`).
         source: Path of the column that it is, unchanged; empty if it is computed.
         raw: Makes that column as Spark has read it; None if it is computed.
         data_type: The type of `raw`.
@@ -117,16 +117,16 @@ class Value:
     column: Thunk | None = None
     error: Thunk | None = None
     why: str = ""
-    known: Any = UNKNOWN
+    constant: Any = UNKNOWN
     source: tuple[str, ...] = ()
     raw: Thunk | None = None
     data_type: DataType | None = None
     mixed: int = 0
 
     @property
-    def is_known(self) -> bool:
+    def is_constant(self) -> bool:
         """Return whether it is the same for every record."""
-        return self.known is not UNKNOWN
+        return self.constant is not UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def lifted(
         Fails: It raises for every record.
     """
     operands = tuple(map(settled, operands))
-    if all(operand.is_known and _is_small(operand.known) for operand in operands):
+    if all(operand.is_constant and _is_small(operand.constant) for operand in operands):
         return folded(python, *operands)
     loose = sum(value.kind.name == "any" for value in operands)
     if loose > 1:
@@ -280,7 +280,7 @@ def lifted(
     messages: dict[tuple[int, ...], str] = {}
     for values in product(*map(_examples, operands)):
         nulls = tuple(
-            at for at, value in enumerate(values) if value is None and not operands[at].is_known
+            at for at, value in enumerate(values) if value is None and not operands[at].is_constant
         )
         try:
             kinds.append(constant_kind(python(*values)))
@@ -292,14 +292,14 @@ def lifted(
         accepted.add(nulls)
     if not accepted:
         raise Fails(next(iter(messages.values())))
-    found = kind or _shown(kinds, loose=loose > 0)
+    result = kind or _shown(kinds, loose=loose > 0)
     if loose:
-        return uncompiled(found, why or "a value of unknown type", *operands)
+        return uncompiled(result, why or "a value of unknown type", *operands)
     if rule is None or () not in accepted:
-        return uncompiled(found, why, *operands)
+        return uncompiled(result, why, *operands)
     refused = sorted((nulls for nulls in messages if nulls not in accepted), key=len, reverse=True)
     of_none: list[Check] = [(_all_null(nulls), messages[nulls]) for nulls in refused]
-    by_rule = computed(found, rule.make, *operands, checks=[*of_none, *rule.checks])
+    by_rule = computed(result, rule.make, *operands, checks=[*of_none, *rule.checks])
     return _with_elements(by_rule, python, operands)
 
 
@@ -348,18 +348,18 @@ def folded(python: Callable[..., Any], *operands: Value) -> Value:
         Fails: Python raises for these operands.
     """
     try:
-        return constant(python(*(operand.known for operand in operands)))
+        return constant(python(*(operand.constant for operand in operands)))
     except Exception as error:
         raise Fails(error_text(error)) from None
 
 
-def _is_small(known: object) -> bool:
+def _is_small(value: object) -> bool:
     """Return whether the result of any operation on this value stays small."""
-    if isinstance(known, str):
-        return len(known) <= _LONGEST_FOLDED
-    if isinstance(known, int):
-        return abs(known) <= _LARGEST_FOLDED
-    return known is None or isinstance(known, (float, datetime.date, datetime.timedelta))
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_FOLDED
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST_FOLDED
+    return value is None or isinstance(value, (float, datetime.date, datetime.timedelta))
 
 
 def error_text(error: Exception) -> str:
@@ -369,15 +369,15 @@ def error_text(error: Exception) -> str:
 
 def _examples(value: Value) -> list[Any]:
     """Return values that stand for all those of a kind, or of every kind if it is not known."""
-    if value.is_known and (_is_small(value.known) or value.kind.name not in _PLAIN):
-        return [value.known]
+    if value.is_constant and (_is_small(value.constant) or value.kind.name not in _PLAIN):
+        return [value.constant]
     if value.kind.name == "any":
         return [None, [], {}, (), b"", frozenset(), *_PLAIN.values()]
-    found = [_example(value.kind)]
+    examples = [_example(value.kind)]
     if value.kind.name in {"list", "dict"}:
         # Empty ones as well: what they hold must not make all calls raise.
-        found.append(type(found[0])())
-    return [*found, None] if value.kind.nullable and value.kind.name != "none" else found
+        examples.append(type(examples[0])())
+    return [*examples, None] if value.kind.nullable and value.kind.name != "none" else examples
 
 
 def _example(kind: Kind) -> Any:
@@ -404,16 +404,16 @@ def constant(value: Any) -> Value:
     """Return the value of a literal, of a part of `config`, or of an operation on those."""
     kind = constant_kind(value)
     if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        return Value(kind, why="an integer of more than 64 bits", known=value)
+        return Value(kind, why="an integer of more than 64 bits", constant=value)
     if kind.name in _LITERALS:
-        return Value(kind, lambda: literal(value), known=value)
+        return Value(kind, lambda: literal(value), constant=value)
     if kind.name == "date":
-        return Value(kind, lambda: literal(value.isoformat()).cast("date"), known=value)
+        return Value(kind, lambda: literal(value.isoformat()).cast("date"), constant=value)
     if kind.name == "list" and kind.item is not None and kind.item.name in _LITERALS:
         parts = [constant(item) for item in value]
         if not _why_of(*parts):
-            return Value(kind, lambda: F.array(*(literal(item) for item in value)), known=value)
-    return Value(kind, why=f"a {type(value).__name__} as a value", known=value)
+            return Value(kind, lambda: F.array(*(literal(item) for item in value)), constant=value)
+    return Value(kind, why=f"a {type(value).__name__} as a value", constant=value)
 
 
 _LITERALS = frozenset({"none", "bool", "int", "float", "str"})

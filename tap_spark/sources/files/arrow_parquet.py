@@ -298,25 +298,25 @@ def time_texts(values: pa.Array) -> pa.Array:
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values in another type, without the loss of one."""
-    found, is_ = array.type, pa.types
-    if found.equals(kind):
+    stored, is_ = array.type, pa.types
+    if stored.equals(kind):
         return array
-    if is_.is_struct(found):
+    if is_.is_struct(stored):
         parts = [
             _converted(array.field(f.name), f.type)
-            if found.get_field_index(f.name) >= 0
+            if stored.get_field_index(f.name) >= 0
             else pa.nulls(len(array), f.type)
             for f in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
-    if is_.is_list(found):
+    if is_.is_list(stored):
         values = _converted(array.values, kind.value_type)
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
-    if _is_uuid(found):
+    if _is_uuid(stored):
         texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
         return pa.array(texts, kind)
-    if is_.is_timestamp(found) and is_.is_string(kind):
+    if is_.is_timestamp(stored) and is_.is_string(kind):
         return time_texts(array)
     return pc.cast(array, kind)
 
@@ -384,13 +384,13 @@ def _merged_numbers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     shapes = [_shape(kind) for kind in (one, other) if not pa.types.is_floating(kind)]
     if None in shapes:
         return None
-    known = [shape for shape in shapes if shape is not None]
+    present = [shape for shape in shapes if shape is not None]
     if floats:
         # A double keeps all integers of 32 bits.
-        return pa.float64() if known[0][0] <= _DIGITS[pa.int32()] and not known[0][1] else None
+        return pa.float64() if present[0][0] <= _DIGITS[pa.int32()] and not present[0][1] else None
     if one in _DIGITS and other in _DIGITS:
         return max(one, other, key=_DIGITS.__getitem__)
-    digits, scale = (max(parts) for parts in zip(*known, strict=True))
+    digits, scale = (max(parts) for parts in zip(*present, strict=True))
     return pa.decimal128(digits + scale, scale) if digits + scale <= _MAX_DIGITS else None
 
 

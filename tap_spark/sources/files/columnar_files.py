@@ -97,8 +97,8 @@ class ParquetSource(FileSource):
         if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):
             return None
         with ThreadPoolExecutor(READERS if remote else 1) as threads:
-            told = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
-        return None if None in told else sum(rows for rows in told if rows is not None)
+            counts = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
+        return None if None in counts else sum(rows for rows in counts if rows is not None)
 
     def _by_arrow(self, spark: SparkSession) -> StructType | None:
         """Return the columns of files that Spark refuses; None if it reads them."""
@@ -354,5 +354,5 @@ def _long(file: BinaryIO) -> int:
 
 def _joined(struct: StructType, partitioned: Iterable[StructField]) -> StructType:
     """Add the columns that Spark reads from `name=value` folders."""
-    known = set(struct.names)
-    return StructType([*struct.fields, *(f for f in partitioned if f.name not in known)])
+    names = set(struct.names)
+    return StructType([*struct.fields, *(f for f in partitioned if f.name not in names)])

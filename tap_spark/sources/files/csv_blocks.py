@@ -105,7 +105,7 @@ class PlainCsv:
 
     def _checked(self, data: bytes) -> bytes:
         """Return the data if they leave no choice to a parser; else nothing."""
-        if any(found in data for found in _UNUSUAL):
+        if any(sign in data for sign in _UNUSUAL):
             return b""
         if _FIRST_OF_SPACES.match(data) or _LATER_OF_SPACES.search(data):
             return b""
@@ -129,15 +129,15 @@ def plain_csv(options: Mapping[str, str], *, header: bool) -> PlainCsv | None:
         options: The stream's reader options.
         header: Whether each file starts with a header line.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    separators = [given[name] for name in ("sep", "delimiter") if name in given] or [","]
+    values = {name.lower(): value for name, value in options.items()}
+    separators = [values[name] for name in ("sep", "delimiter") if name in values] or [","]
     separator = _SEPARATORS.get(str(separators[0]))
-    if given.keys() - _OPTIONS or len(separators) > 1 or separator is None:
+    if values.keys() - _OPTIONS or len(separators) > 1 or separator is None:
         return None
     return PlainCsv(separator, header)
 
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BLOCK = 16 * 1024 * 1024
@@ -177,14 +177,18 @@ class CsvBlocks:
         Raises:
             OSError: A file cannot be read.
         """
-        known: list[list[int | None]] = []
-        for found in self.each(lambda columns: [text_types.add_forms(None, c) for c in columns]):
-            if found is None:
+        forms: list[list[int | None]] = []
+        for block_forms in self.each(
+            lambda columns: [text_types.add_forms(None, c) for c in columns]
+        ):
+            if block_forms is None:
                 return None
-            known.append(found)
-        return text_types.union(known, self.width)
+            forms.append(block_forms)
+        return text_types.union(forms, self.width)
 
-    def each(self, make: Callable[[list[pa.StringArray]], _Made | None]) -> Iterator[_Made | None]:
+    def each(
+        self, make: Callable[[list[pa.StringArray]], _Result | None]
+    ) -> Iterator[_Result | None]:
         """Yield what is made of the columns of each block; last of all None if Spark must read it.
 
         Several threads read the blocks.
@@ -193,13 +197,13 @@ class CsvBlocks:
             OSError: A file cannot be read.
         """
 
-        def made(block: LineRange) -> _Made | None:
+        def parsed(block: LineRange) -> _Result | None:
             columns = self.columns(block)
             return None if columns is None else make(columns)
 
-        for found in _mapped(made, self.ranges):
-            yield found
-            if found is None:
+        for result in _mapped(parsed, self.ranges):
+            yield result
+            if result is None:
                 return
 
 
@@ -216,7 +220,7 @@ def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
     Raises:
         OSError: A file cannot be read.
     """
-    found: CsvBlocks | None = None
+    csv: CsvBlocks | None = None
     ranges: list[LineRange] = []
     for url, start, end in parts:
         head = _head(parser, url, start, end)
@@ -225,11 +229,11 @@ def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
         header, width, first = head
         if not width:
             continue
-        if found is not None and (found.header, found.width) != (header, width):
+        if csv is not None and (csv.header, csv.width) != (header, width):
             return None
-        found = CsvBlocks(parser, header, width, ranges)
+        csv = CsvBlocks(parser, header, width, ranges)
         ranges += cut_ranges(url, 0, first, end, range_bytes=BLOCK_BYTES, header=False)
-    return found
+    return csv
 
 
 def _head(
@@ -278,14 +282,14 @@ def _data(block: LineRange) -> bytes | None:
 
 
 def _mapped(
-    make: Callable[[LineRange], _Made | None], blocks: Sequence[LineRange]
-) -> Iterator[_Made | None]:
+    make: Callable[[LineRange], _Result | None], blocks: Sequence[LineRange]
+) -> Iterator[_Result | None]:
     """Apply a function to blocks; by threads if there are several."""
     threads = min(len(blocks), os.cpu_count() or 1, MOST_THREADS)
     if threads <= 1:
         yield from map(make, blocks)
         return
-    waiting: deque[Future[_Made | None]] = deque()
+    waiting: deque[Future[_Result | None]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
         for block in blocks:

@@ -115,18 +115,18 @@ def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def named_as_given(names: tuple[str, ...], given: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of columns if `schema` has `given`; None if the two do not fit."""
-    if set(given) <= set(names):
+def named_as_given(names: tuple[str, ...], declared: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of columns if `schema` has `declared`; None if the two do not fit."""
+    if set(declared) <= set(names):
         return names
-    return tuple(given) if len(given) == len(names) else None
+    return tuple(declared) if len(declared) == len(names) else None
 
 
 def _names(
-    header: tuple[str, ...] | None, count: int, given: StructType | None
+    header: tuple[str, ...] | None, count: int, declared: StructType | None
 ) -> tuple[str, ...] | None:
     names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
-    return names if given is None else named_as_given(names, given.names)
+    return names if declared is None else named_as_given(names, declared.names)
 
 
 def _typed_block(
@@ -192,21 +192,21 @@ class CsvSource(TextFileSource):
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:
         """See `DriverSource.schema_on_driver`."""
-        given = simple_ddl(self.stream.schema) if self.stream.schema else None
-        if self.stream.schema and given is None:
+        declared = simple_ddl(self.stream.schema) if self.stream.schema else None
+        if self.stream.schema and declared is None:
             return None
         files = self.plain_files()
         # With `schema`, only the header counts.
-        sizes = [min(size, HEADER_BYTES) if given else size for _, size in files]
+        sizes = [min(size, HEADER_BYTES) if declared else size for _, size in files]
         work = Work(self.stream.name, sum(sizes), kind=TYPES)
         if self._plain is None or not engine.takes(work):
             return None
         blocks = csv_blocks(
             self._plain, [(url, 0, self._finished(url, size)) for url, size in files]
         )
-        names = None if blocks is None else _names(blocks.header, blocks.width, given)
-        if blocks is None or given is not None or names is None:
-            return given if names else None
+        names = None if blocks is None else _names(blocks.header, blocks.width, declared)
+        if blocks is None or declared is not None or names is None:
+            return declared if names else None
         forms = blocks.forms()
         if forms is None:
             return None
@@ -219,16 +219,16 @@ class CsvSource(TextFileSource):
 
         A file is read by its own header, if that names the catalog's columns.
         """
-        found = self._planned_blocks(plan, struct, parts)
-        if found is None:
+        planned = self._planned_blocks(plan, struct, parts)
+        if planned is None:
             return None
-        blocks, places, fields = found
+        blocks, places, fields = planned
         types = {field.name: field.dataType for field in fields}
 
         def records(columns: list[pa.StringArray]) -> list[pa.StringArray] | None:
             texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
-            made = records_of(texts, types)
-            return None if made is None else list(made)
+            lines = records_of(texts, types)
+            return None if lines is None else list(lines)
 
         def texts() -> Iterator[pa.StringArray | None]:
             try:
@@ -243,10 +243,10 @@ class CsvSource(TextFileSource):
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
         """See `FileSource.blocks_on_driver`."""
-        found = self._planned_blocks(plan, struct, parts)
-        if found is None:
+        planned = self._planned_blocks(plan, struct, parts)
+        if planned is None:
             return None
-        blocks, places, fields = found
+        blocks, places, fields = planned
         schema = struct_to_arrow(StructType(fields))
         types = [field.dataType for field in fields]
         readers = [
@@ -271,12 +271,12 @@ class CsvSource(TextFileSource):
         self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
     ) -> list[int] | None:
         """Return where a file has the plan's columns; None if its names do not fit."""
-        given = struct if self.stream.schema else None
-        names = _names(header, width, given)
-        if names is None or (given is None and list(names) != struct.names):
+        declared = struct if self.stream.schema else None
+        names = _names(header, width, declared)
+        if names is None or (declared is None and list(names) != struct.names):
             return None
         # Names by position say nothing about the header of another file.
-        if given is not None and header is not None and names != unique_names(header):
+        if declared is not None and header is not None and names != unique_names(header):
             return None
         if not {*plan.columns} <= {*names} & {*struct.names}:
             return None
@@ -332,8 +332,8 @@ class CsvSource(TextFileSource):
 
     @property
     def _line_end(self) -> bytes:
-        given = self.option("lineSep").encode()
-        return b"" if given in (b"\n", b"\r\n", b"\r") else given
+        line_end = self.option("lineSep").encode()
+        return b"" if line_end in (b"\n", b"\r\n", b"\r") else line_end
 
     @property
     def _spans_lines(self) -> bool:
@@ -389,14 +389,14 @@ class CsvSource(TextFileSource):
     def _read_layout(self, spark: SparkSession) -> CsvLayout:
         files = self.listed(spark, self.paths)
         if files is None:
-            found = self._first_by_spark(spark)
+            first_row = self._first_by_spark(spark)
         else:
             urls = (file.url for file in files if self.waiting([file.url]).get(file.url) != 0)
             rows = ((url, self._row_of(url)) for url in urls)
-            found = next(((url, row) for url, row in rows if row), None)
-        if found is None:
+            first_row = next(((url, row) for url, row in rows if row), None)
+        if first_row is None:
             return CsvLayout(None, ())
-        url, first = found
+        url, first = first_row
         partitions = self.partitions(spark)
         if not self.header:
             names = tuple(f"_c{number}" for number in range(len(first)))
@@ -435,14 +435,14 @@ class CsvSource(TextFileSource):
         """Return names by position as in `schema`, unless the header has these names."""
         if not self.stream.schema:
             return names
-        given = parse_flat_ddl(self, spark).names
+        declared = parse_flat_ddl(self, spark).names
         moved = [
             name
-            for place, name in enumerate(given)
+            for place, name in enumerate(declared)
             if name.lower() in [other.lower() for other in names]
             and (place >= len(names) or names[place].lower() != name.lower())
         ]
-        chosen = named_as_given(names, given)
+        chosen = named_as_given(names, declared)
         if chosen == names or (chosen and not moved):
             return chosen
         if chosen:
@@ -452,7 +452,7 @@ class CsvSource(TextFileSource):
                 hint="name columns of the header, or give every column another name, in order",
             )
         raise self.error(
-            f"'schema' has {len(given)} columns, the files have {len(names)}: {', '.join(names)}",
+            f"'schema' has {len(declared)} columns, the files {len(names)}: {', '.join(names)}",
             hint="name columns of the header, or every column, in order",
         )
 
@@ -482,7 +482,7 @@ class CsvSource(TextFileSource):
         changed = {}
         for name in floats:
             value = col(name)
-            for given, word in words.items():
-                value = F.when(col(name) == given, F.lit(word)).otherwise(value)
+            for spelling, word in words.items():
+                value = F.when(col(name) == spelling, F.lit(word)).otherwise(value)
             changed[name] = value
         return frame.select(*(changed.get(name, col(name)).alias(name) for name in frame.columns))

@@ -158,14 +158,14 @@ def kept_positions(
     """
     if not listed:
         return dict(positions)
-    known = {
+    kept = {
         url: replace(position, gone=None if url in listed else position.gone or today.isoformat())
         for url, position in positions.items()
     }
     last = (today - timedelta(days=FORGET_DAYS)).isoformat()
     return {
         url: position
-        for url, position in known.items()
+        for url, position in kept.items()
         if position.gone is None or position.gone > last
     }
 

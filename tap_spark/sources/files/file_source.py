@@ -282,7 +282,7 @@ class FileSource(ABC):
             return struct, [(url, 0, size) for url, size in self.plain_files()]
         if new.rules is None:
             return None
-        return struct, [(found.file.url, found.start, found.end) for found in new.file_ranges]
+        return struct, [(part.file.url, part.start, part.end) for part in new.file_ranges]
 
     def plain_files(self) -> list[tuple[str, int]]:
         """Return all files with their sizes, if they are plain ones that the driver reaches."""
@@ -319,8 +319,8 @@ class FileSource(ABC):
         # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
         bookmark = None if new is None else new.last_bookmark(plan)
         if form is RowForm.RECORDS:
-            found = self.records_on_driver(plan, struct, parts)
-            rows = None if found is None else DriverRows(found)
+            records = self.records_on_driver(plan, struct, parts)
+            rows = None if records is None else DriverRows(records)
         else:
             blocks = self.blocks_on_driver(plan, struct, parts)
             rows = None if blocks is None else DriverRows(blocks=blocks)
@@ -407,15 +407,15 @@ class FileSource(ABC):
         report(list(ends))
         finished = [paths.spark_url(url) for url in files if url not in ends]
         begun = [url for url, end in ends.items() if end]
-        found = [self.rows(spark, finished, struct)] if finished else []
+        frames = [self.rows(spark, finished, struct)] if finished else []
         if begun:
             for url in begun:
                 self.check_file(url)
             parts = [(url, 0, ends[url]) for url in begun]
-            found.append(self.rows_of_parts(spark, parts, rules, struct))
+            frames.append(self.rows_of_parts(spark, parts, rules, struct))
         empty = spark.createDataFrame([], struct)
         names = [col(field.name) for field in struct.fields]
-        return reduce(lambda one, more: one.unionAll(more.select(names)), found, empty)
+        return reduce(lambda one, more: one.unionAll(more.select(names)), frames, empty)
 
     def waiting(self, files: Sequence[str]) -> dict[str, int]:
         """Return the files whose last line has no line end yet, and the end of the lines before."""
@@ -471,8 +471,8 @@ class FileSource(ABC):
 
     def options(self, **defaults: str) -> dict[str, str]:
         """Return the stream's options, over the given defaults."""
-        given = {key.lower() for key in self.stream.options}
-        kept = {key: value for key, value in defaults.items() if key.lower() not in given}
+        names = {key.lower() for key in self.stream.options}
+        kept = {key: value for key, value in defaults.items() if key.lower() not in names}
         return {**kept, **self._base, **self.stream.options}
 
     def error(self, message: str, hint: str = "", file: str | None = None) -> SourceError:

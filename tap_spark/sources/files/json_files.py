@@ -238,8 +238,8 @@ class JsonSource(FileSource):
     def _inferred(self, spark: SparkSession) -> StructType:
         """Return the types that keep every value of the files, and columns of their folders."""
         parts = self._parts(spark, self.paths)
-        found = self._tasks(spark, parts, kinds_of, KINDS_SCHEMA).collect()
-        kind = merged_all(pickle.loads(row.kinds) for row in found)  # noqa: S301
+        kinds = self._tasks(spark, parts, kinds_of, KINDS_SCHEMA).collect()
+        kind = merged_all(pickle.loads(row.kinds) for row in kinds)  # noqa: S301
         rules = TypeRules(
             *map(self.flag, ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull"))
         )
@@ -498,12 +498,12 @@ class JsonSource(FileSource):
         """Return the type of one record inside the type of a document."""
         path = self._path()
         for number, name in enumerate(path):
-            known = dtype.names if isinstance(dtype, StructType) else []
-            if not isinstance(dtype, StructType) or name not in known:
+            names = dtype.names if isinstance(dtype, StructType) else []
+            if not isinstance(dtype, StructType) or name not in names:
                 at = ".".join(path[: number + 1])
                 raise self.error(
                     f"records_path '{at}' is not in the documents",
-                    hint=f"they have {', '.join(known[:20]) or 'no properties there'}",
+                    hint=f"they have {', '.join(names[:20]) or 'no properties there'}",
                     file=self.shown_path(),
                 )
             dtype = dtype[name].dataType
@@ -545,9 +545,9 @@ class JsonSource(FileSource):
             F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
         )
         # Spark rejects queries that read only the column of unreadable rows.
-        found = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
-        waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in found])
-        for file, text, count, _ in found:
+        corrupt = bad.groupBy(FILE).agg(F.first(RECORD), F.count("*"), F.first(ANY)).collect()
+        waiting = self.waiting([paths.from_spark(file) for file, _, _, _ in corrupt])
+        for file, text, count, _ in corrupt:
             if count == 1 and paths.from_spark(file) in waiting:
                 continue
             raise self.error(

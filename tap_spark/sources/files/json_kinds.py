@@ -179,22 +179,22 @@ def kind_of_column(column: pa.ChunkedArray | pa.Array) -> Kind:  # noqa: PLR0911
         UnsureKindError: It may differ from that of the text.
     """
     is_ = pa.types
-    found = column.type
-    if is_.is_struct(found):
+    kind = column.type
+    if is_.is_struct(kind):
         parts = column.flatten()
-        return {found.field(n).name: kind_of_column(part) for n, part in enumerate(parts)}
-    if is_.is_list(found):
+        return {kind.field(n).name: kind_of_column(part) for n, part in enumerate(parts)}
+    if is_.is_list(kind):
         return [kind_of_column(pc.list_flatten(column))]
     if column.null_count == len(column):
         return None
-    if is_.is_integer(found):
+    if is_.is_integer(kind):
         low, high = (int(pc.min_max(column)[name].as_py()) for name in ("min", "max"))
         return number_kind(str(low)).merged(number_kind(str(high)))
-    if is_.is_floating(found):
+    if is_.is_floating(kind):
         return _kind_of_doubles(column)
-    if is_.is_boolean(found):
+    if is_.is_boolean(kind):
         return T.BooleanType()
-    if not (is_.is_string(found) or is_.is_timestamp(found) or is_.is_date(found)):
+    if not (is_.is_string(kind) or is_.is_timestamp(kind) or is_.is_date(kind)):
         raise UnsureKindError
     return T.StringType()
 
@@ -316,11 +316,11 @@ class UnquotedValues:
 
     def __call__(self, lines: pa.Array) -> pa.Array:
         """Return the lines with quoted values; lines that are not JSON stay unchanged."""
-        found = pc.match_substring_regex(lines, self._pattern())
-        if not found.true_count:
+        matches = pc.match_substring_regex(lines, self._pattern())
+        if not matches.true_count:
             return lines
-        texts = [self.quoted(line) for line in lines.filter(found).to_pylist()]
-        return pc.replace_with_mask(lines, found, pa.array(texts, lines.type))
+        texts = [self.quoted(line) for line in lines.filter(matches).to_pylist()]
+        return pc.replace_with_mask(lines, matches, pa.array(texts, lines.type))
 
     def _pattern(self) -> str:
         """Return a pattern for lines that may have an unquoted value in a text field."""
@@ -339,13 +339,13 @@ class UnquotedValues:
             text = line.decode()
             start = _skip(text, 0)
             text_fields = [self.text_fields] if text[start : start + 1] == "[" else self.text_fields
-            found: list[tuple[int, int]] = []
-            _find(text, start, text_fields, found)
+            places: list[tuple[int, int]] = []
+            _find(text, start, text_fields, places)
         except (ValueError, IndexError, RecursionError):
             return line
         parts: list[str] = []
         at = 0
-        for start, end in found:
+        for start, end in places:
             parts += [text[at:start], json.dumps(text[start:end], ensure_ascii=False)]
             at = end
         return "".join([*parts, text[at:]]).encode()
@@ -370,20 +370,20 @@ def _has_elements(text_fields: TextFields) -> bool:
     )
 
 
-def _find(text: str, at: int, text_fields: TextFields | None, found: list[tuple[int, int]]) -> int:
+def _find(text: str, at: int, text_fields: TextFields | None, places: list[tuple[int, int]]) -> int:
     """Add the ranges of unquoted values in the value that starts here; return its end."""
     if isinstance(text_fields, dict) and text[at] == "{":
-        return _find_in_object(text, at, text_fields, found)
+        return _find_in_object(text, at, text_fields, places)
     if isinstance(text_fields, list) and text[at] == "[":
-        return _find_in_array(text, at, text_fields[0], found)
+        return _find_in_array(text, at, text_fields[0], places)
     _, end = _DECODER.raw_decode(text, at)
     if text_fields == TEXT and text[at] != '"' and text[at:end] != "null":
-        found.append((at, end))
+        places.append((at, end))
     return end
 
 
 def _find_in_object(
-    text: str, at: int, text_fields: dict[str, TextFields], found: list[tuple[int, int]]
+    text: str, at: int, text_fields: dict[str, TextFields], places: list[tuple[int, int]]
 ) -> int:
     at = _skip(text, at + 1)
     if text[at] == "}":
@@ -394,19 +394,19 @@ def _find_in_object(
         at = _skip(text, at)
         _expect(text, at, ":")
         inner = text_fields.get(name, text_fields.get(EVERY))
-        at = _skip(text, _find(text, _skip(text, at + 1), inner, found))
+        at = _skip(text, _find(text, _skip(text, at + 1), inner, places))
         if text[at] == "}":
             return at + 1
         _expect(text, at, ",")
         at = _skip(text, at + 1)
 
 
-def _find_in_array(text: str, at: int, inner: TextFields, found: list[tuple[int, int]]) -> int:
+def _find_in_array(text: str, at: int, inner: TextFields, places: list[tuple[int, int]]) -> int:
     at = _skip(text, at + 1)
     if text[at] == "]":
         return at + 1
     while True:
-        at = _skip(text, _find(text, at, inner, found))
+        at = _skip(text, _find(text, at, inner, places))
         if text[at] == "]":
             return at + 1
         _expect(text, at, ",")

@@ -77,7 +77,7 @@ class Quotes:
 
     def values(self, record: str) -> list[str]:
         """Return the values of one record, without their quotes."""
-        data, at, found = record.encode(), 0, []
+        data, at, values = record.encode(), 0, []
         while True:
             value = self._value.match(data, at)
             stop = value.end() if value else at
@@ -85,9 +85,9 @@ class Quotes:
             if value and value["close"] and value.end("close") == stop:
                 text = text[len(self.quote) : -len(self.quote)]
                 text = text.replace(self.escape + self.quote, self.quote)
-            found.append(text.decode())
+            values.append(text.decode())
             if not data.startswith(self.separator, stop):
-                return found
+                return values
             at = stop + len(self.separator)
 
     def _open(self, data: bytes, at: int, url: str) -> RuntimeError:

@@ -58,11 +58,11 @@ def resolve(stream: StreamConfig) -> tuple[str, ...]:
     Raises:
         SourceError: A local path does not match any file.
     """
-    found = []
+    urls = []
     for path in stream.paths:
         local = local_path(path)
-        found.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
-    patterns = list(dict.fromkeys(pattern for patterns in found for pattern in patterns))
+        urls.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
+    patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
     local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
     files = [file.url for pattern in local_ones for file in _local_files(pattern)]
     if len(patterns) == 1 or len({*files}) == len(files):

@@ -127,8 +127,8 @@ class NewData:
 def new_bytes(plan: StreamPlan, files: Sequence[ListedFile]) -> int:
     """Return how many bytes were added to files, without a look into them."""
     positions = read_positions(plan)
-    known = {url: position.offset for url, position in positions.items()}
-    return sum(max(0, file.size - known.get(file.url, 0)) for file in files)
+    offsets = {url: position.offset for url, position in positions.items()}
+    return sum(max(0, file.size - offsets.get(file.url, 0)) for file in files)
 
 
 def new_urls(plan: StreamPlan, files: Sequence[ListedFile]) -> list[str]:

@@ -119,8 +119,8 @@ def inferred_struct(parts: Iterable[FilePart]) -> T.StructType:
     """
     kind: Kind = {}
     for part in parts:
-        for found in objects(part):
-            kind = _widened(kind, found)
+        for record in objects(part):
+            kind = _widened(kind, record)
     dtype = _type_of(kind)
     if not isinstance(dtype, T.StructType) or len(dtype.fields) > MOST_COLUMNS:
         raise UnsureError
@@ -139,7 +139,7 @@ def record_texts(parts: Sequence[FilePart], struct: T.StructType) -> pa.StringAr
         OSError: A file cannot be read.
     """
     convert = _Converters(_written_double).struct(struct)
-    texts = [orjson.dumps(convert(found)) for part in parts for found in objects(part)]
+    texts = [orjson.dumps(convert(record)) for part in parts for record in objects(part)]
     # `pa.array` would import pandas, which takes longer than most files.
     ends = array("i", accumulate(map(len, texts), initial=0))
     return pa.StringArray.from_buffers(
@@ -151,7 +151,7 @@ def record_batch(part: FilePart, struct: T.StructType) -> pa.RecordBatch | None:
     """Return the rows of lines in the types of columns; None if Spark must read them."""
     try:
         convert = _Converters(float).struct(struct)
-        rows = [convert(found) for found in objects(part)]
+        rows = [convert(record) for record in objects(part)]
     except (UnsureError, OSError):
         return None
     return pa.RecordBatch.from_pylist(rows, schema=struct_to_arrow(struct))
@@ -163,19 +163,19 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         # The first is strict, but it takes repeated names, and makes doubles of long integers.
         orjson.loads(line)
-        found = _DECODER.decode(line.decode())
+        record = _DECODER.decode(line.decode())
     except (ValueError, RecursionError) as error:
         raise UnsureError from error
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise UnsureError
-    return found
+    return record
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         raise UnsureError
-    return found
+    return record
 
 
 def _double(text: str) -> float:

@@ -179,8 +179,8 @@ class XmlSource(FileSource):
     def _typed(self, spark: SparkSession, struct: StructType) -> StructType:
         """Return the struct with types for top-level text that keep every value as written."""
         names = [f.name for f in struct.fields if isinstance(f.dataType, StringType)]
-        found = infer_types(self.rows(spark, self.paths, struct), names) if names else []
-        types = dict(zip(names, found, strict=True))
+        inferred = infer_types(self.rows(spark, self.paths, struct), names) if names else []
+        types = dict(zip(names, inferred, strict=True))
         return StructType(
             [StructField(f.name, types.get(f.name, f.dataType), True) for f in struct.fields]
         )

@@ -126,19 +126,19 @@ class TextFileSource(FileSource):
                 self.shown_path(),
             )
         # mapInArrow takes names for expressions, dots and all.
-        found = frame.select(
+        selected = frame.select(
             F.col("value").cast("binary").alias("value"),
             F.col("_metadata.file_path").alias("path"),
             F.col("_metadata.file_block_start").cast("long").alias("start"),
         )
         numbers = {file: number for number, file in enumerate(files)}
-        lines = found.mapInArrow(_numbered(numbers, rules, self.spark_header), LINES_SCHEMA)
+        lines = selected.mapInArrow(_numbered(numbers, rules, self.spark_header), LINES_SCHEMA)
         return lines, files
 
 
-def _check_header(found: bytes, expected: bytes, file: str) -> None:
-    if found != expected:
-        header, other = (text.decode(errors="replace") for text in (found, expected))
+def _check_header(actual: bytes, expected: bytes, file: str) -> None:
+    if actual != expected:
+        header, other = (text.decode(errors="replace") for text in (actual, expected))
         problem = f"the header {header} differs from that of the other files: {other}"
         raise RuntimeError(row_failure(problem=problem, file=file, hint=OTHER_COLUMNS))
 
@@ -169,8 +169,8 @@ def _numbered(
                 lines = decoded(rest.column(0).slice(0, count), place[0], rules)
                 kept, still = without_header(lines, rules.comment, header=header)
                 if header and not still and expected:
-                    found = lines[len(lines) - len(kept) - 1].as_py()
-                    _check_header(found, expected, place[0])
+                    first = lines[len(lines) - len(kept) - 1].as_py()
+                    _check_header(first, expected, place[0])
                 header = still
                 number = pa.scalar(numbers[paths.from_spark(place[0])], pa.int32())
                 yield pa.RecordBatch.from_arrays(

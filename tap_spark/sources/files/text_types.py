@@ -76,10 +76,10 @@ def forms_reader(
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow_in_task()
-        found: list[int | None] = [None] * count
+        forms: list[int | None] = [None] * count
         for batch in batches:
-            found = [add_forms(bits, batch.column(n)) for n, bits in enumerate(found)]
-        yield pa.record_batch([pa.array([found], _ARROW.field(0).type)], schema=_ARROW)
+            forms = [add_forms(bits, batch.column(n)) for n, bits in enumerate(forms)]
+        yield pa.record_batch([pa.array([forms], _ARROW.field(0).type)], schema=_ARROW)
 
     return read
 
@@ -96,10 +96,10 @@ def add_forms(bits: int | None, values: pa.Array) -> int | None:
 
 def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
     """Return the forms of each of `count` columns over all tasks."""
-    found: list[int | None] = [None] * count
+    forms: list[int | None] = [None] * count
     for row in sets:
-        found = [b if a is None else a | (b or 0) for a, b in zip(found, row, strict=True)]
-    return found
+        forms = [b if a is None else a | (b or 0) for a, b in zip(forms, row, strict=True)]
+    return forms
 
 
 def settled(bits: int | None) -> bool:
@@ -292,28 +292,28 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
     """
     # mapInArrow takes names for expressions, dots and all.
     text = frame.select(*(col(name).alias(f"c{n}") for n, name in enumerate(names)))
-    found = text.mapInArrow(forms_reader(len(names)), FORMS_SCHEMA).collect()
-    return [decide(bits) for bits in union((row[0] for row in found), len(names))]
+    rows = text.mapInArrow(forms_reader(len(names)), FORMS_SCHEMA).collect()
+    return [decide(bits) for bits in union((row[0] for row in rows), len(names))]
 
 
 def decide(bits: int | None) -> DataType:
     """Return the type that keeps every form in `bits`; None means a column of nulls."""
     if bits is None or settled(bits):
         return StringType()
-    found = bits & ((1 << SCALE_SHIFT) - 1)
+    forms = bits & ((1 << SCALE_SHIFT) - 1)
     single: dict[int, DataType] = {
         BOOLEAN: BooleanType(),
         DATE: DateType(),
         LOCAL_TIME: TimestampNTZType(),
         INSTANT: TimestampType(),
     }
-    if found in single:
-        return single[found]
-    if found & BIG_INT:
+    if forms in single:
+        return single[forms]
+    if forms & BIG_INT:
         return DecimalType(MAX_DECIMAL, 0)
-    if found & FIXED:
+    if forms & FIXED:
         return DecimalType(MAX_DECIMAL, one_scale(bits) or 0)
-    return DoubleType() if found & FLOAT else LongType()
+    return DoubleType() if forms & FLOAT else LongType()
 
 
 def written_as(text: Column, dtype: DataType) -> Column:

@@ -149,8 +149,8 @@ def _blocks(read: CopyRead, threads: int) -> list[str]:
     )
     count = part_count(statistics, threads, read.wanted)
     kind = None if query.key is None else key_type_of(query.key.spark_type)
-    found = plan_parts(statistics, count, plan.start_value, kind, end=plan.end_value)
-    conditions = page_conditions(query.block_column, found.pages)
+    parts = plan_parts(statistics, count, plan.start_value, kind, end=plan.end_value)
+    conditions = page_conditions(query.block_column, parts.pages)
     if conditions:
         where = Where(stream=plan.tap_stream_id)
         _log.info("%s: reading in %d parts, by blocks", where, len(conditions))

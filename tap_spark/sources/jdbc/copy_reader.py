@@ -260,6 +260,6 @@ def copy_error(error: BaseException) -> CopyError:
     first = text.partition("\n")[0]
     message = f"{said[1]}: {said[2]}" if said else refused[1] if refused else first
     if not state and (refused or not said):
-        known = (code for words, code in _STATES if words in message)
-        state = next(known, "08001" if refused else _LOST)
+        codes = (code for words, code in _STATES if words in message)
+        state = next(codes, "08001" if refused else _LOST)
     return CopyError(message.strip(), state or "")

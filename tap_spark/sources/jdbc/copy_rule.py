@@ -177,8 +177,8 @@ def copy_login(connection: ConnectionConfig) -> CopyLogin:
     if parts is None:
         raise LeftToJdbc("the form of the url")
     query = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
-    given = {**query, **connection.properties}
-    values = {name.lower(): value for name, value in given.items()}
+    properties = {**query, **connection.properties}
+    values = {name.lower(): value for name, value in properties.items()}
     user = connection.user or values.get("user")
     password = connection.password if connection.password is not None else values.get("password")
     if not user:

@@ -56,10 +56,10 @@ def spark_type(words: str) -> T.DataType:
     """
     if words.startswith(_ARRAY):
         return T.ArrayType(spark_type(words[len(_ARRAY) : -1]), True)
-    found = type_of_hint(_WORDS.get(words, words))
-    if found is None:
+    kind = type_of_hint(_WORDS.get(words, words))
+    if kind is None:
         raise ValueError(f"{words!r} is not a Spark type")
-    return found
+    return kind
 
 
 def struct_of(columns: Iterable[ColumnInfo]) -> T.StructType:
@@ -94,17 +94,17 @@ def typed(
 
     def one(item: ColumnInfo, name: str) -> Column:
         column, wanted = col(name), spark_type(item.spark_type)
-        given = frame.schema[name].dataType
-        if isinstance(wanted, T.ArrayType) and isinstance(given, T.StringType):
+        kind = frame.schema[name].dataType
+        if isinstance(wanted, T.ArrayType) and isinstance(kind, T.StringType):
             column = _array(column, wanted, item)
-        elif isinstance(wanted, T.DateType) and isinstance(given, T.IntegralType):
+        elif isinstance(wanted, T.DateType) and isinstance(kind, T.IntegralType):
             column = F.date_from_unix_date(column.cast("int"))
-        elif isinstance(wanted, T.TimestampType) and isinstance(given, T.IntegralType):
+        elif isinstance(wanted, T.TimestampType) and isinstance(kind, T.IntegralType):
             column = F.timestamp_micros(column)
-        elif isinstance(wanted, T.TimestampNTZType) and isinstance(given, T.IntegralType):
+        elif isinstance(wanted, T.TimestampNTZType) and isinstance(kind, T.IntegralType):
             epoch = F.lit("1970-01-01").cast("timestamp_ntz")
             column = micros_after(epoch, column)
-        elif given != wanted:
+        elif kind != wanted:
             column = column.cast(wanted)
         return column.alias(item.name)
 
@@ -253,10 +253,10 @@ class JdbcQuery:
     ) -> DataFrame:
         """Return the rows in parts, by ranges of a column."""
         name = self.dialect.quote(KEY)
-        found = [
+        predicates = [
             range_condition(name, part, lambda v: self.dialect.literal(v, by)) for part in ranges
         ]
-        conditions = [condition or "1 = 1" for condition in found]
+        conditions = [condition or "1 = 1" for condition in predicates]
         return self._parts(spark, conditions, f"{self.dialect.key(by)} AS {name}")
 
     def split_by(
@@ -264,8 +264,8 @@ class JdbcQuery:
     ) -> DataFrame:
         """Return the rows in the parts of Spark's own options; `by` is the partition column."""
         extra = f"{self.dialect.quote(by.name)} AS {self.dialect.quote(SPLIT)}"
-        given = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
-        return self._named(spark.read.format("jdbc").options(**given).load())
+        split = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
+        return self._named(spark.read.format("jdbc").options(**split).load())
 
     def select(self, condition: str | None = None, extra: Sequence[str] = ()) -> str:
         """Return the SELECT of a part for COPY: its columns are named `c0`, `c1`, …."""
@@ -294,13 +294,13 @@ class JdbcQuery:
             return self._named(self.copy.frame(spark, queries, self.columns))
         options = self._all((extra,))
         url, rows = options.pop("url"), options.pop("dbtable")
-        found = spark.read.jdbc(url, rows, predicates=list(conditions), properties=options)
-        return self._named(found)
+        frame = spark.read.jdbc(url, rows, predicates=list(conditions), properties=options)
+        return self._named(frame)
 
     def _all(self, extra: Sequence[str]) -> dict[str, str]:
         types = custom_schema(self._ours())
-        given = {"dbtable": self.subquery(extra)} | ({"customSchema": types} if types else {})
-        return {**self.options, **given}
+        query = {"dbtable": self.subquery(extra)} | ({"customSchema": types} if types else {})
+        return {**self.options, **query}
 
     def _ours(self) -> list[ColumnInfo]:
         return [replace(item, name=f"c{number}") for number, item in enumerate(self.columns)]
@@ -322,8 +322,8 @@ def session_options(
         snapshot: The snapshot for the sessions, if any.
     """
     begin = init_statement(url, snapshot.name if snapshot else None)
-    given = {name: value for name, value in own.items() if name != INIT}
-    merged = {**options, **given}
+    values = {name: value for name, value in own.items() if name != INIT}
+    merged = {**options, **values}
     statements = [text for text in (begin, own.get(INIT)) if text]
     if statements:
         merged[INIT] = "; ".join(statements)
@@ -463,31 +463,33 @@ def jdbc_options(stream: StreamConfig) -> JdbcOptions:
             another one.
     """
     names = {option.name.lower(): option.name for option in READER}
-    given = {names.get(name.lower(), name): value for name, value in stream.options.items()}
+    properties = {names.get(name.lower(), name): value for name, value in stream.options.items()}
     for name, text in chain(
-        option_problems(KIND, READER, stream.options), _problems(given, stream)
+        option_problems(KIND, READER, stream.options), _problems(properties, stream)
     ):
         where = Where(stream=stream.name, setting=f"options['{name}']")
         raise SettingsError(text, where=where)
     database = stream.database
-    wanted = int(given[PARTS]) if PARTS in given else database.partitions if database else None
+    wanted = (
+        int(properties[PARTS]) if PARTS in properties else database.partitions if database else None
+    )
     return JdbcOptions(
-        reader={name: value for name, value in given.items() if name not in SPLIT_OPTIONS},
-        split_column=given.get(COLUMN),
-        split={name: given[name] for name in SPLIT_OPTIONS[1:] if name in given},
+        reader={name: value for name, value in properties.items() if name not in SPLIT_OPTIONS},
+        split_column=properties.get(COLUMN),
+        split={name: properties[name] for name in SPLIT_OPTIONS[1:] if name in properties},
         partitions=wanted,
     )
 
 
-def _problems(given: Mapping[str, str], stream: StreamConfig) -> Iterator[tuple[str, str]]:
-    bounds = [name for name in SPLIT_OPTIONS[:3] if name in given]
-    if bounds and any(name not in given for name in SPLIT_OPTIONS):
+def _problems(properties: Mapping[str, str], stream: StreamConfig) -> Iterator[tuple[str, str]]:
+    bounds = [name for name in SPLIT_OPTIONS[:3] if name in properties]
+    if bounds and any(name not in properties for name in SPLIT_OPTIONS):
         yield (
             bounds[0],
-            "also needs " + ", ".join(name for name in SPLIT_OPTIONS if name not in given),
+            "also needs " + ", ".join(name for name in SPLIT_OPTIONS if name not in properties),
         )
     for name in ("fetchsize", PARTS):
-        if name in given and int(given[name]) < 1:
+        if name in properties and int(properties[name]) < 1:
             yield name, "must be at least 1"
-    if "customSchema" in given and stream.query is None:
+    if "customSchema" in properties and stream.query is None:
         yield "customSchema", "applies only to a 'query': the types of a table are known; remove it"

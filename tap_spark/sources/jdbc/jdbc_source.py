@@ -247,12 +247,12 @@ class JdbcSource:
     ) -> JdbcQuery:
         """Return the query of the planned rows, without the options of a reader."""
         self._check(plan, columns)
-        known = {column.name: column for column in columns}
+        by_name = {column.name: column for column in columns}
         key = None
         if plan.resume is Resume.REPLICATION_KEY:
             key = self._key(str(plan.replication_key), columns, table)
         source = self._query() if table is None else self.dialect.table(table.parts)
-        selected = tuple(known[name] for name in plan.columns)
+        selected = tuple(by_name[name] for name in plan.columns)
         query = JdbcQuery(self.dialect, source, selected, {}, key)
         return query if key is None else self._bounded(query, plan)
 
@@ -382,18 +382,18 @@ class JdbcSource:
             ) from error
         return query if plan.null_keys else query.with_keys()
 
-    def _split(self, known: Mapping[str, ColumnInfo]) -> ColumnInfo | None:
+    def _split(self, by_name: Mapping[str, ColumnInfo]) -> ColumnInfo | None:
         name = self.options.split_column
         if name is None:
             return None
         where = Where(stream=self.stream.name, setting="options['partitionColumn']")
-        if name not in known:
-            hint = f"columns: {', '.join(known)}"
+        if name not in by_name:
+            hint = f"columns: {', '.join(by_name)}"
             raise SettingsError(f"column {name!r} does not exist", where=where, hint=hint)
-        column = known[name]
+        column = by_name[name]
         if not (is_ordered(column.spark_type) or _NUMBER.match(column.sql_type)):
             kind = column.sql_type or column.spark_type
-            fitting = ", ".join(c.name for c in known.values() if is_ordered(c.spark_type))
+            fitting = ", ".join(c.name for c in by_name.values() if is_ordered(c.spark_type))
             raise SettingsError(
                 f"column {name!r} has the type {kind}: ranges need a number, date or timestamp",
                 where=where,
@@ -460,15 +460,15 @@ class DatabaseTables:
         return with_retries(lambda: opened(login, listed), self._config)
 
     def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
-        found = dialect_for(str(self._config.url)).tables(run_query)
-        return [self._found(table) for table in found if self._is_wanted(table)]
+        tables = dialect_for(str(self._config.url)).tables(run_query)
+        return [self._discovered(table) for table in tables if self._is_wanted(table)]
 
     def _is_wanted(self, table: TableInfo) -> bool:
         if table.is_view and not self._config.views:
             return False
         return is_wanted(self._config, table.schema, table.name)
 
-    def _found(self, table: TableInfo) -> DiscoveredTable:
+    def _discovered(self, table: TableInfo) -> DiscoveredTable:
         from tap_spark.sources.jdbc.jdbc_query import struct_of  # noqa: PLC0415
 
         stream = StreamConfig(

@@ -80,8 +80,8 @@ def session_properties(url: str) -> dict[str, str]:
     text = url.strip()
     if text.lower() in _IN_MEMORY:
         return {}
-    found = next((p for start, p in PROPERTIES.items() if text.lower().startswith(start)), {})
-    return {name: value for name, value in found.items() if f"{name}=" not in text}
+    properties = next((p for start, p in PROPERTIES.items() if text.lower().startswith(start)), {})
+    return {name: value for name, value in properties.items() if f"{name}=" not in text}
 
 
 def begin_statements(snapshot: str | None) -> tuple[str, ...]:
@@ -125,12 +125,12 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
             `allow_properties` does not name it.
     """
     where = f"connections['{connection.name}']"
-    given: Mapping[str, Any] = {
+    options: Mapping[str, Any] = {
         "url": connection.url,
         "properties": connection.properties,
         "allow_properties": connection.allow_properties,
     }
-    for at, text in property_problems(given):
+    for at, text in property_problems(options):
         setting = where + "".join(f"['{part}']" for part in at)
         raise SettingsError(text, where=Where(setting=setting))
     url = str(connection.url).strip()
@@ -246,8 +246,8 @@ def described_table(
     """Describe one table by a query runner; see `table_info`."""
     *schemas, name = parts
     schema = schemas[-1] if schemas else None
-    found = dialect_for(str(connection.url)).tables(run_query, (schema, name))
-    if not found:
+    tables = dialect_for(str(connection.url)).tables(run_query, (schema, name))
+    if not tables:
         shown = ".".join(parts)
         raise SourceError(f"table or view {shown!r} does not exist", where=where, hint=REDISCOVER)
-    return found[0]
+    return tables[0]

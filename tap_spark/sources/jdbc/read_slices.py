@@ -223,9 +223,11 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
     value = F.to_json(F.struct(col(by.name).alias("value")), form)
     rows = ends.in_one_part(read.spark).select(value.alias("end")).collect()
     kind = key_type_of(by.spark_type)
-    found = [json.loads(row["end"]).get("value") for row in rows]
-    known = sorted(as_number(value, kind) for value in found if value is not None)
-    return (from_number(known[0], kind), from_number(known[-1], kind)) if known else (None, None)
+    values = [json.loads(row["end"]).get("value") for row in rows]
+    numbers = sorted(as_number(value, kind) for value in values if value is not None)
+    return (
+        (from_number(numbers[0], kind), from_number(numbers[-1], kind)) if numbers else (None, None)
+    )
 
 
 def _slice(
@@ -235,14 +237,14 @@ def _slice(
     bookmark: Mapping[str, Any] | None = None,
 ) -> Slice:
     """Return a slice; `counted` is the query of the whole read, None after the first slice."""
-    told = _count(read, counted) if read.connection.count_rows else None
+    count = _count(read, counted) if read.connection.count_rows else None
     # Building a frame queries the database for its columns.
     frame = with_retries(make, read.connection, read.where)
     plan = read.plan
     if read.query.key is not None and plan.config.sort_by_replication_key:
         key = col(str(plan.replication_key))
-        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True, told_rows=told)
-    return Slice(frame, bookmark=bookmark, told_rows=told)
+        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True, told_rows=count)
+    return Slice(frame, bookmark=bookmark, told_rows=count)
 
 
 def _count(read: JdbcRead, query: JdbcQuery | None) -> int:

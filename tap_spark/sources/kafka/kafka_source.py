@@ -150,16 +150,16 @@ class KafkaSource(FrameSource):
     ) -> tuple[TopicFacts, OffsetRange, KafkaMark]:
         """Return the topic, what to read of it, and the bookmark before that."""
         try:
-            known = read_mark(plan.bookmark)
+            earlier = read_mark(plan.bookmark)
         except ValueError as error:
             raise self.error(f"the bookmark is damaged: {error}", START_OVER) from error
         facts, whole = self._facts(spark)
         losses: list[DataLoss] = []
         kept: Mapping[int, int] = {}
-        if known is not None:
-            whole, losses = after_bookmark(facts, known)
+        if earlier is not None:
+            whole, losses = after_bookmark(facts, earlier)
             self._report(losses)
-            kept = {part: at for part, at in known.offsets.items() if part in facts.end}
+            kept = {part: at for part, at in earlier.offsets.items() if part in facts.end}
         mark = KafkaMark({**kept, **whole.start}, whole.end, facts.topic_id)
         return facts, whole, mark
 
@@ -180,11 +180,11 @@ class KafkaSource(FrameSource):
         """Return the topic, and what a stream without bookmark reads of it."""
         start = self.stream.own["starting_offsets"]
         try:
-            facts, given = topic_facts(spark, self.options, self.topic, start)
+            facts, offsets = topic_facts(spark, self.options, self.topic, start)
         except SourceError as error:
             raise explain(error, Where(stream=self.stream.name)) from error.__cause__
         try:
-            return facts, from_start(facts, given)
+            return facts, from_start(facts, offsets)
         except ValueError as error:
             where = Where(stream=self.stream.name, setting="starting_offsets")
             raise SourceError(f"topic '{self.topic}': {error}", where=where) from error
@@ -226,7 +226,7 @@ class BrokerTopics:
             if not is_wanted(self._config, None, topic):
                 continue
             try:
-                yield self._found(spark, topic)
+                yield self._discovered(spark, topic)
             except SourceError as error:
                 _logger.warning(
                     "connection '%s': skipping topic '%s': %s",
@@ -242,7 +242,7 @@ class BrokerTopics:
             where = Where(setting=f"connections, '{self._config.name}'")
             raise explain(error, where) from error.__cause__
 
-    def _found(self, spark: SparkSession, topic: str) -> DiscoveredTable:
+    def _discovered(self, spark: SparkSession, topic: str) -> DiscoveredTable:
         stream = StreamConfig(
             name=stream_name(self._config, (topic,)),
             format=BUILT_IN["kafka"].name,

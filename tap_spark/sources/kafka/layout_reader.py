@@ -55,14 +55,14 @@ class LayoutReader:
         self._sample = sample
         self._is_debezium = stream.own["envelope"] == "debezium"
 
-    def layout(self, known: KnownParts | None) -> MessageLayout:
+    def layout(self, saved: KnownParts | None) -> MessageLayout:
         """Return the layout.
 
         Args:
-            known: The types that a catalog tells; None if it does not.
+            saved: The types that a catalog tells; None if it does not.
         """
-        value, row = self._value(None if known is None else known.value)
-        key = self._key(None if known is None else known.key)
+        value, row = self._value(None if saved is None else saved.value)
+        key = self._key(None if saved is None else saved.key)
         metadata = tuple(self._stream.own["metadata_columns"])
         return MessageLayout(value, key, row, self._is_debezium, metadata)
 
@@ -107,7 +107,7 @@ class LayoutReader:
         dtype = self._avro("value").dtype if form == "avro" else self._inferred[1]
         return row_of_envelope(dtype) is not None
 
-    def _value(self, known: T.DataType | None) -> tuple[MessagePart, T.StructType]:
+    def _value(self, saved: T.DataType | None) -> tuple[MessagePart, T.StructType]:
         """Return how values are read, and the columns of their rows."""
         form = self._stream.own["value_format"]
         if form != "json":
@@ -116,40 +116,40 @@ class LayoutReader:
             if row is None:
                 raise SourceError("its values are no envelopes of Debezium", hint="see 'envelope'")
             return part, row
-        row = self._json_row(known)
+        row = self._json_row(saved)
         dtype = envelope_of(row) if self._is_debezium else row
         return MessagePart("value", "json", dtype, has_payload=self._is_debezium), row
 
-    def _json_row(self, known: T.DataType | None) -> T.StructType:
+    def _json_row(self, saved: T.DataType | None) -> T.StructType:
         if self._stream.schema is not None:
-            known = self._given("schema", self._stream.schema)
-        elif not isinstance(known, T.StructType):
-            found = self._inferred[1]
-            if isinstance(found, T.NullType):
+            saved = self._declared("schema", self._stream.schema)
+        elif not isinstance(saved, T.StructType):
+            inferred = self._inferred[1]
+            if isinstance(inferred, T.NullType):
                 raise self._nothing_to_infer("value", "schema")
-            known = row_of_envelope(found) if self._is_debezium else found
-            known = None if known is None else widened(known)
-        if not isinstance(known, T.StructType):
+            saved = row_of_envelope(inferred) if self._is_debezium else inferred
+            saved = None if saved is None else widened(saved)
+        if not isinstance(saved, T.StructType):
             what = "envelopes of Debezium" if self._is_debezium else "JSON objects"
             raise SourceError(f"its values are no {what}", hint="set 'value_format' or 'envelope'")
-        return known
+        return saved
 
-    def _key(self, known: T.DataType | None) -> MessagePart | None:
+    def _key(self, saved: T.DataType | None) -> MessagePart | None:
         form = self._stream.own["key_format"]
         if form != "json":
             readers = {"none": lambda _: None, "text": self._text, "avro": self._avro}
             return readers[form]("key")
-        given = self._stream.own.get("key_schema")
-        if given is not None:
-            known = self._given("key_schema", given)
-        elif known is None or known == T.StructType([]):
-            known = self._inferred[0]
-            if isinstance(known, T.NullType):
+        ddl = self._stream.own.get("key_schema")
+        if ddl is not None:
+            saved = self._declared("key_schema", ddl)
+        elif saved is None or saved == T.StructType([]):
+            saved = self._inferred[0]
+            if isinstance(saved, T.NullType):
                 raise self._nothing_to_infer("key", "key_schema")
-            if self._is_debezium and isinstance(known, T.StructType) and PAYLOAD in known.names:
-                known = known[PAYLOAD].dataType
-            known = widened(known)
-        return MessagePart("key", "json", known, has_payload=self._is_debezium)
+            if self._is_debezium and isinstance(saved, T.StructType) and PAYLOAD in saved.names:
+                saved = saved[PAYLOAD].dataType
+            saved = widened(saved)
+        return MessagePart("key", "json", saved, has_payload=self._is_debezium)
 
     def _text(self, name: str) -> MessagePart:
         return MessagePart(name, "text", T.StringType())
@@ -161,8 +161,8 @@ class LayoutReader:
         subject = own.get(f"{name}_subject") or f"{own['topic']}-{name}"
         schemas = SchemaRegistry(connection.schema_registry).versions(subject)
         empty = F.lit(None).cast("binary")
-        found = self._spark.range(0).select(from_avro(empty, schemas[-1].text).alias(name))
-        return MessagePart(name, "avro", loose(found.schema[name].dataType), schemas)
+        decoded = self._spark.range(0).select(from_avro(empty, schemas[-1].text).alias(name))
+        return MessagePart(name, "avro", loose(decoded.schema[name].dataType), schemas)
 
     @cached_property
     def _inferred(self) -> tuple[T.DataType, T.DataType]:
@@ -171,7 +171,7 @@ class LayoutReader:
         key, value = json_types(sample)
         return self._ddl(spark_words(key)), self._ddl(spark_words(value))
 
-    def _given(self, setting: str, ddl: str) -> T.DataType:
+    def _declared(self, setting: str, ddl: str) -> T.DataType:
         """Return the type of a setting: columns, or the type of a single value."""
         try:
             return self._spark.createDataFrame([], ddl).schema

@@ -68,14 +68,14 @@ class SchemaRegistry:
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
         numbers = sorted(self._get(f"{path}?deleted=true", subject))
-        found = [self._get(f"{path}/{number}?deleted=true", subject) for number in numbers]
-        for version in found:
+        versions = [self._get(f"{path}/{number}?deleted=true", subject) for number in numbers]
+        for version in versions:
             kind = version.get("schemaType", "AVRO")
             if kind != "AVRO":
                 raise self._error(f"subject '{subject}' has a schema of type {kind}, not AVRO")
             if version.get("references"):
                 raise self._error(f"a schema of subject '{subject}' refers to other subjects")
-        return tuple(RegisteredSchema(int(one["id"]), str(one["schema"])) for one in found)
+        return tuple(RegisteredSchema(int(one["id"]), str(one["schema"])) for one in versions)
 
     def _get(self, path: str, subject: str) -> Any:
         # The settings allow only http and https.
@@ -130,10 +130,10 @@ class MessagePart:
 
     def column(self) -> Column:
         """Return a struct of its columns, null if the message has none; bad data fails the job."""
-        found = {"text": self._text, "json": self._json, "avro": self._avro}[self.form]()
+        column = {"text": self._text, "json": self._json, "avro": self._avro}[self.form]()
         if not isinstance(self.dtype, T.StructType):
-            found = F.struct(found.alias(self.name))
-        return F.when(F.col(self.name).isNotNull(), found)
+            column = F.struct(column.alias(self.name))
+        return F.when(F.col(self.name).isNotNull(), column)
 
     def _text(self) -> Column:
         text = F.col(self.name).cast("string")
@@ -152,9 +152,9 @@ class MessagePart:
         parsed = F.from_json(text, wanted, {"columnNameOfCorruptRecord": CORRUPT})
         names = self.dtype.names
         plain = F.struct(*(parsed[name].alias(name) for name in names))
-        found = F.coalesce(parsed[PAYLOAD], plain) if payload else plain
+        value = F.coalesce(parsed[PAYLOAD], plain) if payload else plain
         is_good = parsed.isNotNull() & parsed[CORRUPT].isNull()
-        return F.when(is_good, found).otherwise(self._bad_json(text))
+        return F.when(is_good, value).otherwise(self._bad_json(text))
 
     def _bad_json(self, text: Column) -> Column:
         kind = self.dtype.simpleString() if not isinstance(self.dtype, T.StructType) else "columns"
@@ -167,14 +167,14 @@ class MessagePart:
         head = F.hex(F.substring(data, 1, MAGIC_BYTES))
         body = F.substring(data, MAGIC_BYTES + 1, 2**31 - 1)
         newest = {"avroSchema": self.schemas[-1].text, "mode": "FAILFAST"}
-        found: Column | None = None
+        value: Column | None = None
         for schema in self.schemas:
             is_it = head == F.lit(f"00{schema.number:08X}")
             decoded = from_avro(body, schema.text, newest)
-            found = F.when(is_it, decoded) if found is None else found.when(is_it, decoded)
+            value = F.when(is_it, decoded) if value is None else value.when(is_it, decoded)
         problem = "is not Avro in Confluent's wire format by a schema of its subject"
         bad = self._failure(problem, head).cast(self.dtype)
-        return bad if found is None else found.otherwise(bad)
+        return bad if value is None else value.otherwise(bad)
 
     def _failure(self, problem: str, value: Column | None = None) -> Column:
         text = f"the {self.name} of a message {problem}"
@@ -324,18 +324,18 @@ def _is_there(name: str) -> Column:
 def _columns(layout: MessageLayout) -> list[Column]:
     keys = set(layout.key.struct.names) if layout.key is not None else set()
     names = set(layout.row.names)
-    found: list[Column] = []
+    columns: list[Column] = []
     for field in layout.struct.fields:
         name = field.name
         if _IN_VALUE not in (field.metadata or {}):
-            found.append(F.col(name.removeprefix("_kafka_")).alias(name))
+            columns.append(F.col(name.removeprefix("_kafka_")).alias(name))
         elif name not in names:
-            found.append(col(_KEY)[name].alias(name))
+            columns.append(col(_KEY)[name].alias(name))
         else:
             value = col(_VALUE)[name]
             key = col(_KEY)[name].cast(field.dataType) if name in keys else F.lit(None)
-            found.append(F.coalesce(value, key).cast(field.dataType).alias(name))
-    return found
+            columns.append(F.coalesce(value, key).cast(field.dataType).alias(name))
+    return columns
 
 
 def _unwrapped(layout: MessageLayout) -> tuple[Column, Column]:
@@ -379,15 +379,15 @@ def envelope_of(row: T.StructType) -> T.StructType:
 
 def row_of_envelope(struct: T.DataType) -> T.StructType | None:
     """Return the columns of the rows in an envelope; None if it is none."""
-    found = struct
-    if isinstance(found, T.StructType) and PAYLOAD in found.names and "op" not in found.names:
-        found = found[PAYLOAD].dataType
-    if not isinstance(found, T.StructType) or "op" not in found.names:
+    payload = struct
+    if isinstance(payload, T.StructType) and PAYLOAD in payload.names and "op" not in payload.names:
+        payload = payload[PAYLOAD].dataType
+    if not isinstance(payload, T.StructType) or "op" not in payload.names:
         return None
-    rows = [found[name].dataType for name in ("after", "before") if name in found.names]
+    rows = [payload[name].dataType for name in ("after", "before") if name in payload.names]
     fields: dict[str, T.StructField] = {}
     for field in (field for row in rows if isinstance(row, T.StructType) for field in row.fields):
-        known = fields.get(field.name)
-        if known is None or isinstance(known.dataType, T.NullType):
+        declared = fields.get(field.name)
+        if declared is None or isinstance(declared.dataType, T.NullType):
             fields[field.name] = field
     return T.StructType(list(fields.values())) if fields else None

@@ -75,12 +75,12 @@ class KafkaMark:
 
     def to_json(self) -> dict[str, Any]:
         """Return the stream's entry of the state."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "replication_method": "LOG_BASED",
             "offsets": _texts(self.offsets),
             "until": _texts(self.until),
         }
-        return found if self.topic_id is None else {**found, "topic_id": self.topic_id}
+        return document if self.topic_id is None else {**document, "topic_id": self.topic_id}
 
 
 @dataclass(frozen=True)
@@ -146,19 +146,19 @@ def after_bookmark(facts: TopicFacts, mark: KafkaMark) -> tuple[OffsetRange, lis
     return OffsetRange(start, end), losses
 
 
-def from_start(facts: TopicFacts, given: Mapping[int, int | None]) -> OffsetRange:
+def from_start(facts: TopicFacts, offsets: Mapping[int, int | None]) -> OffsetRange:
     """Return what to read from given offsets to the end.
 
     Args:
         facts: The topic.
-        given: Where to begin; a partition that is missing begins with its first message, one with
+        offsets: Where to begin; a partition that is missing begins with its first message, one with
             None at its end.
 
     Raises:
         ValueError: A partition does not exist or does not have that offset.
     """
     start = dict(facts.first)
-    for partition, at in given.items():
+    for partition, at in offsets.items():
         if partition not in facts.end:
             raise ValueError(f"partition {partition} does not exist")
         first, last = facts.first[partition], facts.end[partition]
@@ -238,14 +238,14 @@ def queried_ends(
         reason = known_reason(str(error)) or type(error).__name__
         raise SourceError(f"the topics cannot be read: {reason}", passes=may_pass(error)) from error
     sources = [] if progress is None else json.loads(progress.json)["sources"]
-    found: dict[str, dict[int, int]] = {}
+    by_topic: dict[str, dict[int, int]] = {}
     for source in sources:
         ends = source["endOffset"]
         # Spark Connect writes the object as Python's text.
         topics = literal_eval(ends) if isinstance(ends, str) else ends
         for topic, offsets in (topics or {}).items():
-            found[topic] = {int(part): int(offset) for part, offset in offsets.items()}
-    return found
+            by_topic[topic] = {int(part): int(offset) for part, offset in offsets.items()}
+    return by_topic
 
 
 def queried_starts(
@@ -287,21 +287,21 @@ def queried_starts(
         )
     messages = reader.load().select("partition", "offset")
     rows = messages.mapInArrow(first_row, "partition int, offset long").collect()
-    found = dict(end)
+    starts = dict(end)
     for partition, offset in rows:
-        found[partition] = min(found[partition], offset)
-    return found
+        starts[partition] = min(starts[partition], offset)
+    return starts
 
 
 Start = str | Mapping[str, int]
 """The setting `starting_offsets`."""
-Given = Mapping[int, int | None]
+StartOffsets = Mapping[int, int | None]
 """Where to begin, by partition: its end if None, its first message if it is missing."""
 
 
 def topic_facts(
     spark: SparkSession, options: Mapping[str, str], topic: str, start: Start
-) -> tuple[TopicFacts, Given]:
+) -> tuple[TopicFacts, StartOffsets]:
     """Ask the brokers for a topic, and for where a stream without bookmark begins.
 
     Args:
@@ -320,10 +320,10 @@ def topic_facts(
     if admin is None:
         end = _queried_end(spark, options, topic)
         facts = TopicFacts(queried_starts(spark, options, topic, end), end)
-        found: Given = {}
+        starts: StartOffsets = {}
         if moment is not None:
-            found = queried_starts(spark, options, topic, end, moment)
-        return facts, _given(start, facts, found)
+            starts = queried_starts(spark, options, topic, end, moment)
+        return facts, _start_offsets(start, facts, starts)
     with admin:
         topic_id, partitions = admin.describe(topic)
         end = admin.end(topic, partitions)
@@ -331,8 +331,8 @@ def topic_facts(
         # Messages may expire between the two requests.
         end = {part: max(end[part], first[part]) for part in partitions}
         facts = TopicFacts(first, end, topic_id, admin.is_gapless(topic, partitions))
-        found = {} if moment is None else admin.at(topic, partitions, moment)
-    return facts, _given(start, facts, found)
+        starts = {} if moment is None else admin.at(topic, partitions, moment)
+    return facts, _start_offsets(start, facts, starts)
 
 
 def topic_names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
@@ -343,20 +343,20 @@ def topic_names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
     """
     admin = open_admin(spark, options)
     if admin is None:
-        found = queried_ends(spark, options, {"subscribePattern": ".*"})
-        return sorted(name for name in found if not name.startswith("__"))
+        ends = queried_ends(spark, options, {"subscribePattern": ".*"})
+        return sorted(name for name in ends if not name.startswith("__"))
     with admin:
         return admin.topics()
 
 
 def _queried_end(spark: SparkSession, options: Mapping[str, str], topic: str) -> dict[int, int]:
-    found = queried_ends(spark, options, {"subscribe": topic}).get(topic)
-    if not found:
+    end = queried_ends(spark, options, {"subscribe": topic}).get(topic)
+    if not end:
         raise SourceError(f"topic '{topic}': Spark does not tell its offsets")
-    return found
+    return end
 
 
-def _given(start: Start, facts: TopicFacts, at: Given) -> Given:
+def _start_offsets(start: Start, facts: TopicFacts, at: StartOffsets) -> StartOffsets:
     """Return the offsets to begin with.
 
     Args:

@@ -115,8 +115,8 @@ def renamed(version: DeltaVersion) -> tuple[Path, Path] | None:
     """Return the old and new path of the field that a version renamed."""
     if version.operation != "RENAME COLUMN":
         return None
-    given = version.parameters
-    return _path(given.get("oldColumnPath", "")), _path(given.get("newColumnPath", ""))
+    parameters = version.parameters
+    return _path(parameters.get("oldColumnPath", "")), _path(parameters.get("newColumnPath", ""))
 
 
 def stale_columns(versions: Sequence[DeltaVersion], columns: Iterable[str]) -> list[str]:
@@ -287,8 +287,8 @@ class DeltaSource(LakeSource):
         return super()._explain(error)
 
     def _check_bookmark(self, bookmark: Mapping[str, Any], pinned: Pinned) -> None:
-        known = bookmark.get("table_id")
-        if known is not None and known != pinned.table_id:
+        table_id = bookmark.get("table_id")
+        if table_id is not None and table_id != pinned.table_id:
             raise self.error("the table was replaced after the bookmark was written", START_OVER)
         after = bookmark["version"]
         if after > int(pinned.position or 0):
@@ -309,7 +309,7 @@ class DeltaSource(LakeSource):
         history = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT {most}").filter(
             (col("version") > after) & (col("version") <= newest)
         )
-        found = history.select(
+        commits = history.select(
             "version",
             F.unix_micros("timestamp").alias("micros"),
             "operation",
@@ -317,7 +317,7 @@ class DeltaSource(LakeSource):
             "operationMetrics",
             "isBlindAppend",
         ).collect()
-        versions = [_version(row) for row in found]
+        versions = [_version(row) for row in commits]
         versions.sort(key=lambda version: version.number)
         if [version.number for version in versions] != list(range(after + 1, newest + 1)):
             raise self._expired(after)

@@ -127,20 +127,20 @@ class IcebergMetadata:
 
     def chain(self, after: int) -> list[IcebergSnapshot] | None:
         """Return the snapshots after one, up to the newest; None if it is not an ancestor."""
-        found: list[IcebergSnapshot] = []
+        chain: list[IcebergSnapshot] = []
         number = self.current
         while number != after:
             snapshot = self.snapshots.get(number) if number is not None else None
             if snapshot is None:
                 return None
-            found.append(snapshot)
+            chain.append(snapshot)
             number = snapshot.parent
-        return found[::-1]
+        return chain[::-1]
 
     def schema_of(self, snapshot: int) -> int | None:
         """Return the id of the schema a snapshot was written with."""
-        found = self.snapshots.get(snapshot)
-        return found.schema_id if found is not None else None
+        shown = self.snapshots.get(snapshot)
+        return shown.schema_id if shown is not None else None
 
     def names_at(self, schema_id: int | None) -> Names:
         """Return the names of today's fields in an older schema."""
@@ -199,7 +199,7 @@ def parse_metadata(text: str | bytes) -> IcebergMetadata:
             schema_id = int(document["schema"].get("schema-id", 0))
             schemas = {schema_id: document["schema"]}
         current = document.get("current-snapshot-id")
-        found = [_snapshot(each) for each in document.get("snapshots") or []]
+        snapshots = [_snapshot(each) for each in document.get("snapshots") or []]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"the metadata file is damaged: {error!r}") from error
     ids = (schemas.get(schema_id) or {}).get("identifier-field-ids") or []
@@ -207,7 +207,7 @@ def parse_metadata(text: str | bytes) -> IcebergMetadata:
     return IcebergMetadata(
         document.get("table-uuid"),
         None if current in (None, -1) else int(current),
-        {snapshot.number: snapshot for snapshot in found},
+        {snapshot.number: snapshot for snapshot in snapshots},
         _identifiers(named.get(number) for number in ids),
         schema_id,
         schemas,
@@ -221,10 +221,10 @@ def newest_file(names: Sequence[str]) -> str | None:
 
 
 def _identifiers(paths: Iterator[FieldPath | None] | Any) -> tuple[str, ...]:
-    found = list(paths)
+    names = list(paths)
     # Identifiers inside structs cannot be key properties.
-    whole = all(path is not None and len(path) == 1 for path in found)
-    return tuple(path[0] for path in found if path is not None) if whole else ()
+    whole = all(path is not None and len(path) == 1 for path in names)
+    return tuple(path[0] for path in names if path is not None) if whole else ()
 
 
 def _snapshot(document: Mapping[str, Any]) -> IcebergSnapshot:
@@ -319,10 +319,10 @@ class IcebergSource(LakeSource):
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
         """See `LakeSource.rows`."""
-        found = _of_iceberg(pinned)
-        if found.position is None:
-            return conformed(self._load(self._reader(spark), found.location), want).limit(0)
-        return self._at(spark, found, want, found.position)
+        metadata = _of_iceberg(pinned)
+        if metadata.position is None:
+            return conformed(self._load(self._reader(spark), metadata.location), want).limit(0)
+        return self._at(spark, metadata, want, metadata.position)
 
     def rows_told(self, pinned: Pinned) -> int | None:
         """See `LakeSource.rows_told`: by the summary of the snapshot."""
@@ -343,19 +343,19 @@ class IcebergSource(LakeSource):
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
         """See `LakeSource.has_position`."""
-        found = bookmark.get("snapshot_id")
-        if found is not None and not str(found).isdigit():
-            raise self.error(f"the bookmark's snapshot_id {found!r} is not a number", START_OVER)
-        return found is not None
+        snapshot = bookmark.get("snapshot_id")
+        if snapshot is not None and not str(snapshot).isdigit():
+            raise self.error(f"the bookmark's snapshot_id {snapshot!r} is not a number", START_OVER)
+        return snapshot is not None
 
     def changes(
         self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: T.StructType
     ) -> Iterator[Slice]:
         """See `LakeSource.changes`."""
-        found, mark = _of_iceberg(pinned), plan.bookmark
-        scan = _IcebergScan(spark, plan, found, want)
-        commits = self._commits(found, mark)
-        stale = found.metadata.stale_columns(mark.get("schema_id"), plan.columns)
+        metadata, mark = _of_iceberg(pinned), plan.bookmark
+        scan = _IcebergScan(spark, plan, metadata, want)
+        commits = self._commits(metadata, mark)
+        stale = metadata.metadata.stale_columns(mark.get("schema_id"), plan.columns)
         stale = stale if plan.key_properties else []
         for part in group_commits(commits):
             piece = self._slice(scan, part)
@@ -375,8 +375,8 @@ class IcebergSource(LakeSource):
             SourceError: The bookmark's snapshot does not exist any more.
         """
         metadata, after = pinned.metadata, int(mark["snapshot_id"])
-        known = mark.get("table_id")
-        if known is not None and pinned.table_id is not None and known != pinned.table_id:
+        table_id = mark.get("table_id")
+        if table_id is not None and pinned.table_id is not None and table_id != pinned.table_id:
             raise self.error("the table was replaced after the bookmark was written", START_OVER)
         chain = metadata.chain(after)
         if chain is not None:
@@ -495,8 +495,8 @@ class IcebergSource(LakeSource):
         ]
         refs = self._load(spark.read, location, "refs").filter(col("name") == "main")
         current = refs.select("snapshot_id").first()
-        found = None if current is None else int(current.snapshot_id)
-        return IcebergMetadata(None, found, {each.number: each for each in snapshots})
+        snapshot = None if current is None else int(current.snapshot_id)
+        return IcebergMetadata(None, snapshot, {each.number: each for each in snapshots})
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.options(**self.stream.options)

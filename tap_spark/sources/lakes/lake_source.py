@@ -319,8 +319,8 @@ class LakeSource(ABC):
     ) -> Slice:
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
-        told = None if self.stream.options else self.rows_told(pinned)
-        return Slice(as_first_records(self.rows(spark, pinned, want)), mark, told_rows=told)
+        count = None if self.stream.options else self.rows_told(pinned)
+        return Slice(as_first_records(self.rows(spark, pinned, want)), mark, told_rows=count)
 
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:
         """Return the selected columns with the catalog's types."""
@@ -333,8 +333,8 @@ class LakeSource(ABC):
                 f"selected columns are no longer in the table: {', '.join(gone)}",
                 "run --discover again, or deselect them in the catalog",
             )
-        known = {field.name: field for field in prune(present, plan.schema).fields}
-        want = StructType([_field(name, fields, known) for name in plan.columns])
+        by_name = {field.name: field for field in prune(present, plan.schema).fields}
+        want = StructType([_field(name, fields, by_name) for name in plan.columns])
         try:
             check_types(present, want)
         except TypeChangeError as error:
@@ -360,10 +360,10 @@ class LakeSource(ABC):
         local = local_path(paths[0])
         if local is None:
             return paths[0].rstrip("/")
-        found = Path(local).absolute()
-        if not found.is_dir():
+        path = Path(local).absolute()
+        if not path.is_dir():
             raise self.error(f"folder {paths[0]} does not exist", "check 'path'")
-        return str(found)
+        return str(path)
 
     def _name(self) -> str:
         try:
@@ -429,10 +429,10 @@ def group_commits(
         max_rows: Most changed rows of a group of several commits. Commits that are compared
             have neither limit: comparing many costs as much as comparing one.
     """
-    found: list[list[LoggedCommit]] = []
+    groups: list[list[LoggedCommit]] = []
     rows = 0
     for commit in commits:
-        last = found[-1] if found else []
+        last = groups[-1] if groups else []
         together = bool(last) and last[0].how is commit.how and not commit.alone
         if commit.how is ChangeReadMode.APPENDED:
             together = False
@@ -442,18 +442,22 @@ def group_commits(
             last.append(commit)
             rows += commit.rows
         else:
-            found.append([commit])
+            groups.append([commit])
             rows = commit.rows
-    return [tuple(part) for part in found]
+    return [tuple(part) for part in groups]
 
 
 def with_compared(commits: Sequence[LoggedCommit]) -> list[LoggedCommit]:
     """Compare all commits at once, from the first that must be compared to the last."""
-    found = [index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE]
-    if not found:
+    compared = [
+        index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE
+    ]
+    if not compared:
         return list(commits)
     return [
-        replace(commit, how=ChangeReadMode.COMPARE) if found[0] <= index <= found[-1] else commit
+        replace(commit, how=ChangeReadMode.COMPARE)
+        if compared[0] <= index <= compared[-1]
+        else commit
         for index, commit in enumerate(commits)
     ]
 

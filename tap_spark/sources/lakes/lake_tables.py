@@ -59,8 +59,8 @@ class Details:
     @property
     def row_count(self) -> int | None:
         """Return the number of rows, if the catalog keeps statistics."""
-        found = _ROWS.search(self.facts.get("Statistics", ""))
-        count = int(found.group(1)) if found else None
+        match = _ROWS.search(self.facts.get("Statistics", ""))
+        count = int(match.group(1)) if match else None
         # A Hive metastore writes 0 when a table is created, and does not update it.
         return None if count == 0 and self.format == "table" else count
 
@@ -80,16 +80,16 @@ class CatalogTables:
 
     def tables(self, spark: SparkSession) -> Iterator[DiscoveredTable]:
         """See `Connection.tables`; warns of what cannot be listed or described."""
-        found = False
+        has_tables = False
         for namespace in self._namespaces(spark):
             for name, is_view in self._names(spark, namespace):
                 if not is_wanted(self.config, ".".join(namespace) or None, name):
                     continue
                 table = self._table(spark, namespace, name, is_view=is_view)
                 if table is not None and (self.config.views or not table.is_view):
-                    found = True
+                    has_tables = True
                     yield table
-        if not found:
+        if not has_tables:
             _logger.warning(
                 "connection '%s': no table matches 'include' and 'exclude'", self.config.name
             )
@@ -113,10 +113,12 @@ class CatalogTables:
 
     def _inside(self, spark: SparkSession, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
         rows = spark.sql(f"SHOW NAMESPACES IN {self._place(namespace)}").collect()
-        found = {_parts(row[0]) for row in rows}
+        namespaces = {_parts(row[0]) for row in rows}
         # Spark's own catalog returns its databases for every namespace.
         return sorted(
-            parts for parts in found if parts[:-1] == namespace and len(parts) == len(namespace) + 1
+            parts
+            for parts in namespaces
+            if parts[:-1] == namespace and len(parts) == len(namespace) + 1
         )
 
     def _names(self, spark: SparkSession, namespace: tuple[str, ...]) -> list[tuple[str, bool]]:
@@ -253,13 +255,13 @@ class FolderTables:
             if not is_wanted(self._config, schema_name, table):
                 continue
             try:
-                yield self._found(spark, place, schema_name)
+                yield self._discovered(spark, place, schema_name)
             except SourceError as error:
                 errors.append(error)
         if errors:
             raise all_of(errors)
 
-    def _found(
+    def _discovered(
         self, spark: SparkSession, place: TableLocation, schema: str | None
     ) -> DiscoveredTable:
         name = stream_name(self._config, place.parts)
@@ -297,11 +299,11 @@ class TableWalk:
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the names of the folders and files in a folder, sorted."""
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
         folders = [entry.name for entry in entries if entry.is_dir()]
-        known = set(folders)
-        return folders, [entry.name for entry in entries if entry.name not in known]
+        links = set(folders)
+        return folders, [entry.name for entry in entries if entry.name not in links]
 
     def tables(self) -> Iterator[TableLocation]:
         """Yield the tables, in the order of their names.
@@ -356,9 +358,9 @@ class _RemoteWalk(TableWalk):
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the names of the folders and files in a folder, sorted."""
-        found = self._files.ls(remote(folder)[1], detail=True)
+        entries = self._files.ls(remote(folder)[1], detail=True)
         here = remote(folder)[1].rstrip("/")
-        named = [(each["name"].rstrip("/"), each["type"]) for each in found]
+        named = [(each["name"].rstrip("/"), each["type"]) for each in entries]
         named = sorted((name.rpartition("/")[2], kind) for name, kind in named if name != here)
         folders = [name for name, kind in named if kind == "directory"]
         return folders, [name for name, kind in named if kind != "directory"]

@@ -46,15 +46,15 @@ Counts = tuple[dict[str, int], dict[str, str]]
 class _PassingNames(Ledger):
     """A ledger whose new names of columns are those of a table that is dropped again."""
 
-    given: dict[str, str] = field(default_factory=dict)
+    added: dict[str, str] = field(default_factory=dict)
 
     def names(self, cursor: Cursor) -> dict[str, str]:
         """See `Ledger`."""
-        return {**super().names(cursor), **self.given}
+        return {**super().names(cursor), **self.added}
 
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:  # noqa: ARG002
         """See `Ledger`."""
-        self.given.update(mapping)
+        self.added.update(mapping)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class StagedComparison:
         cursor: Of the transaction.
         source: Table of the run's rows, one for each key.
         table: The real table.
-        found: Place of the table for the keys that differ.
+        differences: Place of the table for the keys that differ.
         keys: The key columns.
         columns: All compared columns.
         ranges: Number of ranges of hashed keys.
@@ -96,7 +96,7 @@ class StagedComparison:
     cursor: Cursor
     source: TablePlace
     table: TablePlace
-    found: TablePlace
+    differences: TablePlace
     keys: Sequence[ComparedColumn]
     columns: Sequence[ComparedColumn]
     ranges: int
@@ -166,8 +166,8 @@ class StagedComparison:
     def _counted(self, ranges: Sequence[int]) -> dict[int, Counts]:
         """Keep the keys that differ; return their number of each kind, and one of them."""
         text = self.sql.type_of(T.StringType())
-        result = self.sql.table(self.found)
-        self.cursor.execute(self.sql.drop(self.found))
+        result = self.sql.table(self.differences)
+        self.cursor.execute(self.sql.drop(self.differences))
         # A server may look for each row of the table in it: that needs an index.
         columns = f"r integer, k char(32) PRIMARY KEY, kind varchar(8), example {text}"
         self.cursor.execute(f"CREATE TABLE {result} ({columns})")
@@ -242,7 +242,7 @@ class StagedComparison:
 
     def _chosen(self, *kinds: str) -> str:
         listed = ", ".join(f"'{kind}'" for kind in kinds)
-        return f"SELECT k FROM {self.sql.table(self.found)} WHERE kind IN ({listed})"
+        return f"SELECT k FROM {self.sql.table(self.differences)} WHERE kind IN ({listed})"
 
     def _run(self, statement: str) -> None:
         if self.part is None:

@@ -43,12 +43,12 @@ class TablePlan:
     """An existing table and its change.
 
     Attributes:
-        found: The table; None if there is none.
+        existing: The table; None if there is none.
         change: The change for the request.
         is_theirs: Whether others have created it.
     """
 
-    found: FoundTable | None
+    existing: FoundTable | None
     change: TableChange
     is_theirs: bool = False
 
@@ -60,7 +60,7 @@ class TablePlan:
     @property
     def table(self) -> FoundTable:
         """Return the table, which must exist."""
-        return self.found or FoundTable(())
+        return self.existing or FoundTable(())
 
     @property
     def mapping(self) -> Mapping[str, str]:
@@ -121,13 +121,13 @@ class TableWork:
         present = self.database.describe(self.cursor, self.place)
         return present is not None and self._is_theirs(existing)
 
-    def _is_theirs(self, known: Mapping[str, str]) -> bool:
-        return OURS not in known and not self.place.table.startswith(PREFIX)
+    def _is_theirs(self, renamed: Mapping[str, str]) -> bool:
+        return OURS not in renamed and not self.place.table.startswith(PREFIX)
 
-    def _plan(self, request: TableRequest, known: Mapping[str, str]) -> TablePlan:
+    def _plan(self, request: TableRequest, renamed: Mapping[str, str]) -> TablePlan:
         result = self.database.describe(self.cursor, self.place)
-        change = self._change(request, result, known, self.conflicts)
-        return TablePlan(result, change, result is not None and self._is_theirs(known))
+        change = self._change(request, result, renamed, self.conflicts)
+        return TablePlan(result, change, result is not None and self._is_theirs(renamed))
 
     def alter(self, request: TableRequest, plan: TablePlan) -> TablePlan:
         """Change the table as planned, and drop its index of earlier keys.
@@ -363,11 +363,11 @@ class TableWork:
         self.connection.commit()
 
     def _change(
-        self, request: TableRequest, result: FoundTable | None, known: Mapping[str, str], how: str
+        self, request: TableRequest, result: FoundTable | None, renamed: Mapping[str, str], how: str
     ) -> TableChange:
         request = replace(request, struct=stored_struct(request.struct))
         if result is None:
-            return plan_change(None, request, self.rules, how, self.database.can, known)
+            return plan_change(None, request, self.rules, how, self.database.can, renamed)
         if result.has_rules and keys_of(request):
             raise SettingsError(
                 f"the table '{self.place.table}' has a rule for INSERT or UPDATE, which would miss "
@@ -375,24 +375,24 @@ class TableWork:
                 where=Where(setting="load_method"),
                 hint="make a trigger of the rule, or load the stream with 'append-only'",
             )
-        request = self._without_computed(result, request, known)
-        table, can = self._struct(result, request, known), self.database.can
-        if self._is_theirs(known):
+        request = self._without_computed(result, request, renamed)
+        table, can = self._struct(result, request, renamed), self.database.can
+        if self._is_theirs(renamed):
             # Numbers, and times, that a column of theirs cannot hold are for the server to refuse.
             can = replace(can, widen=lambda _old, _new: False, is_theirs=True, takes=self._takes)
-            request = self._with_json(result, table, request, known)
-        return plan_change(table, request, self.rules, how, can, known)
+            request = self._with_json(result, table, request, renamed)
+        return plan_change(table, request, self.rules, how, can, renamed)
 
     def _with_json(
         self,
         result: FoundTable,
         table: T.StructType,
         request: TableRequest,
-        known: Mapping[str, str],
+        renamed: Mapping[str, str],
     ) -> TableRequest:
         """Return the request in which JSON columns of others get JSON for what it is."""
         names, properties = (
-            self._names(result, request, known),
+            self._names(result, request, renamed),
             request.schema.get("properties", {}),
         )
         kinds = {field.name: field.dataType for field in table}
@@ -417,22 +417,22 @@ class TableWork:
         return is_number or isinstance(old, TEXTS) or self.database.can.takes(old, new)
 
     def _without_computed(
-        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, renamed: Mapping[str, str]
     ) -> TableRequest:
         """Return the request without columns that the database computes."""
         computed = {column.name for column in result.columns if column.generated}
-        names = self._names(result, request, known)
+        names = self._names(result, request, renamed)
         return without_computed(request, names, computed, f"'{self.place.table}'")
 
     def _struct(
-        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, renamed: Mapping[str, str]
     ) -> T.StructType:
         """Return the table's columns as Spark types.
 
         A type that stores several Spark types, or was made by others, counts as the stream's type.
         """
         sql = self.database.sql
-        names = self._names(result, request, known)
+        names = self._names(result, request, renamed)
         wanted = {names[field.name]: field.dataType for field in request.struct}
         struct = T.StructType()
         for column in result.columns:
@@ -448,11 +448,11 @@ class TableWork:
         return struct
 
     def _names(
-        self, result: FoundTable, request: TableRequest, known: Mapping[str, str]
+        self, result: FoundTable, request: TableRequest, renamed: Mapping[str, str]
     ) -> Mapping[str, str]:
         """Return the table's current or future names of the stream's columns."""
         present = [column.name for column in result.columns]
-        return matched_names(request.struct.names, present, self.rules, known)
+        return matched_names(request.struct.names, present, self.rules, renamed)
 
     def _changes(self, request: TableRequest, plan: TablePlan) -> Iterator[str]:
         sql, change = self.database.sql, plan.change
@@ -488,7 +488,7 @@ class TableWork:
         places = {name: staged_name(n) for n, name in enumerate(request.struct.names)}
         values: dict[str, str] = {}
         is_whole = request.method == "overwrite"
-        supplied = plan.change.given(request.struct.names)
+        supplied = plan.change.supplied(request.struct.names)
         for column in plan.change.projection:
             if column.source is None or column.how == "null":
                 if is_whole or column.target in supplied:

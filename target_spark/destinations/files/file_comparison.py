@@ -130,4 +130,4 @@ def _read_struct(form: str, struct: StructType) -> StructType:
     """Return the columns to read: texts have the same form on both sides."""
     if form != "csv":
         return struct
-    return reduce(lambda made, field: made.add(field.name, StringType()), struct, StructType())
+    return reduce(lambda read, field: read.add(field.name, StringType()), struct, StructType())

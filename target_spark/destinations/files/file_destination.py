@@ -257,9 +257,9 @@ class FileDestination(Destination):
                 return self._edit(folder, present, existing, edit)
 
     def _edit(
-        self, folder: TableFolder, present: Sequence[str], known: TableSchema, edit: VersionEdit
+        self, folder: TableFolder, present: Sequence[str], schema: TableSchema, edit: VersionEdit
     ) -> str | None:
-        write = self._write(folder, known)
+        write = self._write(folder, schema)
         pending = {self._pending(write): name for name in present}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         rows = self._rewrite(pairs, _inside(write), edit)

@@ -257,7 +257,7 @@ def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
     deleted = targets.get(DELETED_AT) if request.hard_delete else None
     if request.method == "upsert" and deleted is not None:
         frame = frame.where(F.col(quoted(deleted)).isNull())
-    own = rows.change.given(request.struct.names)
+    own = rows.change.supplied(request.struct.names)
     others = [field for field in rows.now.struct if field.name not in own]
     if others and request.method == "upsert" and request.keys:
         keys = [targets[key] for key in request.keys]

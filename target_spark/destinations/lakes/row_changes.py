@@ -291,7 +291,7 @@ def upserted(
 
 def _merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
     request, change = rows.request, rows.change
-    targets, supplied = _targets(change), change.given(request.struct.names)
+    targets, supplied = _targets(change), change.supplied(request.struct.names)
     keys = {targets[key] for key in request.keys}
     update = [item.target for item in change.projection if item.target in supplied]
     return MergePlan(
@@ -349,7 +349,7 @@ def _version_columns(request: TableRequest, now: LakeTable, change: TableChange)
     order = [targets[name] for name in request.order_by]
     is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
     received = [targets[name] for name in (RECEIVED_AT,) if name in targets]
-    supplied = change.given(request.struct.names)
+    supplied = change.supplied(request.struct.names)
     compared = [item.target for item in change.projection if item.target in supplied]
     ours = {target for source, target in targets.items() if source.startswith(METADATA)}
     return VersionColumns(

@@ -57,7 +57,7 @@ class TableHistory:
         return self.commits[-1]
 
     @property
-    def made(self) -> Sequence[TableCommit]:
+    def created(self) -> Sequence[TableCommit]:
         """Return the commits without the returns to one of them."""
         return tuple(self._by_version.values())
 
@@ -320,7 +320,7 @@ def plan_keep(
         keeps_log: Marks stay, whatever becomes of the data of their commits.
     """
     results = list(_of_rewinds(history, now - seconds, keeps_log=keeps_log))
-    created = {commit.version: commit for commit in history.made}
+    created = {commit.version: commit for commit in history.created}
     results += [
         Kept(created[version], f"reader {who}")
         for version, who in (readers or {}).items()
@@ -334,15 +334,15 @@ def plan_keep(
         ]
     order = {version: number for number, version in enumerate(created)}
     results.sort(key=lambda kept: order[kept.commit.version])
-    before = history.made[: order[results[0].commit.version]]
+    before = history.created[: order[results[0].commit.version]]
     lost = tuple(one for one in before if one.mark is not None)
-    after = history.made[len(before) + 1 :]
+    after = history.created[len(before) + 1 :]
     return KeepPlan(tuple(results), lost, bool(before), after[0].at if after else None)
 
 
 def _of_rewinds(history: TableHistory, since: float, *, keeps_log: bool) -> Iterator[Kept]:
     """Yield what a rewind to any moment from a time on returns to, and what tells its STATE."""
-    created = {commit.version: commit for commit in history.made}
+    created = {commit.version: commit for commit in history.created}
     for start in _starts(history.commits, since):
         moment = next((one for one in history.lineage(start) if history.is_moment(one)), start)
         yield Kept(created[moment.version], "rewind")
@@ -452,7 +452,7 @@ def maintained(history: TableHistory, plan: KeepPlan, *, dry_run: bool = False) 
     """Return the report of a plan, before anything is done."""
     oldest, lost = plan.kept[0], {commit.version for commit in plan.lost}
     runs = dict.fromkeys(one.mark.run for one in plan.lost if one.mark is not None)
-    left = (one.mark for one in history.made if one.version not in lost)
+    left = (one.mark for one in history.created if one.version not in lost)
     kept = {mark.run for mark in left if mark is not None}
     first = _first_moment(history, oldest.commit)
     return Maintained(
@@ -468,6 +468,6 @@ def maintained(history: TableHistory, plan: KeepPlan, *, dry_run: bool = False) 
 
 def _first_moment(history: TableHistory, oldest: TableCommit) -> TableCommit | None:
     """Return the first commit from one on to which a rewind can return; None if there is none."""
-    left = history.made[history.made.index(oldest) :]
+    left = history.created[history.created.index(oldest) :]
     with_state = (one for one in left[1:] if one.mark is not None and one.mark.state is not None)
     return next((one for one in (oldest, *with_state) if history.is_moment(one)), None)

@@ -132,13 +132,13 @@ class TestPatterns:
     def test_inside_objects(self, pattern: str) -> None:
         output = child(more={"*": {pattern: "md5(self) if self else 'x'"}})
         assert output.transform is not None
-        assert [made.label for made in output.transform.made] == ["property 'by'"]
+        assert [made.label for made in output.transform.computed] == ["property 'by'"]
 
     def test_of_elements_that_are_no_objects(self) -> None:
         masked = {"*": {"*phones": "md5(self)", "pay*.phones": "md5(self)"}}
         output = child("payload.phones", more=masked)
         assert output.transform is not None
-        [made] = output.transform.made
+        [made] = output.transform.computed
         assert made.label == "property 'phones'"
 
     @pytest.mark.parametrize(

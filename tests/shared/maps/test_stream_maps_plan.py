@@ -327,13 +327,13 @@ class TestPersonalData:
         config = {"stream_map_config": {"hash_salt": "s"}}
         [output] = planned(maps, **config)
         assert output.transform is not None
-        [made] = output.transform.made
+        [made] = output.transform.computed
         assert (made.label, made.in_python) == ("property 'email'", False)
         assert made.reads == {"email"}
         assert output.schema["properties"]["email"] == TEXT
         [other] = planned(maps, stream="others", **config)
         assert other.transform is not None
-        assert len(other.transform.made) == 1
+        assert len(other.transform.computed) == 1
 
     def test_the_salt_has_to_be_there(self) -> None:
         [line] = problems({"*": {"*mail*": "hash_value(self)"}})
@@ -344,13 +344,13 @@ class TestPersonalData:
         schema = {"properties": {"email": TEXT, "mail": TEXT, "id": INTEGER}}
         [output] = planned({"*": {"*mail": "self.lower()"}}, schema=schema)
         assert output.transform is not None
-        assert [made.reads for made in output.transform.made] == [{"email"}, {"mail"}]
+        assert [made.reads for made in output.transform.computed] == [{"email"}, {"mail"}]
 
 
 def test_what_is_random_is_made_for_each_property() -> None:
     [output] = planned({"orders": {"a": "rand()", "b": "rand()", "c": "id + 1", "d": "id + 1"}})
     assert output.transform is not None
-    assert len(output.transform.made) == 3
+    assert len(output.transform.computed) == 3
 
 
 def test_the_documented_maps_can_be_planned() -> None:

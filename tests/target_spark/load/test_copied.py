@@ -55,7 +55,7 @@ def divided(
         *(copy.name for copy in copies),
         "_sdc_sequence",
     ]
-    assert transform.made == output.transform.made
+    assert transform.computed == output.transform.computed
     return transform.struct().names, [f"{c.name}={'.'.join(c.path)}" for c in copies]
 
 

@@ -141,7 +141,7 @@ def test_a_snapshot_that_became_current_again_counts_by_its_first_time() -> None
     assert target_of("r1", [a]) == Target(1.0, "r1")
     assert returned(plan_rewind([a], Target(2.5))) == {"a": "s2"}
     assert returned(plan_rewind([a], Target(3.0))) == {}
-    assert [commit.version for commit in a.made] == ["s1", "s2"]
+    assert [commit.version for commit in a.created] == ["s1", "s2"]
 
 
 def test_a_table_that_was_created_later_needs_consent() -> None:

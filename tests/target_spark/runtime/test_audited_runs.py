@@ -150,8 +150,10 @@ def test_all_tables_change_at_the_end(target: Target) -> None:
     marks = [found for _, found in histories["merged"].marks(histories["merged"].newest).values()]
     assert [mark.state for mark in marks] == ['{"bookmarks":{"merged":3}}']
     for history in histories.values():
-        assert list(history.lineage(history.newest))[::-1] == list(history.made), "none is missing"
-        assert history.lost(history.made[0]) == [], "all are marked"
+        assert list(history.lineage(history.newest))[::-1] == list(history.created), (
+            "none is missing"
+        )
+        assert history.lost(history.created[0]) == [], "all are marked"
 
 
 def test_a_failed_audit_leaves_the_rows(target: Target) -> None:

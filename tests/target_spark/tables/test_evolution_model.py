@@ -72,9 +72,9 @@ def test_every_stream_finds_its_place(
     homes: dict[tuple[str, str], str] = {}
     for stream in streams:
         asked = request(stream)
-        change = plan(table, asked, conflicts, rules=rules, known=known)
+        change = plan(table, asked, conflicts, rules=rules, renamed=known)
         table, known = applied(table, change), dict(change.renamed)
-        again = plan(table, asked, conflicts, rules=rules, known=known)
+        again = plan(table, asked, conflicts, rules=rules, renamed=known)
         assert not again.alters and again.renamed == known
         assert sources(again) == sources(change)
         assert [item.target for item in change.projection] == table.names

@@ -54,7 +54,7 @@ def test_names_are_made_legal_at_any_depth() -> None:
 def test_fields_keep_their_names_when_similar_ones_come() -> None:
     first = plan(None, "x STRUCT<`a b`: INT>", rules=SPACES)
     table = applied(None, first)
-    then = plan(table, "x STRUCT<a_b: INT, `a b`: INT>", rules=SPACES, known=first.renamed)
+    then = plan(table, "x STRUCT<a_b: INT, `a b`: INT>", rules=SPACES, renamed=first.renamed)
     [(path, dtype)] = then.add_nested
     assert path[0] == "x" and path[1].startswith("a_b_") and dtype == T.IntegerType()
     assert (path, "a_b") in then.projection[0].names
@@ -305,12 +305,12 @@ def test_values_of_another_type_get_a_column_of_their_own() -> None:
 def test_each_type_finds_its_column_again() -> None:
     table, known = struct("amount BIGINT"), {}
     for kind in ("STRING", "BOOLEAN", "STRING", "INT", "DOUBLE", "FLOAT", "BOOLEAN"):
-        change = plan(table, f"amount {kind}", "suffix", known=known)
+        change = plan(table, f"amount {kind}", "suffix", renamed=known)
         table, known = applied(table, change), dict(change.renamed)
     assert table == struct(
         "amount BIGINT, amount__string STRING, amount__boolean BOOLEAN, amount__double DOUBLE"
     )
-    assert sources(plan(table, "amount INT", "suffix", known=known))["amount"] == "amount"
+    assert sources(plan(table, "amount INT", "suffix", renamed=known))["amount"] == "amount"
 
 
 def test_types_of_a_kind_share_a_column_while_it_can_hold_them() -> None:
@@ -383,7 +383,7 @@ def test_sized_text_becomes_text_of_any_size() -> None:
 
 
 def test_what_is_known_of_other_columns_is_kept() -> None:
-    change = plan("id INT, a_b INT", "id INT", known={"a b": "a_b"})
+    change = plan("id INT, a_b INT", "id INT", renamed={"a b": "a_b"})
     assert change.mapping["a b"] == "a_b"
 
 
@@ -397,15 +397,15 @@ def test_only_what_does_not_go_without_saying_is_stored() -> None:
 def test_names_that_differ_by_case_stay_apart_over_runs() -> None:
     first = plan(None, "Id INT", rules=SPACES)
     table = applied(None, first)
-    then = plan(table, "id STRING", rules=SPACES, known=first.renamed)
+    then = plan(table, "id STRING", rules=SPACES, renamed=first.renamed)
     table = applied(table, then)
     assert table.names[0] == "Id" and table.names[1].startswith("id_")
-    both = plan(table, "id STRING, Id INT", rules=SPACES, known=then.renamed)
+    both = plan(table, "id STRING, Id INT", rules=SPACES, renamed=then.renamed)
     assert sources(both) == {"Id": "Id", table.names[1]: "id"} and not both.alters
 
 
 def test_a_column_somebody_dropped_is_added_again() -> None:
-    assert plan("id INT", "id INT, `a b` INT", known={"a b": "a_b"}).add[0].name == "a_b"
+    assert plan("id INT", "id INT, `a b` INT", renamed={"a b": "a_b"}).add[0].name == "a_b"
 
 
 def contract(
@@ -448,7 +448,7 @@ def test_new_columns_and_fields_are_left_out() -> None:
     assert sources(change) == {"a": "a", "s": "s"}
     change = contract("a INT NOT NULL", "a STRING NOT NULL", "suffix", columns="discard")
     assert change.projection == (Projected("a", None, T.IntegerType(), "null"),)
-    assert (change.nullable, change.given(["a"])) == (("a",), {"a"})
+    assert (change.nullable, change.supplied(["a"])) == (("a",), {"a"})
 
 
 def test_columns_that_a_load_needs_are_not_left_out() -> None:

@@ -146,8 +146,8 @@ def dialect_for(url: str) -> Dialect:
     """Find the dialect of a JDBC URL; a generic one if the database is unknown."""
     driver = driver_of(url)
     module, name = MODULES[driver.database if driver else "other"].split(":")
-    made: Dialect = getattr(import_module(f"tap_spark.sources.jdbc.dialects.{module}"), name)()
-    return made
+    dialect: Dialect = getattr(import_module(f"tap_spark.sources.jdbc.dialects.{module}"), name)()
+    return dialect
 
 
 class KeyOrder(Enum):
@@ -380,11 +380,11 @@ class MetadataDialect(SqlDialect):
         columns = group_rows(
             self._run_query(run_query, self.columns_query, wanted), "schema", "name"
         )
-        found = []
+        described = []
         for row in tables:
             at = (row["schema"], row["name"])
-            found.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
-        return sorted_tables(table for table in found if table.columns)
+            described.append(self._put_together(row, keys.get(at, []), columns.get(at, [])))
+        return sorted_tables(table for table in described if table.columns)
 
     def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
         return run_query(query.replace("{wanted}", wanted))
@@ -431,12 +431,12 @@ def number(value: Any) -> str:
         ValueError: It is not a number, or not finite.
     """
     try:
-        found = Decimal(str(value))
+        decimal = Decimal(str(value))
     except InvalidOperation:
-        found = Decimal("NaN")
-    if isinstance(value, bool) or not found.is_finite():
+        decimal = Decimal("NaN")
+    if isinstance(value, bool) or not decimal.is_finite():
         raise ValueError(f"{json.dumps(value)} is not a finite number")
-    return f"{found:f}" if abs(found.adjusted()) <= 2 * _MAX_DIGITS else f"{found:E}"
+    return f"{decimal:f}" if abs(decimal.adjusted()) <= 2 * _MAX_DIGITS else f"{decimal:E}"
 
 
 def moment(value: Any) -> tuple[str, str, str]:
@@ -516,7 +516,7 @@ class GenericDialect(SqlDialect):
             parts = tuple(part for part in only if part is not None)
             return [self._table(run_query, TableInfo(only[0], only[1], "table", ()), parts)]
         rows = run_query(TABLES.format(wanted=USERS))
-        found = [
+        tables = [
             TableInfo(
                 schema=row["t_schema"],
                 name=row["t_name"],
@@ -525,7 +525,7 @@ class GenericDialect(SqlDialect):
             )
             for row in rows
         ]
-        return sorted_tables(self._table(run_query, table, table.parts) for table in found)
+        return sorted_tables(self._table(run_query, table, table.parts) for table in tables)
 
     def _table(self, run_query: QueryRunner, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
         struct = run_query.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted

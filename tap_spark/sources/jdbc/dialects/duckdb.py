@@ -92,13 +92,13 @@ FROM duckdb_columns() WHERE NOT internal AND {wanted}"""
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its type in words."""
         words, quoted = row["words"], self.quote(row["column"])
-        kind, expression, given = column_type(words)
+        kind, expression, read_as = column_type(words)
         expression = expression.replace("{}", quoted)
         order = key_order(kind)
         if words == "JSON" or _NESTED.fullmatch(words):
             order = KeyOrder.NONE
         nullable = bool(row["nullable"])
-        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
+        return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
         """Write a comparison of a column with a bookmark's JSON value: by the column's type."""

@@ -104,12 +104,12 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
 
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its type, with its precision and sign."""
-        kind, expression, given = column_type(row)
+        kind, expression, read_as = column_type(row)
         expression = expression.replace("{}", self.quote(row["column"]))
         # Zero dates are read as null, and columns without nulls may have them.
         nullable = row["nullable"] == "YES" or kind in TEMPORAL
         order = key_order(kind) if row["type"] not in UNORDERED else KeyOrder.NONE
-        return ColumnInfo(row["column"], row["words"], kind, nullable, expression, given, order)
+        return ColumnInfo(row["column"], row["words"], kind, nullable, expression, read_as, order)
 
     def row_widths(
         self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
@@ -176,8 +176,8 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
         if kind != "timestamp":
             return super().moment(kind, day, clock, zone, column)
         clock, _, fraction = clock.partition(".")
-        found = datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(timezone.utc)
-        return f"FROM_UNIXTIME({int(found.timestamp())}.{fraction or 0})"
+        moment = datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(timezone.utc)
+        return f"FROM_UNIXTIME({int(moment.timestamp())}.{fraction or 0})"
 
 
 def column_type(row: Row) -> tuple[str, str, str]:

@@ -85,11 +85,11 @@ WHERE {wanted}"""
         if words == "NUMBER" and row["digits"] is not None:
             words = f"NUMBER({int(row['digits'])},{int(row['scale'] or 0)})"
         kind, expression = column_type(row) or ("string", "{}")
-        given = "timestamp_ntz" if kind.startswith("timestamp") else kind
+        read_as = "timestamp_ntz" if kind.startswith("timestamp") else kind
         expression = expression.replace("{}", self.quote(row["column"]))
         nullable = row["nullable"] == "Y"
         order = KeyOrder.NONE if _DIGITS.sub("", words) in UNORDERED else key_order(kind)
-        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
+        return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
         """Write a bookmark's JSON value as SQL for comparisons with a column.

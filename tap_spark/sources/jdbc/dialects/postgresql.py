@@ -298,8 +298,8 @@ class PostgreSqlDialect(SqlDialect):
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_COLUMN}"
         rows = self._with_money(run_query, run_query(COLUMNS.format(wanted=wanted)))
         columns = group_rows(rows, "id")
-        found = (self._table(row, columns.get((row["id"],), [])) for row in tables)
-        return sorted_tables(table for table in found if table.columns)
+        described = (self._table(row, columns.get((row["id"],), [])) for row in tables)
+        return sorted_tables(table for table in described if table.columns)
 
     def row_widths(
         self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int

@@ -57,13 +57,13 @@ class SqliteDialect(MetadataDialect):
 
     def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view, by three or four queries."""
-        found = super().tables(run_query, (None, only[1]) if only else None)
-        known = self._run_query(
+        tables = super().tables(run_query, (None, only[1]) if only else None)
+        sequences = self._run_query(
             run_query, "SELECT 1 AS name FROM sqlite_master WHERE name = 'sqlite_stat1'", ""
         )
-        rows = self._run_query(run_query, _STATISTICS, "") if known else []
+        rows = self._run_query(run_query, _STATISTICS, "") if sequences else []
         counts = {row["name"]: count_or_none(row["row_count"]) for row in rows}
-        return sorted_tables(replace(table, row_count=counts.get(table.name)) for table in found)
+        return sorted_tables(replace(table, row_count=counts.get(table.name)) for table in tables)
 
     def _run_query(self, run_query: QueryRunner, query: str, wanted: str) -> list[dict[str, Any]]:
         return run_query(query.replace("{wanted}", wanted), _AS.findall(query))

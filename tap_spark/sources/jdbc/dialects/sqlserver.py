@@ -84,16 +84,16 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
 
     def column(self, row: Row) -> ColumnInfo:
         """Describe a column by its type; alias types by their base types."""
-        kind, expression, given = TYPES.get(row["type"], ("string", _TEXT, "string"))
+        kind, expression, read_as = TYPES.get(row["type"], ("string", _TEXT, "string"))
         words = row["words"]
         if row["type"] in ("decimal", "numeric"):
-            kind = given = decimal(row["digits"], row["scale"])
+            kind = read_as = decimal(row["digits"], row["scale"])
             expression = "{}"
             words = f"{words}({row['digits']},{row['scale']})" if words == row["type"] else words
         expression = expression.replace("{}", self.quote(row["column"]))
         order = KeyOrder.NONE if row["type"] in UNORDERED else key_order(kind)
         nullable = bool(row["nullable"])
-        return ColumnInfo(row["column"], words, kind, nullable, expression, given, order)
+        return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def text(self, value: str) -> str:
         """Write a string as SQL.

@@ -453,15 +453,15 @@ def _exact_number(value: str, staged: str, stored: str) -> str:
     return _exact(value, created, stored, digits)
 
 
-def _exact(value: str, made: str, stored: str, same: str = "") -> str:
+def _exact(value: str, converted: str, stored: str, same: str = "") -> str:
     """Return a converted value; one that has changed is a text that the server refuses."""
     # The server cuts a text for some types instead of refusing it, but none for an integer.
     kind = "integer" if stored in _CUTTING else stored
     refused = f"CAST(CAST({value} AS text) || ' cannot be stored exactly' AS {kind})"
     if kind != stored:
         refused = f"CAST(CAST({refused} AS text) AS {stored})"
-    is_same = same or f"{made} = {value}"
-    return f"CASE WHEN {value} IS NULL OR {is_same} THEN {made} ELSE {refused} END"
+    is_same = same or f"{converted} = {value}"
+    return f"CASE WHEN {value} IS NULL OR {is_same} THEN {converted} ELSE {refused} END"
 
 
 def _whole_text(value: str, length: str) -> str:

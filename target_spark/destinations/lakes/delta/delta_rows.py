@@ -298,7 +298,7 @@ def _is_exact(dtype: DataType) -> bool:
     return isinstance(dtype, (T.IntegralType, T.StringType, T.BooleanType, *times))
 
 
-def _with_clauses(merger: TableMerger, plan: MergePlan, given: Sequence[str]) -> TableMerger:
+def _with_clauses(merger: TableMerger, plan: MergePlan, supplied: Sequence[str]) -> TableMerger:
     pairs = [(_named(_SOURCE, name), _named(_TARGET, name)) for name in plan.order_by]
     newer = [not_older(pairs, _EQUAL)] if pairs else []
     gone = None if plan.deleted is None else _named(_SOURCE, plan.deleted)
@@ -307,13 +307,15 @@ def _with_clauses(merger: TableMerger, plan: MergePlan, given: Sequence[str]) ->
     kept = [] if gone is None else [f"{gone} IS NULL"]
     if plan.update:
         merger = merger.when_matched_update(
-            _assigned(plan.update, given), " AND ".join([*newer, *kept]) or None
+            _assigned(plan.update, supplied), " AND ".join([*newer, *kept]) or None
         )
-    return merger.when_not_matched_insert(_assigned(plan.insert, given), " AND ".join(kept) or None)
+    return merger.when_not_matched_insert(
+        _assigned(plan.insert, supplied), " AND ".join(kept) or None
+    )
 
 
-def _assigned(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
-    return {_quoted(name): _named(_SOURCE, name) if name in given else "NULL" for name in names}
+def _assigned(names: Sequence[str], supplied: Sequence[str]) -> dict[str, str]:
+    return {_quoted(name): _named(_SOURCE, name) if name in supplied else "NULL" for name in names}
 
 
 def _pair(name: str, operator: str) -> str:

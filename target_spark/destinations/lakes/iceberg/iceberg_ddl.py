@@ -98,24 +98,24 @@ def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequ
     return keys if fit else []
 
 
-def finishing(found: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
+def finishing(table: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
     """Yield ALTER TABLE actions for a new table: identifier fields and the sort order."""
-    keys = identifiers(found.struct, change.mapping, request)
-    if keys and _IDENTIFIERS not in found.properties:
+    keys = identifiers(table.struct, change.mapping, request)
+    if keys and _IDENTIFIERS not in table.properties:
         yield f"SET IDENTIFIER FIELDS {', '.join(map(quoted, keys))}"
     order = order_sql(request, change.mapping)
-    if order and _ORDER not in found.properties:
+    if order and _ORDER not in table.properties:
         # Within files, as rows arrive; over all files if partitions do not distribute them already.
         yield f"WRITE {'LOCALLY ' if request.layout.partition_by else ''}ORDERED BY {order}"
 
 
 def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that a changed table needs."""
-    found = names_property(change)
+    names = names_property(change)
     added = [column.dtype for column in change.add]
     if needs_version_3(added) and int(now.get(VERSION, "2")) < 3:  # noqa: PLR2004
-        found[VERSION] = "3"
-    return found
+        names[VERSION] = "3"
+    return names
 
 
 def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
@@ -152,29 +152,29 @@ def _rest(change: TableChange, request: TableRequest) -> str:
 
 def own_properties(change: TableChange, request: TableRequest) -> dict[str, str]:
     """Return the properties of a new table."""
-    found = names_property(change)
+    names = names_property(change)
     if request.layout.target_file_bytes is not None:
-        found[_FILE_SIZE] = str(request.layout.target_file_bytes)
+        names[_FILE_SIZE] = str(request.layout.target_file_bytes)
     if needs_version_3([column.dtype for column in change.create or ()]):
-        found[VERSION] = "3"
-    return {**found, **request.layout.properties}
+        names[VERSION] = "3"
+    return {**names, **request.layout.properties}
 
 
 def replaced_properties(
     change: TableChange, request: TableRequest, now: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the properties of a table whose columns and rows are all replaced."""
-    found = own_properties(change, request)
-    if int(now.get(VERSION, "2")) >= int(found.get(VERSION, "0")):
-        found.pop(VERSION, None)
+    properties = own_properties(change, request)
+    if int(now.get(VERSION, "2")) >= int(properties.get(VERSION, "0")):
+        properties.pop(VERSION, None)
     comment = table_comment(request.schema)
     if comment:
-        found["comment"] = comment
+        properties["comment"] = comment
     if request.layout.cluster_by:
-        found.setdefault(_SPREAD, "none" if request.layout.partition_by else "range")
+        properties.setdefault(_SPREAD, "none" if request.layout.partition_by else "range")
     if NAMES_PROPERTY in now:
-        found.setdefault(NAMES_PROPERTY, json.dumps(dict(change.renamed), sort_keys=True))
-    return {name: text for name, text in found.items() if now.get(name) != text}
+        properties.setdefault(NAMES_PROPERTY, json.dumps(dict(change.renamed), sort_keys=True))
+    return {name: text for name, text in properties.items() if now.get(name) != text}
 
 
 def names_property(change: TableChange) -> dict[str, str]:

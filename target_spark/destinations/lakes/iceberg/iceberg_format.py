@@ -159,12 +159,12 @@ class IcebergFormat(LakeFormat):
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         """See `LakeFormat`."""
-        found = self._described(spark, place)
-        if found is None:
+        table = self._described(spark, place)
+        if table is None:
             return None
-        names = json.loads(found.properties.get(NAMES_PROPERTY, "{}"))
-        plain = plain_columns(found.partitions, found.struct.names)
-        return LakeTable(found.struct, names, plain, found.properties, spec=found.partitions)
+        names = json.loads(table.properties.get(NAMES_PROPERTY, "{}"))
+        plain = plain_columns(table.partitions, table.struct.names)
+        return LakeTable(table.struct, names, plain, table.properties, spec=table.partitions)
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
         """See `LakeFormat`."""
@@ -200,19 +200,19 @@ class IcebergFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
         with self._committing(spark, place, mark):
-            found = self._described(spark, place)
-            if found is None:
+            table = self._described(spark, place)
+            if table is None:
                 return
             wanted = {
                 name: text
-                for name, text in new_properties(change, found.properties).items()
-                if found.properties.get(name) != text
+                for name, text in new_properties(change, table.properties).items()
+                if table.properties.get(name) != text
             }
             if wanted:
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-            for statement in alterations(change, found.properties):
+            for statement in alterations(change, table.properties):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
-            self._repartition(spark, place, found, change, request)
+            self._repartition(spark, place, table, change, request)
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 cannot read a table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
@@ -223,14 +223,14 @@ class IcebergFormat(LakeFormat):
         self,
         spark: SparkSession,
         place: Place,
-        found: Described,
+        table: Described,
         change: TableChange,
         request: TableRequest,
     ) -> None:
         """Change the partitions; files that are there keep those that they were written with."""
         if change.partitions:
             # Again, from the table as it is under the lock: others may have changed it.
-            steps = partition_steps(found.partitions, partitions_sql(request, change.mapping))
+            steps = partition_steps(table.partitions, partitions_sql(request, change.mapping))
             for statement in partition_changes(steps):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
 
@@ -263,8 +263,8 @@ class IcebergFormat(LakeFormat):
 
     def _tip(self, spark: SparkSession, place: Place) -> str | None:
         """Return the newest snapshot: that of the branch, if it exists."""
-        found = _refs(spark, place)
-        return found.get(self.branch or _MAIN, found.get(_MAIN))
+        refs = _refs(spark, place)
+        return refs.get(self.branch or _MAIN, refs.get(_MAIN))
 
     def stage(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`. Iceberg heeds the session's branch only with a property of the table.
@@ -272,8 +272,8 @@ class IcebergFormat(LakeFormat):
         Columns belong to the table, not to a branch.
         """
         with one_writer(place.folder):
-            found = self._described(spark, place)
-            if found is not None and found.properties.get(_WAP) != "true":
+            table = self._described(spark, place)
+            if table is not None and table.properties.get(_WAP) != "true":
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES ('{_WAP}' = 'true')")
             spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH IF NOT EXISTS {self.branch}")
             return self.published(spark, place)
@@ -286,9 +286,9 @@ class IcebergFormat(LakeFormat):
         """See `LakeFormat`. The session's commits are visible at once then."""
         with one_writer(place.folder):
             if self.branch in _refs(spark, place):
-                given = f"branch => '{_MAIN}'", f"to => '{self.branch}'"
+                parameters = f"branch => '{_MAIN}'", f"to => '{self.branch}'"
                 try:
-                    _called(spark, place, "fast_forward", *given)
+                    _called(spark, place, "fast_forward", *parameters)
                 except Exception as error:
                     if _NOT_AHEAD in str(error):
                         return False
@@ -406,8 +406,8 @@ class IcebergFormat(LakeFormat):
         if self._catalog is not None:
             self._check_catalog(spark)
             return tables_in(spark, self._catalog)
-        found = folders_of_tables(absolute(self._path), "metadata", self._options)
-        return {".".join(folders): place_below(self._path, *folders) for folders in found}
+        listed = folders_of_tables(absolute(self._path), "metadata", self._options)
+        return {".".join(folders): place_below(self._path, *folders) for folders in listed}
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
         """See `LakeFormat`. Snapshots that have expired are left out."""
@@ -446,15 +446,15 @@ class IcebergFormat(LakeFormat):
 
     def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
         """See `LakeFormat`. Snapshots do not expire."""
-        found = self._described(spark, place)
-        if found is None:
+        table = self._described(spark, place)
+        if table is None:
             return Compaction()
-        given = ["strategy => 'sort'"] if found.properties.get("sort-order") else []
+        parameters = ["strategy => 'sort'"] if table.properties.get("sort-order") else []
         size = layout.target_file_bytes
         if size is not None:
-            given.append(f"options => map('target-file-size-bytes', '{size}')")
+            parameters.append(f"options => map('target-file-size-bytes', '{size}')")
         with one_writer(place.folder):
-            [row] = _called(spark, place, "rewrite_data_files", *given)
+            [row] = _called(spark, place, "rewrite_data_files", *parameters)
         return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
 
     def position(
@@ -464,8 +464,8 @@ class IcebergFormat(LakeFormat):
         bookmark: Mapping[str, Any],
     ) -> str | None:
         """See `LakeFormat`. Identifiers of snapshots differ between tables."""
-        found = bookmark.get("snapshot_id")
-        return None if found is None else str(found)
+        snapshot = bookmark.get("snapshot_id")
+        return None if snapshot is None else str(snapshot)
 
     def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
         """See `LakeFormat`. Heads of branches and tags stay."""
@@ -478,16 +478,16 @@ class IcebergFormat(LakeFormat):
             snapshots = spark.table(f"{place.table}.snapshots")
             of_kept = F.when(F.col("snapshot_id").isin(ids), F.unix_micros("committed_at"))
             [(oldest, before)] = snapshots.agg(F.min(of_kept), F.count("*")).collect()
-            given = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
-            [row] = _called(spark, place, "expire_snapshots", *given)
+            parameters = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
+            [row] = _called(spark, place, "expire_snapshots", *parameters)
             after = spark.table(f"{place.table}.snapshots").count()
         return Removal(before - after, sum(row))
 
     def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
         """See `LakeFormat`."""
         with one_writer(place.folder):
-            given = f"older_than => {_time(before)}"
-            return len(_called(spark, place, "remove_orphan_files", given))
+            parameters = f"older_than => {_time(before)}"
+            return len(_called(spark, place, "remove_orphan_files", parameters))
 
     def _described(self, spark: SparkSession, place: Place) -> Described | None:
         try:
@@ -502,9 +502,9 @@ class IcebergFormat(LakeFormat):
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Set what a new table gets after its columns; readers do not depend on it."""
-        found = self._described(spark, place)
-        if found is not None:
-            for statement in finishing(found, change, request):
+        table = self._described(spark, place)
+        if table is not None:
+            for statement in finishing(table, change, request):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
 
     def _check_catalog(self, spark: SparkSession) -> None:
@@ -527,8 +527,8 @@ class IcebergFormat(LakeFormat):
 
 def _called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -> list[Row]:
     """Call a procedure of Iceberg for a table; return what it tells."""
-    given = ", ".join((f"table => {text_literal(place.table)}", *arguments))
-    return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({given})").collect()
+    listed = ", ".join((f"table => {text_literal(place.table)}", *arguments))
+    return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({listed})").collect()
 
 
 def _time(at: float) -> str:
@@ -580,13 +580,13 @@ def _with_ancestors(log: list[tuple[int, int]], snapshots: _Snapshots) -> Iterat
         log: Times and snapshots, the oldest first.
         snapshots: Those that have not expired, with their parents.
     """
-    known: set[int] = set()
+    ancestors: set[int] = set()
     for micros, snapshot in log:
         chain: list[int] = []
         at: int | None = snapshot
-        while at is not None and at in snapshots and at not in known:
+        while at is not None and at in snapshots and at not in ancestors:
             chain.append(at)
-            known.add(at)
+            ancestors.add(at)
             at = snapshots[at][0]
         if not chain and snapshot in snapshots:
             chain = [snapshot]  # A return.

@@ -126,7 +126,7 @@ class _Field:
 
 def _parsed(text: str) -> _Field:
     """Return a partition field in SQL; Spark does not always quote names."""
-    found = _TRANSFORM.fullmatch(text)
-    name, number, column = found.groups() if found else ("", None, text)
+    match = _TRANSFORM.fullmatch(text)
+    name, number, column = match.groups() if match else ("", None, text)
     path = (inside.replace("``", "`") or bare for inside, bare in _NAME.findall(column))
     return _Field(name.lower(), number or "", tuple(path))

@@ -41,15 +41,15 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
     name = f"spark.sql.catalog.{config.catalog or PATH_CATALOG}"
     conf = {f"{name}.cache-enabled": "false", f"{name}.use-nullable-query-schema": "false"}
     if config.catalog is not None:
-        given = {
+        settings = {
             key: text
             for key, text in config.spark.conf.items()
             if key == name or key.startswith(f"{name}.")
         }
-        return {**given, **conf}
-    made = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
-    made[f"{name}.warehouse"] = absolute(config.path)
-    return {**storage_conf(config), **made, **conf}
+        return {**settings, **conf}
+    default = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
+    default[f"{name}.warehouse"] = absolute(config.path)
+    return {**storage_conf(config), **default, **conf}
 
 
 def location_of(path: str, catalog: str | None, name: TableName) -> Place:
@@ -82,10 +82,10 @@ def check_empty(folder: str | None) -> None:
     path = None if folder is None else local_path(folder)
     if path is None or not Path(path).is_dir():
         return
-    found = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
-    if found and "metadata" not in found:
+    names = sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] not in "._")
+    if names and "metadata" not in names:
         raise SettingsError(
-            f"'{path}' is not an Iceberg table: it contains '{found[0]}'",
+            f"'{path}' is not an Iceberg table: it contains '{names[0]}'",
             hint="use another path, table_prefix or default_target_schema",
         )
 

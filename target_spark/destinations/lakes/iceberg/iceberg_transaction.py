@@ -167,13 +167,13 @@ class IcebergTransaction:
             table, option.apply(self._catalog), option.apply(None)
         )
         options = getattr(self._java.scala.collection.immutable, "Map$").__getattr__("MODULE$")
-        given = options.empty()
+        values = options.empty()
         if self._snapshot is not None:
-            given = given.updated("isolation-level", "serializable")
-            given = given.updated("validate-from-snapshot-id", self._snapshot)
+            values = values.updated("isolation-level", "serializable")
+            values = values.updated("validate-from-snapshot-id", self._snapshot)
         everything = spark.catalyst.expressions.Literal.TrueLiteral()
         plan = logical.OverwriteByExpression.byName(
-            relation, source._jdf.queryExecution().analyzed(), everything, given
+            relation, source._jdf.queryExecution().analyzed(), everything, values
         )
         with self._active():
             spark.classic.Dataset.ofRows(self._session, plan)

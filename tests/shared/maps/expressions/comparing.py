@@ -154,8 +154,8 @@ def by_evaluation(
             result = maker.make(parse(text, WHERE), "name", WHERE)
         except SettingsError:
             continue
-        cell = Cell("p", result.data_type, path=result.path, made=result.made)
-        made = () if result.made is None else (result.made,)
+        cell = Cell("p", result.data_type, path=result.path, computed=result.computed)
+        made = () if result.computed is None else (result.computed,)
         whole = arrow_map(Transform((cell,), made), struct)
         if whole is not None:
             rows = whole.apply(table)

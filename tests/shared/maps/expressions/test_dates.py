@@ -225,4 +225,4 @@ def test_a_format_that_is_not_known():
     call = parse("datetime.datetime.strptime(s, s)", WHERE)
     value = plan(call, Names(STRUCT), WHERE)
     assert not value.compiled and "strptime()" in value.why
-    assert constant("x").is_known
+    assert constant("x").is_constant

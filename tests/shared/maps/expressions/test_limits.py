@@ -163,7 +163,7 @@ def test_budget() -> None:
     meter.begin({})
     meter.count(sandbox.BUDGET)
     with pytest.raises(simpleeval.IterableTooLong):
-        meter.made("xyz")
+        meter.charged("xyz")
 
 
 ATOMS = ["a", "b", "s", "l", "o", "1", "2.5", "'t'", "None", "True", "l[0]", "o['k']", "s[:2]"]

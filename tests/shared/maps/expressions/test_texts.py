@@ -100,9 +100,9 @@ def of(text: str) -> Value:
 
 
 def test_texts_of_known_values_are_known():
-    assert of("f'a{1}b{None}{True}{1.5}'").known == "a1bNoneTrue1.5"
-    assert texts.text_of(constant(1e16)).known == "1e+16"
-    assert texts.text_of(constant("x")).known == "x"
+    assert of("f'a{1}b{None}{True}{1.5}'").constant == "a1bNoneTrue1.5"
+    assert texts.text_of(constant(1e16)).constant == "1e+16"
+    assert texts.text_of(constant("x")).constant == "x"
 
 
 def column() -> object:
@@ -124,7 +124,7 @@ def test_what_only_the_evaluator_knows():
 @pytest.mark.parametrize("conversion", "rsa")
 def test_conversions_change_nothing(conversion):
     text = parse(f"f\"{{'x'!{conversion}}}\"", WHERE)
-    assert compiled(text, Names(StructType()), WHERE)[0].known == "x"
+    assert compiled(text, Names(StructType()), WHERE)[0].constant == "x"
 
 
 def ends(*known: object) -> list[Value]:

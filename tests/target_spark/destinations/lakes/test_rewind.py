@@ -213,7 +213,7 @@ def test_a_table_that_changes_meanwhile_is_left_alone(lake_load: Make) -> None:
     load.load(rows(2), state=state("a", 2))
     (stale,) = tables(load).histories()
     load.load(rows(3), state=state("a", 3))
-    target = next(commit for commit in stale.made if commit.mark is not None)
+    target = next(commit for commit in stale.created if commit.mark is not None)
     with pytest.raises(DestinationError, match="has changed meanwhile"):
         tables(load).restore(stale, target)
     assert len(load.rows()) == 3

@@ -78,7 +78,7 @@ def test_what_nothing_needs_goes_and_the_rest_can_be_restored(
         maintained(load)
     lease.release()
 
-    at = tables(load).histories()[0].made[-2].version
+    at = tables(load).histories()[0].created[-2].version
     path = tmp_path / "reader.json"
     path.write_text(json.dumps({"bookmarks": {"lake-orders": bookmark_of(load, at)}}))
     report = maintained(load, keep_for_readers=(str(path),), remove_orphans=True)
