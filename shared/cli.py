@@ -25,6 +25,8 @@ from shared.errors import (
     error_text,
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
+from shared.settings.config_text import check_new, config_text, write_config
+from shared.settings.files import format_of
 from shared.settings.loading import (
     DOTENV,
     ENV,
@@ -34,9 +36,11 @@ from shared.settings.loading import (
     read_dotenv,
     with_secrets,
 )
+from shared.settings.texts import text_table
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
 from shared.singer.signals import forget_signals, known_error, raise_on_sigterm
+from shared.singer.stdout import claim_stdout
 from shared.spark.submitted import current
 
 FILE = click.Path(readable=False)
@@ -192,10 +196,6 @@ def write_draft(
         SettingsError: The file is there.
         DestinationError: It cannot be written.
     """
-    from shared.settings.config_text import check_new, config_text, write_config  # noqa: PLC0415
-    from shared.settings.files import format_of  # noqa: PLC0415
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     if output is not None:
         check_new(output, force=force)
     stdout = claim_stdout()
@@ -229,8 +229,6 @@ def docs_command(topic: str | None) -> None:
 
     PAGE#HEADING prints a part of a page: s3#credentials.
     """
-    from shared.settings.texts import text_table  # noqa: PLC0415
-
     lines = text_table(list(topics().items()), None) if topic is None else [page_text(topic)]
     click.echo("\n".join(lines).rstrip("\n"))
 

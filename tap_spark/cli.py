@@ -26,14 +26,17 @@ from shared.cli import (
     write_draft,
 )
 from shared.singer.observers import observers_of
-from shared.singer.platform import run_to_exit
+from shared.singer.platform import arrow_without_pandas, run_to_exit
 from shared.singer.run_summary import RunSummary, summarized
 from shared.singer.signals import heartbeats, raise_on_sigterm
+from shared.singer.stdout import claim_stdout
 from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
+from shared.spark.spark_server import ServerPlan, start_server, stop_server
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
+from tap_spark.plan.catalog import catalog_lines, load_catalog
 from tap_spark.plan.run_options import (
     CatalogRules,
     RunOptions,
@@ -41,6 +44,7 @@ from tap_spark.plan.run_options import (
     chosen_settings,
     ruled_catalog,
 )
+from tap_spark.state.bookmarks import load_state
 
 _logger = logging.getLogger(__name__)
 
@@ -187,9 +191,6 @@ def _run(
     catalog: str | None,
     state: str | None,
 ) -> None:
-    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     as_table = os.isatty(_STDOUT) and not as_json
     output = claim_stdout()
     arrow_without_pandas()
@@ -203,9 +204,6 @@ def _run(
             text = _table(config, discovered) if as_table else json.dumps(discovered, indent=2)
             output.write(text.encode() + b"\n")
             return
-        from tap_spark.plan.catalog import load_catalog  # noqa: PLC0415
-        from tap_spark.plan.replication import load_state  # noqa: PLC0415
-
         chosen = None if catalog is None else load_catalog(catalog)
         if test is not None:
             from tap_spark.send.trials import run_test  # noqa: PLC0415
@@ -224,7 +222,6 @@ def _run(
 
 
 def _table(config: TapConfig, catalog: Mapping[str, Any]) -> str:
-    from tap_spark.plan.catalog import catalog_lines  # noqa: PLC0415
     from tap_spark.plan.discovery import estimated_rows  # noqa: PLC0415
 
     hint = "`tap-spark ... --discover > catalog.json` writes the catalog, `--json` shows it."
@@ -276,9 +273,6 @@ def preview_command(
 
     STREAM is a pattern as for `--select` (orders, orders.id, !*.ssn). No STATE is read or written.
     """
-    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     place = None
     if not sources and names:
         place, *others = names
@@ -292,7 +286,6 @@ def preview_command(
     output = claim_stdout()
     arrow_without_pandas()
     logging.getLogger().setLevel(max(logging.WARNING, logging.getLogger().level))
-    from tap_spark.plan.catalog import load_catalog  # noqa: PLC0415
     from tap_spark.send.trials import preview  # noqa: PLC0415
 
     chosen = None if catalog is None else load_catalog(catalog)
@@ -313,8 +306,6 @@ def preview_command(
               help="End the server if no program has used it for so long.")  # fmt: skip
 def server_command(*, action: str, conf: tuple[str, ...], **plan: Any) -> None:
     """Keep a Spark Connect server on this machine, for runs with `spark.remote`."""
-    from shared.spark.spark_server import ServerPlan, start_server, stop_server  # noqa: PLC0415
-
     if action == "start":
         pairs = dict(pair.partition("=")[::2] for pair in conf)
         click.echo(start_server(ServerPlan(**plan, conf=pairs), os.environ).url)

@@ -11,6 +11,7 @@ from shared.errors import SettingsError
 from shared.settings.database_urls import database_login
 from shared.settings.files import FORMATS as FORMATS_OF_SETTINGS
 from shared.settings.files import read_settings_file
+from shared.storage.urls import local_path
 
 FORMATS = {
     ".csv": "csv",
@@ -43,8 +44,6 @@ def place_settings(place: str, form: str | None, environ: Mapping[str, str]) -> 
     Raises:
         SettingsError: There is nothing, or its format is not known.
     """
-    from shared.storage.urls import local_path  # noqa: PLC0415
-
     database = database_login(place, environ, "TAP_SPARK_")
     if database is not None:
         return {"connections": [{"name": "database", "url": database.url, **database.login}]}

@@ -22,6 +22,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shared.engine.engine import Engine
+from shared.engine.settings import THREADS
+from shared.singer.stdout import MessageOutput
+from shared.spark.session import SessionStarter
+from shared.spark.spark_settings import SparkSettings
+from tap_spark.plan.discovery import catalog_for
+from tap_spark.plan.replication import plan_streams
+from tap_spark.send.line_output import LineOutput, StateWriter
+from tap_spark.send.slices import Run
+from tap_spark.send.spool import Spool
+from tap_spark.send.sync import begun, explained, sync_stream
+
 try:
     import pytest
 except ModuleNotFoundError as missing:
@@ -40,7 +52,6 @@ from tap_spark.sources.source_declaration import GENERAL, SourceFormat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shared.engine.engine import Engine
 
 Row = Mapping[str, Any]
 Message = dict[str, Any]
@@ -85,9 +96,6 @@ class Sample:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield a local session, started as the program starts its own."""
-    from shared.spark.session import SessionStarter  # noqa: PLC0415
-    from shared.spark.spark_settings import SparkSettings  # noqa: PLC0415
-
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     conf = {"spark.sql.warehouse.dir": warehouse, "spark.ui.enabled": "false"}
     starter = SessionStarter(SparkSettings(master="local[2]", conf=conf))
@@ -167,11 +175,6 @@ class SourceSuite:
     def test_threads_read_what_spark_reads(self, tmp_path: Path, spark: SparkSession) -> None:
         if not self.form.on_driver:
             pytest.skip("not offered: only Spark reads the format")
-        from shared.engine.engine import Engine  # noqa: PLC0415
-        from shared.engine.settings import THREADS  # noqa: PLC0415
-        from shared.spark.session import SessionStarter  # noqa: PLC0415
-        from shared.spark.spark_settings import SparkSettings  # noqa: PLC0415
-
         sample = self.sample(tmp_path, spark)
         config = self._config({**sample.settings, **FULL})
         threads = Engine(SessionStarter(SparkSettings()), THREADS)
@@ -292,8 +295,6 @@ FULL = {"replication_method": "FULL_TABLE"}
 
 
 def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    from tap_spark.plan.discovery import catalog_for  # noqa: PLC0415
-
     return catalog_for(spark, config)
 
 
@@ -307,14 +308,6 @@ def _run(
     engine: Engine | None = None,
 ) -> list[Message]:
     """Return the messages of a run, as a reader of standard output gets them."""
-    from shared.engine.engine import Engine  # noqa: PLC0415
-    from shared.singer.stdout import MessageOutput  # noqa: PLC0415
-    from tap_spark.plan.replication import plan_streams  # noqa: PLC0415
-    from tap_spark.send.line_output import LineOutput, StateWriter  # noqa: PLC0415
-    from tap_spark.send.slices import Run  # noqa: PLC0415
-    from tap_spark.send.spool import Spool  # noqa: PLC0415
-    from tap_spark.send.sync import begun, explained, sync_stream  # noqa: PLC0415
-
     path = folder / "messages.jsonl"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     output = LineOutput(MessageOutput(fd))

@@ -26,13 +26,15 @@ from shared.cli import (
     write_draft,
 )
 from shared.encodings.encoding_registry import check_encodings
+from shared.engine.engine import engine_of
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.settings.database_urls import database_login
 from shared.settings.texts import WIDTH
 from shared.singer.observers import observers_of
-from shared.singer.platform import run_to_exit
+from shared.singer.platform import arrow_without_pandas, run_to_exit
 from shared.singer.run_summary import RunSummary, summarized
 from shared.singer.signals import raise_on_sigterm
+from shared.singer.stdout import claim_stdout
 from shared.storage.urls import shown
 from target_spark.config import PROGRAM, REGISTRY, target_config
 from target_spark.core.load_plans import Backfill
@@ -214,9 +216,6 @@ def open_input(path: str) -> int:
 def _run(
     config: TargetConfig, input_fd: int, summary: RunSummary, state: str | None, *, dry: bool
 ) -> None:
-    from shared.singer.platform import arrow_without_pandas  # noqa: PLC0415
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     # A person has the file, and no use for lines of STATE.
     is_silent = state is not None and os.isatty(_STDOUT)
     output = claim_stdout(os.devnull if is_silent else None)
@@ -270,8 +269,6 @@ def history_command(
 
     On a terminal, long names and bookmarks are cut to fit into 80 columns.
     """
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     is_terminal = os.isatty(_STDOUT)
     output = claim_stdout()
     with _tables(sources) as tables:
@@ -293,8 +290,6 @@ def rewind_command(
     *, sources: tuple[str, ...], to: str, names: tuple[str, ...], **how: bool
 ) -> None:
     """Return tables to a moment, and write the STATE from which the tap goes on."""
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     output = claim_stdout()
     with _tables(sources) as tables:
         from target_spark.operate.rewind import rewind  # noqa: PLC0415
@@ -313,8 +308,6 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
 
     What is kept, and for how long, is in the setting `maintenance`.
     """
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     output = claim_stdout()
     from target_spark.operate.lake_tables import check_maintained  # noqa: PLC0415
 
@@ -349,8 +342,6 @@ def verify_command(
     The tap must send all rows, or all of a range: run it without a state. Nothing is loaded, and no
     STATE is written.
     """
-    from shared.singer.stdout import claim_stdout  # noqa: PLC0415
-
     output = claim_stdout()
     config = target_config(read_settings(PROGRAM, sources))
     from target_spark.operate.trial_runs import verify  # noqa: PLC0415
@@ -371,8 +362,6 @@ def _tables(
 
     (check or check_format)(config)
     raise_on_sigterm()
-    from shared.engine.engine import engine_of  # noqa: PLC0415
-
     engine = engine_of(config, config.spark)
     try:
         yield LakeTables(config, engine.session("the history of tables"))

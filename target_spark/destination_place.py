@@ -15,6 +15,7 @@ from shared.settings.database_urls import DatabaseLogin, database_login
 from shared.spark.s3a import PACKAGE
 from shared.storage.urls import S3_SCHEMES
 from target_spark.config import REGISTRY, target_config
+from target_spark.destinations.databases.database_tables import JdbcSettings, address_of
 from target_spark.destinations.destination_declaration import Declaration
 
 PREFIX = "TARGET_SPARK_JDBC__"
@@ -75,11 +76,6 @@ def destination_draft(place: str, form: str | None, environ: Mapping[str, str]) 
 
 
 def _of_database(settings: Mapping[str, Any], database: DatabaseLogin) -> dict[str, Any]:
-    from target_spark.destinations.databases.database_tables import (  # noqa: PLC0415
-        JdbcSettings,
-        address_of,
-    )
-
     url = settings["jdbc"]["url"]
     address = address_of(JdbcSettings(url))
     if address.without_secrets(url) != url or address.password:

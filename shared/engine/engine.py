@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shared.engine.settings import AUTO, SPARK, SPARK_ABOVE, THREADS, EngineSettings
 from shared.errors import SettingsError, Where
 from shared.spark.conf import local_cores
+from shared.spark.session import SessionStarter
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from shared.spark.session import SessionStarter
     from shared.spark.spark_settings import SparkSettings
 
 _log = logging.getLogger(__name__)
@@ -336,50 +336,6 @@ class Engine:
             )
 
 
-class LateStarter:
-    """A `SessionStarter` that is made when it is needed: most runs import nothing of Spark's start.
-
-    Args:
-        settings: How to start or reach Spark.
-    """
-
-    def __init__(self, settings: SparkSettings) -> None:
-        self.conf = settings.conf
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._starter: SessionStarter | None = None
-        self._stopped = False
-
-    def _needed(self) -> SessionStarter:
-        from shared.spark.session import SessionStarter  # noqa: PLC0415
-
-        with self._lock:
-            if self._starter is None:
-                self._starter = SessionStarter(self._settings)
-                if self._stopped:
-                    self._starter.stop()
-            return self._starter
-
-    def start(self) -> None:
-        """See `SessionStarter.start`."""
-        self._needed().start()
-
-    def get(self) -> SparkSession:
-        """See `SessionStarter.get`."""
-        return self._needed().get()
-
-    def running(self) -> SparkSession | None:
-        """See `SessionStarter.running`."""
-        return None if self._starter is None else self._starter.running()
-
-    def stop(self) -> None:
-        """See `SessionStarter.stop`."""
-        with self._lock:
-            self._stopped, starter = True, self._starter
-        if starter is not None:
-            starter.stop()
-
-
 class _OtherSession:
     """A session that others start and stop."""
 
@@ -409,7 +365,7 @@ def engine_of(settings: EngineSettings, spark: SparkSettings) -> Engine:
     )
     threads = local_cores(spark)
     return Engine(
-        LateStarter(spark), settings.engine, settings.spark_above, threads, may_read=may_read
+        SessionStarter(spark), settings.engine, settings.spark_above, threads, may_read=may_read
     )
 
 

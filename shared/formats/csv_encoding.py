@@ -1,4 +1,7 @@
-"""CSV."""
+"""CSV.
+
+Why beside the tap's CSV: batch files have one dialect, and the text of nested values.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import compute
 
 from shared.formats.encoding_base import (
     BLOCK_BYTES,
@@ -256,8 +260,6 @@ def _csv_columns(table: pa.Table) -> pa.Table:
 
 
 def _non_finite_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    from pyarrow import compute  # noqa: PLC0415
-
     if compute.all(compute.is_finite(column), min_count=0).as_py() is not False:
         return column
     text = column.cast(pa.string())

@@ -2,6 +2,8 @@
 
 The slow but exact half of the reader: `json_lines` uses it only if Arrow's own JSON reader rejects
 a block, and for the few types that reader does not support.
+
+Why beside `fast_json`: Arrow does not say which record of a block is wrong, nor why.
 """
 
 from __future__ import annotations

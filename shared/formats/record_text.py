@@ -12,6 +12,8 @@ that hold such a type at some depth:
 
 Timestamps are in UTC with offset +00:00 and six digits, in any time zone of the session. NaN
 and infinities are strings, as `shared/formats/json_schema.py` describes. Nulls are written.
+
+Why beside Arrow's writers: rows that Spark reads become text on its executors.
 """
 
 from __future__ import annotations

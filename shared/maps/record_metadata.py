@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812
+
+from shared.formats.json_schema import json_schema_to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -94,10 +97,6 @@ def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
 
 def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
     """Return the columns that a stream's rows are stored with: all metadata columns or none."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
-    from shared.formats.json_schema import json_schema_to_spark  # noqa: PLC0415
-
     plain = json_schema_to_spark(record_schema(schema, add=False))
     fields = [field for field in plain.fields if field.name not in COLUMNS]
     if add:

@@ -177,8 +177,6 @@ def _structs_on_driver(
 def _entry(
     engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
 ) -> dict[str, Any]:
-    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
-
     try:
         with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
             if struct is None and engine.choice == THREADS and isinstance(source, DriverSource):

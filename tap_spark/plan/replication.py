@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import StringType, StructType
+
 from shared.errors import SettingsError, SourceError, Where
+from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.schema_nodes import HINT
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.urls import local_path
@@ -29,7 +32,6 @@ from tap_spark.state.bookmarks import (
     can_be_bookmark,
     check_state,
     given_key,
-    load_state,
     normal_key,
 )
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
@@ -82,10 +84,6 @@ def typed_columns(
     """
     if source_schema is None:
         return TypedColumns(schema, None)
-    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
-
-    from shared.formats.json_schema import spark_to_json_schema  # noqa: PLC0415
-
     struct = StructType.fromJson(json.loads(source_schema))
     source = spark_to_json_schema(struct)["properties"]
     properties, types = dict(schema["properties"]), {f.name: f.dataType for f in struct.fields}
@@ -166,7 +164,6 @@ def _refused(
     )
 
 
-__all__ = ["load_state", "plan_streams"]
 START_OVER = "correct the state, or remove the stream's bookmark to read it from the start"
 
 _log = logging.getLogger(__name__)

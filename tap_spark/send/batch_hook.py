@@ -10,6 +10,8 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from shared.batch_config import validate
+from shared.errors import RecordError
 from shared.settings.batch_settings import BatchConfig
 
 if TYPE_CHECKING:
@@ -89,8 +91,6 @@ def _without_marks() -> Iterator[None]:
 
 
 def _checked(settings: BatchConfig | Mapping[str, Any]) -> BatchConfig:
-    from shared.batch_config import validate  # noqa: PLC0415
-
     if isinstance(settings, BatchConfig):
         return settings
     config = validate({"batch_config": settings}, "tap").check().batch_config
@@ -116,7 +116,6 @@ def _tables(
 
 
 def _typed(lines: bytes, schema: Mapping[str, Any], *, flat: bool) -> pa.Table:
-    from shared.errors import RecordError  # noqa: PLC0415
     from shared.formats.json_lines import LineReader  # noqa: PLC0415
 
     read = LineReader(schema, envelope=False, strict=True).read(lines)

@@ -13,11 +13,14 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, Where
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
+from shared.storage.files import StorageOptions
 from shared.storage.many_files import delete_all
 from shared.storage.urls import shown
+from tap_spark.send.batch_columns import file_frame, file_schema
 from tap_spark.send.batch_plan import (
     NO_FILE,
     STORAGE_FAILED,
@@ -28,7 +31,17 @@ from tap_spark.send.batch_plan import (
     file_names,
     full_contents,
     marking_storage_failures,
+    remove_unannounced,
     whole_leftover,
+)
+from tap_spark.send.batch_tasks import (
+    NOTE_SCHEMA,
+    BatchFileWriter,
+    BatchTask,
+    RepackTask,
+    Reporter,
+    driver_files,
+    waiting_path,
 )
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.record_writer import (
@@ -46,8 +59,6 @@ from tap_spark.state.stream_plans import DriverBlocks, Resume, Slice, StreamPlan
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from tap_spark.send.batch_tasks import BatchFileWriter, BatchTask, Reporter
 
 
 FileNote = tuple[WrittenFile, KeyMax | None]
@@ -79,8 +90,6 @@ def written_files(
 def _by_notes(
     spark: SparkSession, frame: DataFrame, make: MakeTask, spool: Spool, ordered: bool
 ) -> Generator[FileNote, None, None]:
-    from tap_spark.send.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
-
     folder = spool.new_folder(ordered=ordered)
     task = make(Reporter(folder.task_spool))
     job = SparkJob(spark, frame.mapInArrow(task, NOTE_SCHEMA).collect)
@@ -103,8 +112,6 @@ def _by_notes(
 def _by_result(
     spark: SparkSession, frame: DataFrame, make: MakeTask, ordered: bool
 ) -> Generator[FileNote, None, None]:
-    from tap_spark.send.batch_tasks import NOTE_SCHEMA, Reporter  # noqa: PLC0415
-
     with tagged(spark):
         rows = _rows(frame.mapInArrow(make(Reporter(None)), NOTE_SCHEMA))
         if ordered:
@@ -159,9 +166,6 @@ class BatchWriter:
         spool: Spool | None,
         staging: BatchStagingFolder | None = None,
     ) -> None:
-        from shared.formats.file_formats import FORMATS  # noqa: PLC0415
-        from shared.storage.files import StorageOptions  # noqa: PLC0415
-
         self.written = RowsWritten()
         self._spark = spark
         self._plan = plan
@@ -230,8 +234,6 @@ class BatchWriter:
         Raises:
             Exception: See `write`.
         """
-        from tap_spark.send.batch_tasks import driver_files  # noqa: PLC0415
-
         self._on_chunk = on_chunk
         with self._explained():
             writer = self._file_writer(blocks.schema)
@@ -272,8 +274,6 @@ class BatchWriter:
             self._remove_unannounced(1 if done or self._work() is not None else 2)
 
     def _remove_unannounced(self, empty_listings: int = 1) -> None:
-        from tap_spark.send.batch_plan import remove_unannounced  # noqa: PLC0415
-
         remove_unannounced(
             self._plan.stream, self._names, self._options, self._announced, empty_listings
         )
@@ -289,8 +289,6 @@ class BatchWriter:
 
     def _read(self, slice_: Slice) -> tuple[list[WrittenFile], KeyMax | None]:
         """Write and announce the full files of a slice; return left-over files and their key."""
-        from tap_spark.send.batch_columns import file_frame, file_schema  # noqa: PLC0415
-
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
         frame = file_frame(slice_, self._batch.format, key)
@@ -302,8 +300,6 @@ class BatchWriter:
         before = self._leftovers if slice_.ordered else ()
 
         def make(reporter: Reporter) -> BatchTask:
-            from tap_spark.send.batch_tasks import BatchTask  # noqa: PLC0415
-
             return BatchTask(writer, reporter, key, rows, folder, before=before)
 
         leftovers: list[WrittenFile] = []
@@ -324,9 +320,6 @@ class BatchWriter:
         return leftovers, greatest
 
     def _file_writer(self, schema: pa.Schema) -> BatchFileWriter:
-        from shared.formats.file_formats import Encoding  # noqa: PLC0415
-        from tap_spark.send.batch_tasks import BatchFileWriter  # noqa: PLC0415
-
         batch = self._batch
         with marking_storage_failures(self._options):
             work = self._work()
@@ -368,8 +361,6 @@ class BatchWriter:
                     self._announce(written, None)
 
     def _repacked(self, contents: tuple[FileContent, ...]) -> Generator[FileNote, None, None]:
-        from tap_spark.send.batch_tasks import RepackTask  # noqa: PLC0415
-
         writer = self._writer
         assert writer is not None  # noqa: S101
         shares = tuple(distribute(contents, parallelism(self._spark())))
@@ -409,8 +400,6 @@ class BatchWriter:
         self._count(ChunkInfo(written.rows, written.size, key))
 
     def _publish(self, url: str) -> None:
-        from tap_spark.send.batch_tasks import waiting_path  # noqa: PLC0415
-
         work = self._work()
         if self._staging is not None and work is not None:
             with marking_storage_failures(self._options):

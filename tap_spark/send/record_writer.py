@@ -18,10 +18,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow.compute as pc
+from pyspark.sql import functions as f
 
+from shared.formats.record_text import record_json
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
+from shared.spark.session import JobTags
 from tap_spark.send import spool_files
+from tap_spark.send.batch_columns import key_columns, record_of
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
 from tap_spark.send.spool_files import (
@@ -53,8 +57,6 @@ def tagged(spark: SparkSession) -> Iterator[str]:
     Args:
         spark: The session, classic or Connect.
     """
-    from shared.spark.session import JobTags  # noqa: PLC0415
-
     tag = f"tap-spark-{uuid.uuid4().hex}"
     tags = JobTags(spark)
     tags.add(tag)
@@ -68,15 +70,11 @@ def tagged(spark: SparkSession) -> Iterator[str]:
 
 def interrupt(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
-    from shared.spark.session import JobTags  # noqa: PLC0415
-
     _ask(lambda: JobTags(spark).interrupt(tag))
 
 
 def interrupt_all(spark: SparkSession) -> None:
     """Cancel everything that runs in the session; does not wait long for an answer."""
-    from shared.spark.session import JobTags  # noqa: PLC0415
-
     _ask(lambda: JobTags(spark).interrupt_all())
 
 
@@ -109,8 +107,6 @@ class SparkJob(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
-        from shared.spark.session import JobTags  # noqa: PLC0415
-
         try:
             JobTags(self._spark).add(self._tag)
             self._result.append(self._action())
@@ -261,11 +257,6 @@ def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) 
     If the record may lack the key, a third column has it as a record of its own. The line of a
     filtered row is null.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    from shared.formats.record_text import record_json  # noqa: PLC0415
-    from tap_spark.send.batch_columns import key_columns, record_of  # noqa: PLC0415
-
     line = f.concat(
         f.lit(record_head(plan.stream)),
         record_json(record_of(slice_)),

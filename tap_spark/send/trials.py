@@ -43,6 +43,10 @@ from tap_spark.send.sync import (
     run_sync,
     write_schema,
 )
+from tap_spark.sources.files.file_source import FileSource
+from tap_spark.sources.files.paths import list_files
+from tap_spark.sources.files.resumable_files import new_bytes
+from tap_spark.sources.frame_helpers import with_text
 from tap_spark.sources.source import (
     DriverSource,
     source_for,
@@ -100,10 +104,6 @@ def dry_run(
 
 def _file_facts(plan: StreamPlan) -> FileFacts | None:
     """List the files of a stream; None if it has none, or only Spark may have access to them."""
-    from tap_spark.sources.files.file_source import FileSource  # noqa: PLC0415
-    from tap_spark.sources.files.paths import list_files  # noqa: PLC0415
-    from tap_spark.sources.files.resumable_files import new_bytes  # noqa: PLC0415
-
     source = source_for(plan.config)
     if not isinstance(source, FileSource):
         return None
@@ -153,8 +153,6 @@ def run_test(
 
 def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
     """Write the SCHEMA of each output of a stream and, if wanted, its first RECORD."""
-    from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
-
     for output in run.outputs.of(plan):
         write_schema(run, output.plan)
         if not wants_record or _tried_on_driver(replace(run, batch=None, limit=1), plan, output):

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from shared.formats.record_text import json_text, plain_text
 from shared.formats.spark_types import T
+from shared.spark.session import try_cast
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.date_numbers import (
     MOMENT_CLASS,
@@ -50,8 +51,6 @@ _NUMBER = r"^(-?)(0|[1-9][0-9]{0,19})(?:\.([0-9]{1,18}))?\z"
 
 def rank_column(key: Column) -> Column:
     """Return what `text_rank` returns for the texts of a column."""
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     day, clock, fraction, zone = (F.regexp_extract(key, _MOMENT, n) for n in range(1, 5))
     clock = F.when(clock == "", F.lit("00:00:00")).otherwise(F.rpad(clock, 8, ":00"))
     zone = F.when((zone == "") | (F.upper(zone) == "Z"), F.lit("+00:00")).otherwise(
@@ -239,8 +238,6 @@ def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:
 
     A start value that does not fit the column's type does not filter rows.
     """
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     if plan.resume is not Resume.REPLICATION_KEY:
         return frame
     key = col(str(plan.replication_key))

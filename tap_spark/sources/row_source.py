@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from shared.engine.engine import Work
 from shared.errors import SingerSparkError
+from shared.singer.platform import arrow_in_task
 from tap_spark.sources.frame_source import FrameSource
+from tap_spark.sources.source_failures import row_failure, source_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,8 +143,6 @@ class RowSource(FrameSource):
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         """Call the class's own code; its errors name their place in it."""
-        from tap_spark.sources.source_failures import source_error  # noqa: PLC0415
-
         try:
             return call()
         except SingerSparkError:
@@ -185,8 +185,6 @@ class _RowTask:
     request: Request
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from shared.singer.platform import arrow_in_task  # noqa: PLC0415
-
         arrow_in_task()
         for batch in batches:
             if batch.num_rows:
@@ -250,6 +248,4 @@ def _text(value: Any) -> str | None:
 
 
 def _failure(problem: str) -> RuntimeError:
-    from tap_spark.sources.source_failures import row_failure  # noqa: PLC0415
-
     return RuntimeError(row_failure(problem=problem))

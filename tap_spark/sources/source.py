@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from shared.errors import SettingsError, Where
 from shared.extensions import imported
+from tap_spark.sources.formats import FORMATS, source_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,8 +116,6 @@ def source_for(stream: StreamConfig) -> Source:
         SourceError: Its files do not exist.
     """
     # Formats of installed packages import this package, so it does not import them at its top.
-    from tap_spark.sources.formats import FORMATS, source_format  # noqa: PLC0415
-
     form = source_format(stream.format)
     if form is None:
         raise SettingsError(

@@ -26,6 +26,7 @@ from shared.errors import (
     repeated,
 )
 from shared.spark import s3a
+from shared.spark.session import sql_state
 from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
 from tap_spark.connection_config import ConnectionConfig, secrets_of
 
@@ -138,8 +139,6 @@ def database_error(
     Returns:
         None if a database is not the cause; a TransientSourceError if a retry may help.
     """
-    from shared.spark.session import sql_state  # noqa: PLC0415
-
     text = str(error)
     copied = _COPIED.search(text)
     if copied is not None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import FORMATS, Encoding, bare_lines
+from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.formats.row_values import plain_rows
 from shared.storage.files import StorageOptions
 from shared.storage.roots import Roots
@@ -70,8 +71,6 @@ def read_batch_tables(
         MessageError: A file cannot be read.
         RecordError: The first record that does not fit the schema; names file and line or row.
     """
-    from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow  # noqa: PLC0415
-
     columns = struct_to_arrow(json_schema_to_spark(schema))
     for file in _resolved(encoding, storage, files):
         rejects = Rejects()

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from shared.engine.engine import Task
 from shared.engine.settings import IN_PYTHON
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
+from shared.formats.record_text import json_text, quoted, record_json
+from shared.formats.spark_conform import NO_NAMES, Fitting
+from shared.formats.spark_functions import parse_json
+from shared.formats.spark_types import T
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.maps.transform import ERROR
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType, StructField
 
     from shared.engine.engine import Engine
     from shared.maps.transform import Cell, Transform
@@ -175,8 +181,6 @@ class _Work:
 
 def source_columns(schema: Mapping[str, Any], *, add_metadata: bool = False) -> StructType:
     """Return the columns of a stream's records for maps; metadata columns last, if asked."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     texts = tuple(kind for kind in TEXT_ONLY if kind is not T.VariantType)
 
     def seen(kind: DataType) -> DataType:
@@ -260,11 +264,6 @@ def _only_copies(
 
 
 def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from shared.formats.record_text import quoted  # noqa: PLC0415
-    from shared.maps.transform import ERROR  # noqa: PLC0415
-
     read = with_origins(read)
     metadata = [name for name in work.source.names if name in COLUMNS]
     kept = [*metadata, ROW_ORIGIN, REJECT_COLUMN]
@@ -361,26 +360,17 @@ class _Failed:
 
 
 def _only(struct: StructType, names: Iterable[str]) -> StructType:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     wanted = frozenset(names)
     return StructType([field for field in struct if field.name in wanted])
 
 
 def _carried(struct: StructType) -> StructType:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     return StructType([spark_rows.carried(field) for field in struct])
 
 
 def _source(numbers: DataFrame, read: ReadPlan, work: _Work) -> DataFrame:
     """Return the records with the types for maps."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
-    from shared.formats.record_text import quoted  # noqa: PLC0415
-    from shared.formats.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
 
     carried = T.StructType([*_carried(work.source), T.StructField(ROW_ORIGIN, T.LongType(), True)])
     parts = partial(_with_copies, work.copies) if work.copies else None
@@ -406,9 +396,6 @@ def _with_copies(copies: Sequence[Copy], records: pa.Table) -> Iterator[pa.Table
 def _restored(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value with the type that it had before its way through Arrow."""
 
-    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if isinstance(want, T.VariantType):
         return parse_json(value)
     if isinstance(want, T.YearMonthIntervalType):
@@ -429,14 +416,6 @@ def _in_table_columns(
     frame: DataFrame, fields: Sequence[StructField], work: _Work, document: str | None
 ) -> DataFrame:
     """Return the mapped rows with the table's columns, in types for Arrow or as text."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from shared.formats.record_text import quoted, record_json  # noqa: PLC0415
-    from shared.formats.spark_conform import NO_NAMES, Fitting  # noqa: PLC0415
-    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
-    from shared.maps.transform import ERROR  # noqa: PLC0415
-
     result = work.transform.struct()
     existing = {field.name: field.dataType for field in result}
     existing |= {field.name: field.dataType for field in work.source if field.name in COLUMNS}
@@ -459,11 +438,6 @@ def _in_table_columns(
 
 def _error(work: _Work) -> Column:
     """Return why a mapped row is rejected: the map has failed, or a key has no value."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from shared.formats.record_text import quoted  # noqa: PLC0415
-    from shared.maps.transform import ERROR  # noqa: PLC0415
-
     existing = work.transform.struct().names
     reasons = [F.col(ERROR)]
     for key in work.keys:
@@ -474,9 +448,6 @@ def _error(work: _Work) -> Column:
 
 def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) -> Column:  # noqa: ARG001
     """Return a value in a wider type, or in the type that carries it through Arrow."""
-    from shared.formats.record_text import json_text  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
     if isinstance(want, T.StringType) and isinstance(have, nested):
         return json_text(value, have)

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StructType
 
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.formats.file_formats import FORMATS
+from shared.formats.json_schema import struct_to_arrow
+from shared.formats.record_text import quoted, record_json
+from shared.formats.spark_functions import parse_json
+from shared.formats.spark_types import T
 from target_spark.convert import write_tasks
 from target_spark.convert.read_rows import ReadPlan
 from target_spark.convert.write_tasks import is_plain
@@ -23,14 +29,12 @@ from target_spark.destinations.destination import TableWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType, StructField
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     """Return the job that reads the tasks' files and writes the columns that Spark makes."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415
 
     fields = StructType([carried(field) for field in write.struct])
     read = replace(read, columns=to_arrow_schema(fields))
@@ -52,12 +56,6 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
 
 def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
     """Return the columns that go to the writer, and their Arrow schema."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
-    from shared.formats.json_schema import struct_to_arrow  # noqa: PLC0415
-    from shared.formats.record_text import record_json  # noqa: PLC0415
-
     if FORMATS[write.encoding.format].text:
         line = F.concat(record_json(write.stored), F.lit("\n"))
         beside = StructType([write.struct[name] for name in write.partition_by])
@@ -79,11 +77,6 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
 
 def _text(field: StructField) -> Column:
     """Return a column as text of a JSON record: nested values as JSON, others bare."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from shared.formats.record_text import record_json  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
     edge = F.lit(1 if nested else 2)
     record = record_json(T.StructType([field]))
@@ -94,7 +87,6 @@ def _text(field: StructField) -> Column:
 
 def carried(field: StructField) -> StructField:
     """Return the field with types that Spark can exchange with Arrow, at any depth."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
 
     def carry(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -111,9 +103,6 @@ def plain_types(struct: StructType) -> dict[str, DataType]:
 
 def _restored(field: StructField, variants: bool) -> Column:
     """Return the column with its own type after its way through Arrow; variants if asked."""
-
-    from shared.formats.spark_functions import parse_json  # noqa: PLC0415
-    from shared.formats.spark_types import T  # noqa: PLC0415
 
     def months(kind: DataType) -> DataType:
         if isinstance(kind, T.YearMonthIntervalType):
@@ -133,10 +122,6 @@ def _restored(field: StructField, variants: bool) -> Column:
 
 
 def _column(name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from shared.formats.record_text import quoted  # noqa: PLC0415
-
     return F.col(quoted(name))
 
 

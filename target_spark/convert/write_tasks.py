@@ -22,6 +22,7 @@ from shared.formats.arrow_types import conform
 from shared.formats.encoding_base import grouped
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
+from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
@@ -31,9 +32,11 @@ from target_spark.convert.read_rows import (
     UnreadableInputError,
     read_task,
 )
+from target_spark.convert.rejected_originals import accepted_rows
 from target_spark.convert.task_reports import Rejects
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
+from target_spark.destinations.files.stored_columns import arrow_schema
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
@@ -175,8 +178,6 @@ def partition_column(write: TableWrite, name: str) -> str:
 
 def _stored(write: TableWrite, columns: pa.Schema, without: Sequence[str]) -> pa.Schema:
     """Return the columns of files, with what they tell readers."""
-    from target_spark.destinations.files.stored_columns import arrow_schema  # noqa: PLC0415
-
     fields = [field for field in columns if field.name not in without]
     if columns.metadata is None:
         return pa.schema(fields)
@@ -473,8 +474,6 @@ def needs_frame(write: TableWrite) -> bool:
 
 def is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
 
@@ -483,6 +482,4 @@ def _accepted(read: ReadPlan, number: int, rejects: Rejects) -> Iterator[pa.Tabl
     """Yield the rows of a task that the store does not refuse."""
     if not read.refused:
         return read_task(read, read.tasks[number], rejects)
-    from target_spark.convert.rejected_originals import accepted_rows  # noqa: PLC0415
-
     return accepted_rows(read, read.tasks[number], rejects)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql.types import StructType
+
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
 from shared.storage.files import NO_OPTIONS, StorageOptions
@@ -22,7 +24,6 @@ from target_spark.replays import Note
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
     from shared.singer.datasets import DatasetName
     from target_spark.destinations.leases import Lease
@@ -85,8 +86,6 @@ class TableWrite:
     @property
     def stored(self) -> StructType:
         """Return the columns that the parts have."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415
-
         if not self.partition_by:
             return self.struct
         return StructType([field for field in self.struct if field.name not in self.partition_by])

@@ -16,6 +16,8 @@ from shared import extensions
 from shared.errors import SettingsError, Where
 from shared.settings.kinds import schema_of, typed
 from shared.spark.packages import LAKES
+from shared.spark.shared_disk import executors_share_disk
+from shared.storage.urls import local_path
 from target_spark.destinations.databases.database_tables import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 
@@ -68,9 +70,6 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
 def _delta_needs_spark(config: TargetConfig) -> str:
     """Return why Spark must commit to Delta tables: no plain folders, or versioned rows."""
     from importlib.util import find_spec  # noqa: PLC0415
-
-    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
-    from shared.storage.urls import local_path  # noqa: PLC0415
 
     methods = {config.load_method, *(own.get("load_method") for own in config.streams.values())}
     others = methods - {"append-only", "upsert", "overwrite", None}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
+from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, record_schema
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
@@ -318,8 +319,6 @@ def _pruned(
 
     It is unchanged if records are checked and it asserts more than the types of properties.
     """
-    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
-
     properties = schema.get("properties")
     if not properties or reads is None:
         return schema

@@ -8,6 +8,8 @@ from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.spark.spark_errors import explain
 from shared.storage.urls import shown
@@ -159,8 +161,6 @@ class LakeTables:
             notes.close(remove=True)
 
     def _history(self, name: str, place: Place) -> TableHistory | None:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415
-
         try:
             with self._explained(passing=AnalysisException):
                 commits = self._form.commits(self._spark, place)

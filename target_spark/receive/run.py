@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shared.engine.engine import engine_of
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_rules import cost_warnings
 from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
@@ -22,12 +23,14 @@ from shared.singer.live_lines import StreamProgress
 from shared.singer.metrics import JOB_DURATION, Timer
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
+from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions
 from target_spark.core import events as ev
 from target_spark.core.failures import Backoff
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
+from target_spark.load.loader import Loader
 from target_spark.receive.action_executor import ActionExecutor, Loads
 from target_spark.receive.rejected_input import DeadLetters, Rejections
 from target_spark.receive.staging import Staging
@@ -81,10 +84,6 @@ def run(
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
     """
-    from shared.engine.engine import engine_of  # noqa: PLC0415
-    from shared.spark.shared_disk import executors_share_disk  # noqa: PLC0415
-    from target_spark.load.loader import Loader  # noqa: PLC0415
-
     if config.staging.root is None and not executors_share_disk(config.spark):
         raise SettingsError(
             "is required with a cluster: executors must be able to read staged files",

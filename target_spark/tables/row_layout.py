@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
 
 from shared.errors import MessageError, Where
 from shared.formats.json_lines import LineReader
@@ -17,6 +18,7 @@ from shared.formats.spark_conform import Fitting, Path
 from shared.formats.spark_functions import parse_json
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
+from shared.spark.session import try_cast
 from target_spark.core.load_plans import TableRequest
 from target_spark.tables.evolution import Projected, is_text
 
@@ -68,8 +70,6 @@ def _column(item: Projected, have: T.DataType | None) -> Column:
 
 def _exact(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
     """Return the value as the wanted type if that holds it exactly; else null."""
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     if not any(_is_one_of(have, kinds) and _is_one_of(want, kinds) for kinds in _COMPARABLE):
         return F.lit(None).cast(want)
     cast = try_cast(value, want)
@@ -118,10 +118,6 @@ def as_document(request: TableRequest, *, view: bool) -> TableRequest:
     Raises:
         MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     kept = (*request.keys, *request.order_by)
     if DOCUMENT in kept:
         raise MessageError(

@@ -16,6 +16,7 @@ from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.maps.record_metadata import COLUMNS
 from target_spark.core.load_plans import StreamSchema
 from target_spark.validation import judge
+from target_spark.validation.judge import schema_problem
 from target_spark.validation.screen import Check, Facts, Screen, UnscreenedKeyword, suspects
 
 _AT_THE_ROOT = frozenset({"type", "properties", "required", "additionalProperties"})
@@ -300,8 +301,6 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
     """
 
     def check(stream: StreamSchema) -> bool:
-        from target_spark.validation.judge import schema_problem  # noqa: PLC0415
-
         problem = schema_problem(stream.schema)
         if problem is not None:
             raise MessageError(

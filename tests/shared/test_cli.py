@@ -100,10 +100,11 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
         return call
 
-    module("shared.singer.stdout", claim_stdout=recorder("claim_stdout", output))
+    for program in (tap_spark.cli, target_spark.cli):
+        monkeypatch.setattr(program, "claim_stdout", recorder("claim_stdout", output))
+    monkeypatch.setattr(tap_spark.cli, "load_catalog", recorder("load_catalog", {"c": 1}))
+    monkeypatch.setattr(tap_spark.cli, "load_state", recorder("load_state", {"s": 1}))
     module("tap_spark.plan.discovery", discover=recorder("discover", {"streams": ["é"]}))
-    module("tap_spark.plan.catalog", load_catalog=recorder("load_catalog", {"c": 1}))
-    module("tap_spark.plan.replication", load_state=recorder("load_state", {"s": 1}))
     module("tap_spark.send.sync", run_sync=recorder("run_sync"))
     module("tap_spark.send.trials", **{name: recorder(name) for name in ("run_test", "dry_run")})
     module("target_spark.receive.run", run=recorder("run"))
@@ -229,10 +230,10 @@ class TestTap:
         assert tap_spark.cli.main(["--test", "--config", config_of("tap-spark")]) == 0
         assert edge[1][0] == "run_test"
 
-    def test_discover_prints_the_catalog(self, edge: list[tuple[Any, ...]]) -> None:
+    @pytest.mark.usefixtures("edge")
+    def test_discover_prints_the_catalog(self, monkeypatch: pytest.MonkeyPatch) -> None:
         output = FakeOutput()
-        module: Any = sys.modules["shared.singer.stdout"]
-        module.claim_stdout = lambda: output
+        monkeypatch.setattr(tap_spark.cli, "claim_stdout", lambda: output)
         assert self.run("--discover") == 0
         assert json.loads(output.data) == {"streams": ["é"]}
         assert output.data.endswith(b"\n")

@@ -4,6 +4,9 @@ A column is computed for a batch if something needs it, and once. As Spark's, no
 values: what cannot be computed is null, and a rule's checks tell why. The branches of a condition
 are only computed for batches in which a row takes them. Expressions see columns as they are in a
 RECORD message.
+
+Why beside Spark's columns: tasks that read by Arrow map without a DataFrame
+(`benchmarks.maps_ways`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Values of expressions: columns as a RECORD message has them, results of the promised kind.
 
 Runs on the executors; imports only modules that are sent to workers by value with it.
+
+Why beside other writers of JSON text: Python and kernels see the text of one nested value.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Syntax and results are those of `simpleeval`, narrowed by `sandbox`. Its check of every value for
 modules and dangerous functions is omitted: the names in `sandbox` do not reach either.
+
+Why beside columns: the Meltano SDK's expressions may be any Python of `simpleeval`.
 """
 
 from __future__ import annotations

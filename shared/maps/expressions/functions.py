@@ -21,6 +21,7 @@ from shared.maps.expressions import dates, operators, personal, records, sandbox
 from shared.maps.expressions.numbers import OVERFLOW
 from shared.maps.expressions.operators import chosen, truth
 from shared.maps.expressions.personal import FakeSettings, result_kind
+from shared.maps.expressions.python_columns import send_by_value
 from shared.maps.expressions.sandbox import Meter
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.value_kinds import (
@@ -238,8 +239,6 @@ def _masked(text: Column, keep_last: int, char: str) -> Column:
 def _redacted(text: Column, pattern: str | None, replacement: str) -> Column:
     if pattern is None:
         return F.when(text.isNotNull(), F.lit(replacement))
-    from shared.maps.expressions.python_columns import send_by_value  # noqa: PLC0415
-
     send_by_value()
     # Java's own patterns can take for ever.
     redacted = arrow_udf(lambda texts: personal.redacted(texts, pattern, replacement), StringType())

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from shared.errors import SettingsError, Where
-from shared.maps.expressions import arrow_functions, columns, personal
+from shared.maps.expressions import arrow_functions, columns, personal, python_columns
+from shared.maps.expressions.evaluator import PortableExpression, Task
 from shared.maps.expressions.personal import FUNCTIONS, SALT, Salted
 from shared.maps.expressions.syntax import Expression, nearest, wrong
 from shared.maps.expressions.value_kinds import data_type_of
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from shared.maps.expressions.arrow_columns import ArrowPair
-    from shared.maps.expressions.evaluator import Task
     from shared.maps.expressions.python_columns import Python
     from shared.maps.expressions.value_kinds import Kind
     from shared.maps.expressions.values import Names, Thunk, Value
@@ -148,8 +148,6 @@ def _in_python(
     *,
     truth: bool,
 ) -> Planned:
-    from shared.maps.expressions import python_columns  # noqa: PLC0415
-
     fake = _fake(expression, names, where)
     task = _task(expression, names, value.kind, reads, truth=truth, fake=fake)
     keyed = fake is not None and fake.seed is not None
@@ -170,9 +168,6 @@ def _task(
     fake: personal.FakeSettings | None = None,
 ) -> Task:
     """Return the work of Python for an expression whose results are of a kind."""
-    from shared.maps.expressions import python_columns  # noqa: PLC0415
-    from shared.maps.expressions.evaluator import PortableExpression, Task  # noqa: PLC0415
-
     ordered = tuple(name for name in names.struct.names if name in reads)
     portable = PortableExpression(
         # On lines of its own: it may end in a comment.

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
+from shared.formats.record_text import at_path, plain_text, scalar_text
 from shared.formats.spark_types import T
 from shared.maps.expressions.value_kinds import ANY, NONE, kind_of
 from shared.maps.expressions.values import (
@@ -45,8 +46,6 @@ def named(field: T.StructField) -> Column:
     if functions := over_arrow():
         source: Column = functions.source(tuple(path))
         return source
-    from shared.formats.record_text import at_path  # noqa: PLC0415
-
     return at_path(path)
 
 
@@ -94,8 +93,6 @@ def _viewed(raw: Column, data_type: T.DataType) -> Column:
     if functions := over_arrow():
         seen: Column = functions.viewed(raw, data_type)
         return seen
-    from shared.formats.record_text import plain_text, scalar_text  # noqa: PLC0415
-
     if _is_as_in_json(data_type):
         return raw
     if isinstance(data_type, T.FloatType):

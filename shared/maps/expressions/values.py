@@ -3,6 +3,8 @@
 A value's column may hold anything if its error is not null, but must never make Spark raise. Rules
 make columns with Spark's functions or with those of `arrow_columns`, by the names and with the
 arguments of `pyspark.sql.functions`.
+
+Why three back ends: rows that Spark reads are mapped where they are (`benchmarks.maps_ways`).
 """
 
 from __future__ import annotations

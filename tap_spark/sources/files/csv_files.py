@@ -1,4 +1,7 @@
-"""CSV: columns read as text, named by the header, with types that keep every value."""
+"""CSV: columns read as text, named by the header, with types that keep every value.
+
+Why beside Arrow's CSV: options and dialects of Spark's reader, and files of any size.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     DataType,
@@ -56,7 +60,6 @@ from tap_spark.sources.source_failures import source_error
 from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from shared.engine.engine import Engine
@@ -137,8 +140,6 @@ def _typed_block(
     schema: pa.Schema,
 ) -> pa.RecordBatch | None:
     """Read columns of a block in their types; None if Spark must read it."""
-    import pyarrow as pa  # noqa: PLC0415
-
     try:
         columns = blocks.columns(block)
     except OSError:

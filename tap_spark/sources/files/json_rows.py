@@ -4,6 +4,8 @@ Arrow's reader is strict, and refuses what it would change. Blocks that it refus
 numbers or names it may not keep, are read line by line; the first line that cannot be kept as it is
 written ends the job with its file, its line and the reason. Documents must hold one value each:
 Spark reads only the first, and says nothing.
+
+Why beside the target's readers: rows without a declared schema, in Spark's types.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
-from shared.formats.fast_json import BlockRefused, FastReader
+from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_values import NON_FINITE, ExactReader, Number, Refused, shown
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
@@ -300,8 +302,6 @@ def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:
 
 def _kind_by_arrow(data: bytes) -> Kind:
     import pyarrow.json as pj  # noqa: PLC0415
-
-    from shared.formats.fast_json import framed_lines  # noqa: PLC0415
 
     lines = framed_lines(data)
     try:

@@ -4,6 +4,8 @@ Spark's parser has answers of its own for damaged or unusual lines, and its type
 several kinds. So this one reads only lines that leave no choice: objects of strict JSON without
 repeated names, whose values are of the kind of their type. It raises `UnsureError` for everything
 else, and Spark reads the files.
+
+Why beside `json_rows`: small files are sent before Spark has started (`benchmarks.small_runs`).
 """
 
 from __future__ import annotations

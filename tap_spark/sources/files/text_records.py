@@ -2,6 +2,8 @@
 
 Each value is already written as its type writes it, or nearly so. A column with another value has
 no records here, and Spark reads it.
+
+Why beside Spark's text: small files are sent before Spark has started (`benchmarks.csv_small`).
 """
 
 from __future__ import annotations

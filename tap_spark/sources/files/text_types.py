@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 
 from shared.formats.arrow_types import spark_to_arrow
 from shared.singer.platform import arrow_in_task
+from shared.spark.session import try_cast
 from tap_spark.sources.frame_helpers import MAX_DECIMAL, col, fail_job
 
 OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT = (
@@ -248,8 +249,6 @@ def _same_float(text: Column, value: Column, dtype: T.DataType) -> Column:
 
 def _digits(text: Column) -> tuple[Column, Column]:
     """Return the digits of a number without zeros around them, and the power of the last one."""
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     lower = F.lower(text)
     mantissa = F.substring_index(lower, "e", 1)
     written = F.when(F.instr(lower, "e") > 0, F.substring_index(lower, "e", -1)).otherwise("0")
@@ -321,8 +320,6 @@ def written_as(text: Column, dtype: DataType) -> Column:
 
     Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
     """
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     return _keeps(text, try_cast(text, dtype), dtype)
 
 
@@ -339,8 +336,6 @@ def exact_casts(
         file: An expression for the file of a row, for the error.
         by_value: Whether only the value of a text must stay, as for types that users chose.
     """
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     keeps = has_same_value if by_value else _keeps
     kept, hint = ("", EXACT_HINT) if by_value else (" as written", INFERRED_HINT)
     types = {field.name: field.dataType for field in frame.schema.fields}
@@ -387,8 +382,6 @@ def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
 
 def _same_number(text: Column, value: Column, most: int) -> Column:
     """Return whether a number kept its text, which is longer than the type surely keeps."""
-    from shared.spark.session import try_cast  # noqa: PLC0415
-
     digits = F.length(text) - F.instr(text, ".").cast("boolean").cast("int")
     exact = "decimal(38,18)"
     same = try_cast(value.cast("string"), exact) == try_cast(text, exact)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.jdbc.copy_reader import CopyLogin, CopySession, copied_schema, read_batches
@@ -49,7 +50,6 @@ class CopySource:
             CopyError: The server cannot be reached, or rejects the first of them.
         """
         from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
-        from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
         # What the server rejects is an error here, not that of a job.
         with closing(CopySession(self.login, self.begin)) as session:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 from shared.spark.conf import is_one_process
 from shared.spark.jdbc_drivers import driver_of
-from tap_spark.sources.jdbc.metadata import reader_options
+from tap_spark.sources.jdbc.metadata import REPEATABLE, reader_options
 from tap_spark.sources.source_failures import with_retries
 
 if TYPE_CHECKING:
@@ -214,7 +214,6 @@ def _problem(login: CopyLogin) -> str:
         CopyError: It cannot be reached, or rejects the login.
     """
     from tap_spark.sources.jdbc.copy_reader import CopyError, CopySession  # noqa: PLC0415
-    from tap_spark.sources.jdbc.metadata import REPEATABLE  # noqa: PLC0415
 
     session = None
     try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, SourceError, Where
@@ -21,6 +22,7 @@ from shared.formats.spark_functions import micros_after
 from shared.spark.jdbc_drivers import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
+from tap_spark.sources.frame_helpers import col, fail_job, quoted
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
     REPEATABLE,
@@ -71,8 +73,6 @@ def struct_of(columns: Iterable[ColumnInfo]) -> T.StructType:
 
 def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
     """Return the option `customSchema` of Spark's JDBC reader; None if it needs none."""
-    from tap_spark.sources.frame_helpers import quoted  # noqa: PLC0415
-
     items = [f"{quoted(item.name)} {item.read_as}" for item in columns if item.read_as]
     return ", ".join(items) or None
 
@@ -88,9 +88,6 @@ def typed(
         columns: What to select, in this order.
         names: The names of these columns in `frame`, if they are not their own.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from tap_spark.sources.frame_helpers import col  # noqa: PLC0415
 
     def one(item: ColumnInfo, name: str) -> Column:
         column, wanted = col(name), spark_type(item.spark_type)
@@ -115,10 +112,6 @@ def typed(
 
 def _array(text: Column, wanted: T.ArrayType, item: ColumnInfo) -> Column:
     """Parse the JSON text of an array; fail the job if the text is its dimensions instead."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-    from tap_spark.sources.frame_helpers import fail_job  # noqa: PLC0415
-
     depth = item.spark_type.count(_ARRAY)
     other = fail_job(
         f"column {item.name!r} has the type {depth * '[]'} of {item.sql_type}, but a value with "
@@ -141,8 +134,6 @@ def _element(kind: T.DataType) -> T.DataType:
 
 def _moments(texts: Column, wanted: T.DataType) -> Column:
     """Cast PostgreSQL's texts of dates and timestamps in arrays, of all years, as those outside."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if isinstance(wanted, T.ArrayType):
         inside = wanted.elementType
         return F.transform(texts, lambda item: _moments(item, inside))

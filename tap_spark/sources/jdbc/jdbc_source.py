@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
+from tap_spark.sources.jdbc.copy_driver import CopyRead, SessionQueries, copied_rows, opened
+from tap_spark.sources.jdbc.copy_frames import CopySource
+from tap_spark.sources.jdbc.copy_rule import RULE, why_jdbc, why_spark
 from tap_spark.sources.jdbc.dialects.dialect import (
     ColumnInfo,
     KeyOrder,
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
 
     from shared.engine.engine import Engine
     from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.sources.jdbc.copy_frames import CopySource
     from tap_spark.sources.jdbc.copy_reader import CopySession
     from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner, TableInfo
     from tap_spark.state.stream_plans import DriverRows, RowForm
@@ -207,8 +209,6 @@ class JdbcSource:
         self, plan: StreamPlan, form: RowForm | None, engine: Engine
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
-        from tap_spark.sources.jdbc.copy_driver import CopyRead, copied_rows  # noqa: PLC0415
-
         if form is None:
             return None
 
@@ -225,20 +225,14 @@ class JdbcSource:
 
     def _on_driver(self, action: Callable[[CopySession], T]) -> T | None:
         """Do something with a session that reads by COPY; return None if JDBC reads the stream."""
-        from tap_spark.sources.jdbc.copy_rule import RULE, why_spark  # noqa: PLC0415
-
         if why_spark(self.stream):
             return None
         login = RULE.login(self.connection, self.where, self.options.reader)
         if login is None:
             return None
-        from tap_spark.sources.jdbc.copy_driver import opened  # noqa: PLC0415
-
         return with_retries(lambda: opened(login, action), self.connection, self.where)
 
     def _table_on_driver(self, session: CopySession) -> TableInfo:
-        from tap_spark.sources.jdbc.copy_driver import SessionQueries  # noqa: PLC0415
-
         run_query = SessionQueries(session)
         return described_table(run_query, self.connection, self.parts, self.where)
 
@@ -258,14 +252,10 @@ class JdbcSource:
 
     def _copy(self, spark: SparkSession | None) -> CopySource | None:
         """Return how to read by COPY; None if JDBC reads."""
-        from tap_spark.sources.jdbc.copy_rule import RULE  # noqa: PLC0415
-
         names = (*self.options.reader, *(["partitionColumn"] if self.options.split_column else []))
         login = RULE.login(self.connection, self.where, names, spark)
         if login is None:
             return None
-        from tap_spark.sources.jdbc.copy_frames import CopySource  # noqa: PLC0415
-
         return CopySource(login)
 
     def _key(
@@ -440,18 +430,13 @@ class DatabaseTables:
     @property
     def on_driver(self) -> bool:
         """See `DriverLister.on_driver`."""
-        from tap_spark.sources.jdbc.copy_rule import why_jdbc  # noqa: PLC0415
-
         return not why_jdbc(self._config)
 
     def tables_on_driver(self) -> Iterable[DiscoveredTable] | None:
         """See `DriverLister.tables_on_driver`."""
-        from tap_spark.sources.jdbc.copy_rule import RULE  # noqa: PLC0415
-
         login = RULE.login(self._config)
         if login is None:
             return None
-        from tap_spark.sources.jdbc.copy_driver import SessionQueries, opened  # noqa: PLC0415
 
         def listed(session: CopySession) -> list[DiscoveredTable]:
             with closing(session):
@@ -469,8 +454,6 @@ class DatabaseTables:
         return is_wanted(self._config, table.schema, table.name)
 
     def _discovered(self, table: TableInfo) -> DiscoveredTable:
-        from tap_spark.sources.jdbc.jdbc_query import struct_of  # noqa: PLC0415
-
         stream = StreamConfig(
             name=stream_name(self._config, table.parts),
             format="jdbc",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from shared.errors import Where
 from shared.spark.session import parallelism
 from tap_spark.sources.frame_helpers import col
@@ -211,8 +213,6 @@ def _split_column(read: JdbcRead) -> ColumnInfo | None:
 
 def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
     """Return the least and the greatest value, which the database's indexes know."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     name = read.query.dialect.quote(by.name)
     both = " UNION ALL ".join(
         f"SELECT {word}({name}) AS {name} FROM {read.query.filtered}"  # noqa: S608

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -153,7 +154,6 @@ def rows_in_log(folder: str, version: int) -> int | None:
         version: The version.
     """
     try:
-        import pyarrow as pa  # noqa: PLC0415
         from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
     except ImportError:

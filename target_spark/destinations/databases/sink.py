@@ -20,19 +20,17 @@ from target_spark.destinations.databases.database_tables import (
     DatabaseAddress,
     TablePlace,
 )
+from target_spark.destinations.databases.mysql.mysql_database import MySql
+from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks, staged_source
 from target_spark.destinations.destination import ROW_ORIGIN, RefusedByStoreError
 
 
 def _postgresql() -> Database:
-    from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql  # noqa: PLC0415
-
     return PostgreSql()
 
 
 def _mysql() -> Database:
-    from target_spark.destinations.databases.mysql.mysql_database import MySql  # noqa: PLC0415
-
     return MySql()
 
 

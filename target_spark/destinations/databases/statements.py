@@ -1,6 +1,8 @@
 """SQL statements that databases share; dialects change the rest.
 
 Every name is quoted. Statements do not contain values, unless a dialect quotes them.
+
+Why a newest row in SQL: the rows of a flush are in the database, where the MERGE runs.
 """
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable, spark_to_arrow
 from shared.formats.file_formats import FORMATS
 from shared.formats.json_schema import merge_structs, struct_to_arrow
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.storage.files import open_random, remote
 from shared.storage.urls import join, local_path, shown
@@ -27,7 +29,7 @@ from target_spark.destinations.folders.table_folder import TableFolder, case_col
 from target_spark.tables.table_changes import struct_change, without_new_fields
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType
 
     from target_spark.core.load_plans import TableRequest
 
@@ -41,16 +43,12 @@ def orc_field(field: StructField) -> pa.Field:
 
 
 def _field(name: str, kind: DataType) -> pa.Field:
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
     attributes = {ATTRIBUTE: kind.simpleString()} if isinstance(kind, named) else None
     return pa.field(name, _type(kind), metadata=attributes)
 
 
 def _type(kind: DataType) -> pa.DataType:
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if isinstance(kind, T.StructType):
         return pa.struct([orc_field(field) for field in kind])
     if isinstance(kind, T.ArrayType):
@@ -94,8 +92,6 @@ class TableSchema:
     @classmethod
     def from_bytes(cls, data: bytes) -> TableSchema:
         """Return the parsed content of a side file; raise ValueError or KeyError if malformed."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415
-
         content = json.loads(data)
         struct = StructType.fromJson(content["columns"])
         partition_by, source = tuple(content.get("partition_by", ())), content.get("source")
@@ -149,8 +145,6 @@ def contracted(old: StructType | None, request: TableRequest) -> StructType:
     Raises:
         SettingsError: The table would change, and must not.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     contract, new = request.contract, request.struct
     if old is None:
         return new
@@ -191,8 +185,6 @@ def _check_type(request: TableRequest, column: StructField, before: DataType) ->
 
 
 def _holds(old: DataType, new: DataType) -> bool:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     before = StructType().add("c", old)
     try:
         return is_same(as_nullable(merge_structs(before, StructType().add("c", new))), before)
@@ -292,7 +284,6 @@ def _is_delta(folder: TableFolder) -> bool:
 def _footers(folder: TableFolder, names: tuple[str, ...], format_name: str) -> Iterator[StructType]:
     from pyarrow import orc, parquet  # noqa: PLC0415
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
-    from pyspark.sql.types import StructType  # noqa: PLC0415
 
     for name in names:
         try:

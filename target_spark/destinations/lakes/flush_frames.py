@@ -11,8 +11,14 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.maps.record_metadata import DELETED_AT
+from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.destination import ROW_ORIGIN, Refusal
 from target_spark.destinations.lakes.lake_format import TableFlush
@@ -29,7 +35,7 @@ from target_spark.tables.table_changes import Projected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType
 
 
 ORDER = "__arrival"
@@ -53,8 +59,6 @@ def ordered_frame(
         struct: The stream's columns.
         before: Number of parts before these.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if not parts:
         return frame_of(spark, parts, struct).withColumn(ORDER, F.lit(0).cast("bigint"))
     names = (text_literal(part.url.rpartition("/")[2]) for part in parts)
@@ -72,8 +76,6 @@ def ordered_frame(
 
 def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
     """Return an empty frame with the columns, made without a job."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in struct)
     return spark.range(0).select(*nothing)
 
@@ -87,9 +89,6 @@ def newest(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) 
         order_by: The row with the greatest values there is the newest, null being the least; of
             equal ones the last to arrive.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     order = [F.desc_nulls_last(quoted(name)) for name in (*order_by, ORDER)]
     window = Window.partitionBy(*map(quoted, keys)).orderBy(*order)
     rank = "__rank"
@@ -106,8 +105,6 @@ def key_ranges(
         keys: Its key columns.
         few: Keys whose single values are needed: the table's partitions.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     types = {field.name: field.dataType for field in frame.schema}
     count = "__count"
     grouped = frame.select(*map(quoted, keys)).distinct()
@@ -129,8 +126,6 @@ def _range(row: Mapping[str, Any], number: int, key: str, dtype: DataType) -> Ke
 def _with_values(frame: DataFrame, bounds: KeyRange, few: Sequence[str]) -> KeyRange:
     if bounds.column not in few or bounds.first is None:
         return bounds
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     column = F.col(quoted(bounds.column))
     dtype = frame.schema[bounds.column].dataType
     rows = (
@@ -143,8 +138,6 @@ def _with_values(frame: DataFrame, bounds: KeyRange, few: Sequence[str]) -> KeyR
 
 
 def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
     urls = [literal_path(part.url) for part in parts]
     if not urls:
@@ -154,8 +147,6 @@ def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> Dat
 
 def literal_path(url: str) -> str:
     """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
-    from shared.storage.urls import local_path  # noqa: PLC0415
-
     return url if local_path(url) is None else _escaped(url)
 
 
@@ -165,16 +156,11 @@ def _escaped(path: str) -> str:
 
 def _as_text(dtype: DataType) -> DataType:
     """Return the type in Parquet parts, in which some types are text."""
-    from pyspark.sql.types import StringType  # noqa: PLC0415
-
     return StringType() if isinstance(dtype, TEXT_ONLY) else dtype
 
 
 def _plain(column: Column, dtype: DataType) -> Column:
     """Return a value that Python can always hold: timestamps and dates as numbers."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(dtype, T.TimestampType):
         return F.unix_micros(column)
     if isinstance(dtype, T.DateType):
@@ -184,8 +170,6 @@ def _plain(column: Column, dtype: DataType) -> Column:
 
 
 def _value(value: Any, dtype: DataType) -> Any:
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if value is None:
         return None
     try:
@@ -211,8 +195,6 @@ def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]
         rows: The flush, whose parts tell the origins of their rows, and its table.
         rules: The rules.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if not rules:
         return []
     number = F.coalesce(*(_broken(rule, n) for n, rule in enumerate(rules))).alias("number")
@@ -227,8 +209,6 @@ def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]
 
 
 def _broken(rule: RowRule, number: int) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     return F.when(~F.coalesce(F.expr(rule.condition), F.lit(False)), F.lit(number))
 
 
@@ -244,9 +224,6 @@ def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
 
     Without those that only delete others.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql.types import LongType, StringType, StructField, StructType  # noqa: PLC0415
-
     flush, request, projection = rows.flush, rows.request, rows.change.projection
     origin = StructField(ROW_ORIGIN, LongType())
     frame = frame_of(spark, flush.parts, StructType([*flush.write.struct, origin]))
@@ -270,8 +247,6 @@ def _with_held(
     frame: DataFrame, table: DataFrame, keys: Sequence[str], others: Sequence[StructField]
 ) -> DataFrame:
     """Return rows with columns that they do not set, as the rows with their keys have them."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     names = [field.name for field in others]
     held = table.select(
         *(F.col(quoted(key)).alias(f"{_HELD}{n}") for n, key in enumerate(keys)),
@@ -291,6 +266,4 @@ def _with_held(
 
 
 def _default(field: StructField) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     return F.expr((field.metadata or {}).get(DEFAULT) or "NULL").cast(field.dataType)

@@ -10,6 +10,14 @@ from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+)
+from pyspark.sql import functions as F  # noqa: N812
+
 from shared.errors import (
     BalanceError,
     DestinationError,
@@ -54,14 +62,6 @@ def rows_found(frame: DataFrame, conditions: Sequence[str]) -> Iterator[str]:
     Raises:
         Exception: Spark's, if the rows cannot be read.
     """
-    from pyspark.errors import (  # noqa: PLC0415
-        AnalysisException,
-        ArithmeticException,
-        DateTimeException,
-        NumberFormatException,
-    )
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     valid = []
     for text in conditions:
         try:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import types as T  # noqa: N812
+
 from shared.maps.record_metadata import VERSION_COLUMNS
 from target_spark.tables.row_layout import not_older
 
@@ -260,8 +262,6 @@ def _escaped(char: str) -> str:
 
 def sql_type(dtype: DataType) -> str:
     """Return a type in SQL, with every field name quoted."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(dtype, T.StructType):
         fields = (f"{quoted(field.name)}: {sql_type(field.dataType)}" for field in dtype)
         return f"STRUCT<{', '.join(fields)}>"
@@ -337,8 +337,6 @@ def _filled(
     sql: str, dtype: DataType, nullable: bool, inside_null: bool, depth: int = 0
 ) -> Iterator[str]:
     """Yield the conditions under which a value has no null that its type forbids."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if not nullable:
         yield f"{sql} IS NOT NULL"
     if isinstance(dtype, T.StructType):

@@ -4,6 +4,8 @@ The state of a key after a record is that record, or none after a deletion. So a
 version if it differs from the one before it, the first one from the newest version of the table.
 
 Over a table of whole records, a view has a typed column for each property.
+
+Why a newest row beside `small_flush`: a flush of any size, and the rows of the table with it.
 """
 
 from __future__ import annotations
@@ -16,8 +18,13 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import (
     DELETED_AT,
     IS_CURRENT,
@@ -58,7 +65,7 @@ from target_spark.tables.table_changes import Column, Projected, TableChange
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 
 _STORED, _GONE, _START, _STATE = "__stored", "__gone", "__start", "__state"
@@ -91,8 +98,6 @@ class VersionColumns:
 
 def with_versions(request: TableRequest) -> TableRequest:
     """Return the request of a table with the columns of versions, which the stream cannot set."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if request.method != "history":
         return request
     own = [field for field in request.struct if field.name not in VERSION_COLUMNS]
@@ -118,9 +123,6 @@ def version_steps(
         Rows with the columns of the table and `STEP`: `add`, or `close` for a version of the table
         that ends at `valid_to`.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     of_key = Window.partitionBy(*map(quoted, columns.keys))
     order = [F.asc_nulls_first(quoted(name)) for name in columns.order_by]
     in_order = of_key.orderBy(F.desc(_STORED), *order, ORDER)
@@ -152,8 +154,6 @@ def version_steps(
 
 
 def _arrived(rows: DataFrame, columns: VersionColumns, at: float) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     times = [F.unix_micros(quoted(name)) for name in columns.times]
     start = F.coalesce(*times, F.lit(round(at * 1e6)))
     gone = F.lit(False)
@@ -172,9 +172,6 @@ def _arrived(rows: DataFrame, columns: VersionColumns, at: float) -> DataFrame:
 
 def _newest_versions(table: DataFrame, rows: DataFrame, columns: VersionColumns) -> DataFrame:
     """Return the newest version in the table of each key of the flush, current or not."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     pairs = {name: f"__key{number}" for number, name in enumerate(columns.keys)}
     keys = rows.select(*(F.col(quoted(name)).alias(key) for name, key in pairs.items())).distinct()
     same = (F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in pairs.items())
@@ -197,8 +194,6 @@ def _newest_versions(table: DataFrame, rows: DataFrame, columns: VersionColumns)
 
 def _state(frame: DataFrame, columns: VersionColumns) -> SparkColumn:
     """Return the compared columns as one value that can be compared."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     parts = [F.lit(0)]
     for name in columns.compared:
         dtype, value = frame.schema[name].dataType, F.col(quoted(name))
@@ -207,8 +202,6 @@ def _state(frame: DataFrame, columns: VersionColumns) -> SparkColumn:
 
 
 def _lacks_equality(dtype: DataType) -> bool:
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if isinstance(dtype, T.StructType):
         return any(_lacks_equality(field.dataType) for field in dtype)
     if isinstance(dtype, T.ArrayType):
@@ -343,8 +336,6 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
 
 
 def _version_columns(request: TableRequest, now: LakeTable, change: TableChange) -> VersionColumns:
-    from pyspark.sql.types import TimestampType  # noqa: PLC0415
-
     targets = _targets(change)
     order = [targets[name] for name in request.order_by]
     is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
@@ -453,8 +444,6 @@ def rows_of_run(
         table: Columns that can hold all rows.
         names: Names of the stream's columns in the table.
     """
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     loosened = StructType(
         [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]
     )
@@ -530,8 +519,6 @@ def _changed(column: Column, change: TableChange) -> Column:
 
 def _stream_of(change: TableChange) -> StructType:
     """Return the columns of a stream that exactly fits the table."""
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     fields: dict[str, StructField] = {}
     for column in change.create or ():
         created = StructField(column.source, column.dtype, column.nullable)
@@ -540,8 +527,6 @@ def _stream_of(change: TableChange) -> StructType:
 
 
 def _struct_of(columns: Iterable[Column]) -> StructType:
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     return StructType([StructField(c.name, c.dtype, c.nullable) for c in columns])
 
 
@@ -551,8 +536,6 @@ def _targets(change: TableChange) -> dict[str, str]:
 
 
 def _long() -> DataType:
-    from pyspark.sql.types import LongType  # noqa: PLC0415
-
     return LongType()
 
 
@@ -588,15 +571,11 @@ def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> s
 
 
 def _struct(request: TableRequest) -> StructType:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     return request.view or StructType([])
 
 
 def _value(document: str, name: str, dtype: DataType) -> str:
     """Return one property of the record; null if it is not of its type."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     path = text_literal(f"$[{_in_brackets(name)}]")
     texts = (
         T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyspark.sql.types import ArrayType, MapType, StructType
+
 from shared.errors import DestinationError, Pauses, SingerSparkError, Where
 from shared.errors import repeated as retried
 from shared.spark.s3a import s3a_options
@@ -229,8 +231,6 @@ def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 
 def differs_by_case(dtype: Any) -> bool:
     """Return whether a type has columns or fields beside each other that differ in case only."""
-    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415
-
     if isinstance(dtype, StructType):
         names = {name.lower() for name in dtype.names}
         return len(names) < len(dtype) or any(differs_by_case(f.dataType) for f in dtype)

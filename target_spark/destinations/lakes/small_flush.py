@@ -1,4 +1,8 @@
-"""The rows and keys of a small flush in Arrow, for changes of tables without Spark."""
+"""The rows and keys of a small flush in Arrow, for changes of tables without Spark.
+
+Why a newest row beside Spark's: a small MERGE is over before Spark plans it
+(`benchmarks.small_loads`).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyarrow import compute
+
+from shared.formats.spark_conform import loose
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from target_spark.core.load_plans import Part
@@ -53,7 +60,6 @@ def part_keys(
 
 
 def _read(paths: Sequence[str], names: Sequence[str]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
     return pa.concat_tables([_columns(parquet.ParquetFile(path), names) for path in paths])
@@ -136,8 +142,6 @@ def rows_of(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
     Raises:
         NeedsSparkError: They are too large, or on other storage.
     """
-    import pyarrow as pa  # noqa: PLC0415
-
     batches, size = [], 0
     for batch in _batches(parts, names):
         batches.append(batch)
@@ -157,9 +161,6 @@ def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.T
         keys: Key columns; null is a value like any other.
         order_by: Columns of types whose order is Spark's.
     """
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
     order = places(rows)
     if order_by:
         # A value counts only among rows that have one: null is the least.
@@ -175,9 +176,6 @@ def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.T
 
 def places(rows: pa.Table) -> pa.Array:
     """Return the places of rows in their table, from 0."""
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
     return compute.subtract(compute.cumulative_sum(pa.repeat(1, rows.num_rows)), 1)
 
 
@@ -195,8 +193,6 @@ def same_columns(change: TableChange, struct: StructType) -> bool:
         change: The projection of rows.
         struct: Columns of the parts.
     """
-    from shared.formats.spark_conform import loose  # noqa: PLC0415
-
     supplied = {item.source: item for item in change.projection if item.source is not None}
     return supplied.keys() == set(struct.names) and all(
         item.how == "as is"

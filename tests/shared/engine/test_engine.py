@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.engine.engine import TYPES, Engine, FrameTask, LateStarter, Work, engine_of
+from shared.engine.engine import TYPES, Engine, FrameTask, Work, engine_of
 from shared.engine.settings import (
     COLUMNAR,
     COMPRESSED,
@@ -20,6 +20,7 @@ from shared.engine.settings import (
 )
 from shared.errors import SettingsError, SparkLostError
 from shared.formats.file_formats import Encoding
+from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
 
 LIMIT = 1000
@@ -233,7 +234,7 @@ def test_spark_returns_the_same_reports(spark: Any, make: Callable[[], Any]) -> 
 
 
 def test_a_stopped_engine_starts_no_spark() -> None:
-    starter = LateStarter(SparkSettings())
+    starter = SessionStarter(SparkSettings())
     starter.stop()
     assert starter.running() is None
     with pytest.raises(SparkLostError):

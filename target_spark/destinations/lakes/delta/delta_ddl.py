@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructField, StructType
+
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import mapped
+from shared.formats.spark_conform import loose
+from shared.formats.spark_types import T
 from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
@@ -21,7 +25,7 @@ from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.tables.evolution import TableChange, cluster_columns, partition_fields
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
     from target_spark.core.load_plans import TableRequest
 
@@ -124,8 +128,6 @@ def alterations(change: TableChange) -> Iterator[str]:
 
 def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> bool:
     """Return whether the table has exactly the requested columns and partitions."""
-    from shared.formats.spark_conform import loose  # noqa: PLC0415
-
     if now is None or change.create is None:
         return False
     have = [(field.name, loose(field.dataType)) for field in now.struct]
@@ -147,8 +149,6 @@ def additions(
     Returns:
         The change; None if adding columns is not enough, or there is no NOT NULL to keep.
     """
-    from shared.formats.spark_conform import loose  # noqa: PLC0415
-
     if now is None or change.create is None:
         return None
     names = change.mapping
@@ -173,8 +173,6 @@ def interval_seconds(text: str) -> float:
 
 
 def _leaves(dtype: DataType) -> int:
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     if isinstance(dtype, StructType):
         return sum(_leaves(field.dataType) for field in dtype)
     return 1
@@ -182,16 +180,12 @@ def _leaves(dtype: DataType) -> int:
 
 def delta_storable(struct: StructType) -> StructType:
     """Return the columns with text instead of types that Delta lacks."""
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     return StructType(
         [StructField(f.name, mapped(f.dataType, _storable), f.nullable, f.metadata) for f in struct]
     )
 
 
 def _storable(dtype: DataType) -> DataType:
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     absent = (
         T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
         T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType,
@@ -201,8 +195,6 @@ def _storable(dtype: DataType) -> DataType:
 
 def delta_widens(old: DataType, new: DataType) -> bool:
     """Return whether Delta's type widening can change a column from one type to another."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
         grows = new.precision - new.scale >= old.precision - old.scale

@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+from pyarrow import compute
+from pyspark.sql.types import StructField, StructType
+
 from shared.formats.arrow_types import as_nullable, spark_to_arrow
 from shared.storage.files import make_durable
 from shared.storage.urls import local_path
@@ -30,9 +34,7 @@ from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import same_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable, Schema
-    from pyspark.sql.types import StructField, StructType
 
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.lake_sql import KeyRange
@@ -116,10 +118,8 @@ def look_up(folder: str) -> LakeTable | None:
     if not (path / "_delta_log").exists():
         _expect_no_files(path)
         return None
-    import pyarrow as pa  # noqa: PLC0415
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
-    from pyspark.sql.types import StructType  # noqa: PLC0415
 
     try:
         opened = DeltaTable(str(path))
@@ -165,10 +165,8 @@ def lowest(folder: str, column: str) -> int | None:
     Raises:
         NeedsSparkError: A file has no statistics of the column.
     """
-    import pyarrow as pa  # noqa: PLC0415
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
 
     try:
         files = pa.table(DeltaTable(str(_plain_path(folder))).get_add_actions(flatten=True))
@@ -257,7 +255,6 @@ def alter(
 def _schema(columns: Sequence[Column]) -> Schema:
     """Return columns as the package has them, by way of their JSON."""
     from deltalake import Schema  # noqa: PLC0415
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     fields = [
         StructField(
@@ -398,7 +395,6 @@ def table_size(folder: str) -> int | None:
     path = _path_of(folder)
     if path is None:
         return None
-    import pyarrow as pa  # noqa: PLC0415
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
@@ -409,23 +405,17 @@ def table_size(folder: str) -> int | None:
 
 
 def _bytes_of(files: pa.Table) -> int:
-    from pyarrow import compute  # noqa: PLC0415
-
     return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
     """Return whether the statistics of a table's files show that it has no row with the keys."""
-    import pyarrow as pa  # noqa: PLC0415
-
     files = pa.table(table.get_add_actions(flatten=True))
     return not files.num_rows or any(_is_apart(files, key) for key in keys)
 
 
 def _is_apart(files: pa.Table, key: KeyRange) -> bool:
     """Return whether all values of a column in files are below or above those of a flush."""
-    from pyarrow import compute  # noqa: PLC0415
-
     low, high = f"min.{key.column}", f"max.{key.column}"
     # Delta writes exact bounds for these types alone. With a dot, it may be another column.
     if key.nulls or type(key.first) not in (int, str, dt.date) or "." in key.column:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from shared.engine.settings import SPARK
 from shared.formats.record_text import quoted as column_name
 from shared.spark.shared_disk import executors_share_disk
@@ -410,8 +412,6 @@ class DeltaFormat(LakeFormat):
         version: str | None = None,
     ) -> None:
         """See `LakeFormat`."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         with one_writer(place.folder):
             if self.current(lambda: spark, place) is None:
                 self._create(spark, place, change, request)
@@ -432,8 +432,6 @@ class DeltaFormat(LakeFormat):
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
     ) -> None:
         """See `LakeFormat`."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
         self._remember(mark)
@@ -453,8 +451,6 @@ class DeltaFormat(LakeFormat):
         self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
     ) -> None:
         """See `LakeFormat`."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         with one_writer(place.folder), self._marked(spark, mark):
             if self.version(spark, place) != version:
                 raise LostCommit
@@ -665,8 +661,6 @@ def _replace_all(
     change: TableChange,
     request: TableRequest,
 ) -> None:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     columns = []
     for column in change.create or ():
         metadata = {"comment": column.comment} if column.comment else {}

@@ -13,6 +13,9 @@ from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
+
 from shared.storage.urls import join, local_path
 from target_spark.destinations.lakes.flush_frames import literal_path
 from target_spark.destinations.lakes.lake_sql import RowRule, quoted
@@ -20,7 +23,6 @@ from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructField, StructType
 
     from target_spark.destinations.lakes.lake_table import Place
 
@@ -77,8 +79,6 @@ def _is_computed(field: StructField) -> bool:
 
 def with_defaults(struct: StructType) -> StructType:
     """Return columns with the metadata `default` if rows may omit them."""
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
     fields = []
     for field in struct:
         metadata = dict(field.metadata or {})
@@ -97,9 +97,6 @@ def logged_struct(spark: SparkSession, location: str) -> StructType:
         spark: A session.
         location: Path or URL of the table.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
     log = join(literal_path(location), "_delta_log")
     reader = spark.read.schema("metaData struct<schemaString string>")
     for form, pattern in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):

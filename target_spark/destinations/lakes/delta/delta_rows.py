@@ -14,6 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyarrow import compute
+from pyspark.sql import types as T  # noqa: N812
+
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.delta.delta_files import (
@@ -33,7 +37,6 @@ from target_spark.destinations.lakes.small_flush import (
 from target_spark.tables.row_layout import not_older
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable, WriterProperties
     from deltalake.table import TableMerger
     from pyspark.sql.types import DataType
@@ -290,8 +293,6 @@ def _writing(now: LakeTable) -> WriterProperties:
 
 def _is_exact(dtype: DataType) -> bool:
     """Return whether the package writes exact bounds of a type."""
-    from pyspark.sql import types as T  # noqa: N812, PLC0415
-
     if isinstance(dtype, T.DecimalType):
         return dtype.precision <= _EXACT_DIGITS
     times = T.DateType, T.TimestampType, T.TimestampNTZType
@@ -336,9 +337,6 @@ def _types(rows: pa.Table, plan: MergePlan) -> list[pa.DataType]:
 
 def _records(table: DeltaTable) -> int | None:
     """Return the rows of a table by the statistics of its files; None if they do not tell."""
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
     files = pa.table(table.get_add_actions())
     if "num_records" not in files.column_names or files["num_records"].null_count:
         return None

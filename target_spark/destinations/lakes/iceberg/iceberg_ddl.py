@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from shared.formats.record_text import quoted as column_name
 from target_spark.destinations.lakes.iceberg.iceberg_layout import order_sql, partitions_sql
 from target_spark.destinations.lakes.iceberg.iceberg_types import can_identify, needs_version_3
@@ -69,8 +71,6 @@ def replacement(
     table: str, view: str, frame: DataFrame, change: TableChange, request: TableRequest
 ) -> tuple[str, DataFrame]:
     """Return the statement that replaces a table by the rows of a view, and those rows."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     columns = []
     for column in change.create or ():
         metadata = {"comment": column.comment} if column.comment else {}

@@ -13,9 +13,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
+from shared.formats.spark_conform import loose
 from shared.storage.files import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
@@ -243,8 +245,6 @@ class IcebergFormat(LakeFormat):
         base: str | None = None,
     ) -> None:
         """See `LakeFormat`. With `base`, a concurrent append is a conflict."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         with self._committing(spark, place, mark):
             writer = frame.writeTo(place.table)
             if base is None:
@@ -322,8 +322,6 @@ class IcebergFormat(LakeFormat):
         version: str | None = None,
     ) -> None:
         """See `LakeFormat`. On a branch, the table must have the columns already."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         if self._described(spark, place) is None:
             self.create(spark, place, change, request)
         with self._committing(spark, place, mark):
@@ -469,8 +467,6 @@ class IcebergFormat(LakeFormat):
 
     def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
         """See `LakeFormat`. Heads of branches and tags stay."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         if not plan.has_earlier:
             return Removal()
         ids = [int(kept.commit.version) for kept in plan.kept]
@@ -641,8 +637,6 @@ def _fits(
         request: With the layout.
         declares: Whether a replaced table can have NOT NULL columns.
     """
-    from shared.formats.spark_conform import loose  # noqa: PLC0415
-
     if change.create is None:
         return False
     have = [(field.name, loose(field.dataType)) for field in struct]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from shared.formats.arrow_types import mapped
+from shared.formats.spark_types import T
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -31,8 +32,6 @@ def iceberg_storable(struct: StructType) -> StructType:
 
     Small integers become integers; types that Iceberg or its Spark lacks become text.
     """
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     # A variant inside of others is text already: see `parts`.
     whole = {f.name: f.dataType for f in struct if isinstance(f.dataType, T.VariantType)}
     return T.StructType(
@@ -47,8 +46,6 @@ def iceberg_storable(struct: StructType) -> StructType:
 
 def iceberg_widens(old: DataType, new: DataType) -> bool:
     """Return whether Iceberg can change a column from one type to another without a rewrite."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
         return new.scale == old.scale and new.precision >= old.precision
     small = (T.ByteType, T.ShortType, T.IntegerType)
@@ -59,15 +56,11 @@ def iceberg_widens(old: DataType, new: DataType) -> bool:
 
 def needs_version_3(dtypes: list[DataType]) -> bool:
     """Return whether a type needs version 3 of the format."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     return any(isinstance(dtype, T.VariantType) for dtype in dtypes)
 
 
 def can_identify(dtype: DataType) -> bool:
     """Return whether a column of the type may be one of Iceberg's identifier fields."""
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     others = (
         T.FloatType, T.DoubleType, T.StructType, T.ArrayType, T.MapType, T.VariantType,
     )  # fmt: skip
@@ -75,8 +68,6 @@ def can_identify(dtype: DataType) -> bool:
 
 
 def _storable(dtype: DataType) -> DataType:
-    from shared.formats.spark_types import T  # noqa: PLC0415
-
     if isinstance(dtype, (T.ByteType, T.ShortType)):
         return T.IntegerType()
     absent = (
