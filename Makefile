@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 TESTS ?= not slow and not costly
 BENCHMARKS ?= startup small_runs small_loads streams_after_large csv_small record_path batch_path \
 	growth strategies csv_path jdbc_path database_load upsert_path load_part maps_path maps_ways \
-	validation_path trust_costs two_streams warm_server
+	validation_path trust_costs two_streams warm_server one_spark
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all modules anew takes 2 s of each program that a test starts.

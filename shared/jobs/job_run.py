@@ -19,6 +19,7 @@ from shared.errors import AlreadyRunningError, DestinationError, Where
 from shared.jobs.history import JobRun, add_run, time_text
 from shared.jobs.job_file import NamedJob, Settings
 from shared.jobs.pipe import Command, Ends, run_pipe
+from shared.spark.both_ends import spark_of_both_ends
 from shared.storage.owned_folders import NO_LOCKS, lock_name
 
 _log = logging.getLogger(__name__)
@@ -57,7 +58,8 @@ def run_job(job: NamedJob, options: JobOptions) -> int:
         _log.info("job %s: starts; STATE is kept in %s", job.key, job.state)
         started = datetime.now(timezone.utc)
         commands = (_tap(job, options, files), _target(job, options, files))
-        ends = run_pipe(*commands, job.file.folder, job.variables)
+        environ = {**job.variables, **files.enter_context(spark_of_both_ends())}
+        ends = run_pipe(*commands, job.file.folder, environ)
         run = _record(job, ends, started, options.empty_code)
         page = add_run(job.history, run, job.file.settings["keep_runs"])
     if run.error is None:

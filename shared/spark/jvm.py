@@ -126,8 +126,9 @@ class Jvm:
             target=self._listen, args=(process.stdout,), name="spark-output", daemon=True
         )
         self._listener.start()
-        # For callers that forget to end it; Java would go, its folder would stay.
-        atexit.register(self.close)
+        if process.stdin is not None:
+            # For callers that forget to end it; Java would go, its folder would stay.
+            atexit.register(self.close)
 
     @property
     def pid(self) -> int:
@@ -196,12 +197,19 @@ class Jvm:
         self._owned.close()
 
 
-def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm, Path]:
+def spawn_jvm(
+    conf: Mapping[str, str],
+    environ: Mapping[str, str],
+    lifeline: int = subprocess.PIPE,
+    root: Path | None = None,
+) -> tuple[Jvm, Path]:
     """Start Java with Spark's gateway, without waiting for it.
 
     Args:
         conf: The whole Spark configuration.
         environ: The environment to start it with.
+        lifeline: A pipe of others for it to read: it ends when they do, not with this program.
+        root: Where to make the folder for its temporary files.
 
     Returns:
         The process, and the file its gateway's address will appear in.
@@ -211,7 +219,7 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
             temporary folder is missing.
     """
     try:
-        owned = OwnedFolder(tempfile.gettempdir(), FOLDER_PREFIX)
+        owned = OwnedFolder(root or tempfile.gettempdir(), FOLDER_PREFIX)
     except OSError as error:
         raise start_error(
             f"cannot create a temporary folder: {error}",
@@ -223,7 +231,7 @@ def spawn_jvm(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Jvm,
         properties = _write_properties(owned.path, conf, environ)
         process = subprocess.Popen(
             _command(conf, environ, owned.path, properties),
-            stdin=subprocess.PIPE,
+            stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=_environment(conf, environ, connection_file),

@@ -52,6 +52,8 @@ LAKES: Mapping[str, Need] = {
     ),
 }
 """The packages that either program needs for tables of these formats."""
+NEEDED = frozenset({EXTENSIONS, *(name for lake in LAKES.values() for name in lake.conf)})
+"""The configuration that these packages need."""
 AVRO = Need("avro")
 KAFKA = Need("kafka", further=("avro",))
 

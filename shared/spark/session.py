@@ -9,12 +9,14 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
 from shared.singer.signals import own_interrupt
 from shared.spark import s3a, submitted
 from shared.spark.baked_packages import PACKAGES
+from shared.spark.both_ends import BothEnds, JavaRecord
 from shared.spark.cluster_executors import (
     CORES,
     STANDALONE,
@@ -65,7 +67,7 @@ class SessionStarter:
         self._jvm: Jvm | None = None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
-        self._stopped = False
+        self._stopped = self._is_shared = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
 
@@ -118,8 +120,12 @@ class SessionStarter:
         self._over.set()
         if orderly_seconds is None and (submitted.current() or self._needs_orderly_end()):
             orderly_seconds = ORDERLY_SECONDS
+        if session is not None and self._is_shared:
+            # The other end of the pipe may use Spark: nothing of ours must run there.
+            _within(ORDERLY_SECONDS, JobTags(session).interrupt_all)
+            _expect_end()
         # Otherwise a Connect client keeps trying to reach its server.
-        if session is not None and (self._settings.remote or orderly_seconds):
+        elif session is not None and (self._settings.remote or orderly_seconds):
             _within(orderly_seconds or ORDERLY_SECONDS, session.stop)
         if jvm is not None:
             _expect_end()
@@ -171,7 +177,11 @@ class SessionStarter:
             if not remote.startswith("local"):
                 return connect(remote, self._settings)
             check_serves_connect()
-        check_released(self._settings)
+        ends = None if remote else BothEnds.of(os.environ)
+        settings = None if ends is None else ends.joined()
+        check_released(settings or self._settings)
+        if ends is not None and settings is not None:
+            return self._start_for_both(ends, session_conf(settings))
         conf = session_conf(self._settings)
         environ = dict(os.environ)
         if remote is not None:
@@ -179,8 +189,17 @@ class SessionStarter:
             conf.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             conf.setdefault("spark.connect.grpc.binding.port", "0")
             conf.setdefault("spark.connect.grpc.binding.address", "127.0.0.1")
+        classic, _ = self._start_java(conf, environ)
+        if remote is None:
+            return classic
+        return connect(f"sc://localhost:{connect_port(classic)}", self._settings)
+
+    def _start_java(
+        self, conf: dict[str, str], environ: dict[str, str], ends: BothEnds | None = None
+    ) -> tuple[SparkSession, Jvm]:
         with resolved(conf, environ) as (known_conf, remember):
-            jvm, connection_file = spawn_jvm(known_conf, environ)
+            shared = () if ends is None else (ends.open_lifeline(), ends.folder)
+            jvm, connection_file = spawn_jvm(known_conf, environ, *shared)
             with self._lock:
                 self._jvm = None if self._stopped else jvm
             if self._stopped:
@@ -192,9 +211,23 @@ class SessionStarter:
             jvm.wait_ready(connection_file)
             classic = _classic_session(gateway_of(jvm), known_conf)
             remember(classic.conf.get("spark.jars", "") or "")
-        if remote is None:
-            return classic
-        return connect(f"sc://localhost:{connect_port(classic)}", self._settings)
+        return classic, jvm
+
+    def _start_for_both(self, ends: BothEnds, conf: dict[str, str]) -> SparkSession:
+        with ends.locked():
+            self._is_shared = True
+            if (java := ends.java) is not None:
+                _log.info("uses the Spark of the other program (Java process %d)", java.pid)
+                return _classic_session(gateway_of(java), conf, joins=True)
+            session, jvm = self._start_java(conf, dict(os.environ), ends)
+            java = JavaRecord(jvm.pid, jvm.port, jvm.secret, self._needs_orderly_end())
+            with self._lock:
+                if self._stopped:
+                    raise SparkLostError("Spark has been stopped")
+                self._jvm = None
+            ends.write("java", asdict(java))
+            _log.info("has started one Spark for both programs (Java process %d)", java.pid)
+            return session
 
 
 class _ClusterJobs:
@@ -427,7 +460,7 @@ def sql_state(error: BaseException) -> str | None:
     return None
 
 
-def gateway_of(jvm: Jvm) -> Any:
+def gateway_of(jvm: Jvm | JavaRecord) -> Any:
     """Connect to a Java process of ours, which serves py4j."""
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
@@ -454,7 +487,8 @@ def _submitted_session(submission: submitted.Submitted, settings: SparkSettings)
     return _classic_session(submission.gateway, conf)
 
 
-def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
+def _classic_session(gateway: Any, conf: dict[str, str], *, joins: bool = False) -> SparkSession:
+    """Start Spark in a Java process, or make a session of our own in the Spark that runs there."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -467,18 +501,28 @@ def _classic_session(gateway: Any, conf: dict[str, str]) -> SparkSession:
         logging.getLogger(name).disabled = True
     _map_without_pandas()
     SparkContext._ensure_initialized(gateway=gateway)
+
     spark_conf = SparkConf().setAll(list(conf.items()))
     _share_credentials(spark_conf)
     _share_cores(SparkContext._jvm, spark_conf)
     with own_interrupt():
-        context = SparkContext.getOrCreate(spark_conf)
+        context = _joined_context(gateway) if joins else SparkContext.getOrCreate(spark_conf)
     session = SparkSession(context, options=dict(conf))
     java: Any = context._jvm
     local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
     # No `.crc` file beside every file that Spark writes to local disk.
     local_files.setWriteChecksum(False)
     _use_s3a(context)
-    return session
+    return session.newSession() if joins else session
+
+
+def _joined_context(gateway: Any) -> Any:
+    """Return the context that another program has started in a Java process."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    spark = gateway.jvm.org.apache.spark
+    java = spark.api.java.JavaSparkContext(spark.SparkContext.getOrCreate())
+    return SparkContext(conf=SparkConf(_jconf=java.getConf()), gateway=gateway, jsc=java)
 
 
 def _share_credentials(spark_conf: Any) -> None:

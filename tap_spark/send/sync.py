@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from shared.engine.engine import Engine, engine_of
+from shared.engine.settings import THREADS
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
@@ -49,6 +50,7 @@ from shared.singer.metrics import (
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import Termination, ends_if_stalled
 from shared.singer.stdout import MessageOutput
+from shared.spark.both_ends import declare
 from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
 from tap_spark.config import TapConfig
@@ -409,6 +411,7 @@ def prepared(
     options: RunOptions = EVERYTHING,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
     """Plan the streams; start Spark in the background if a stream surely needs it."""
+    declare("tap", config.spark, _why_own_spark(config))
     engine = engine_of(config, config.spark)
     cleaning.callback(engine.stop)
     outputs, plans, planner = planned(engine, config, catalog, state, failures, options)
@@ -440,6 +443,17 @@ def prepared(
             engine.needs(why, plan.stream)
             engine.start()
     return run, plans, planner
+
+
+def _why_own_spark(config: TapConfig) -> str:
+    """Return why both programs cannot share a Spark; empty if they can."""
+    if config.engine == THREADS:
+        return "`engine: threads` of the tap"
+    batch = config.batch
+    if batch is None or batch.include_streams or batch.exclude_streams:
+        # Tasks that write lines wait until the target has read them.
+        return "tasks that write RECORD messages hold the cores that the target needs"
+    return ""
 
 
 def planned(

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.engine.engine import engine_of
+from shared.engine.settings import THREADS
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_rules import cost_warnings
 from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
@@ -23,6 +24,7 @@ from shared.singer.live_lines import StreamProgress
 from shared.singer.metrics import JOB_DURATION, Timer
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
+from shared.spark.both_ends import declare
 from shared.spark.shared_disk import executors_share_disk
 from shared.storage.files import StorageOptions
 from target_spark.core import events as ev
@@ -91,6 +93,8 @@ def run(
             hint="name a folder that this machine and all executors share, or a URL (s3://…); "
             "`tap-spark spark-server` needs none, while it runs",
         )
+    apart = "`engine: threads` of the target" if config.engine == THREADS else ""
+    declare("target", config.spark, apart)
     engine = engine_of(config, config.spark)
     status = os.fstat(input_fd)
     if stat.S_ISREG(status.st_mode):
