@@ -33,7 +33,7 @@ from spark_cluster import SparkCluster
 
 from shared.spark.bake_packages import bake, coordinates
 from shared.spark.baked_packages import INDEX
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 
 COLUMNS = 10
 ROWS_OF_FILE, ROWS_OF_SMALL_FILE, ROWS_OF_STREAM = 500_000, 1_000, 5

@@ -40,7 +40,7 @@ from shared.formats.row_values import plain_rows, row_text
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import RowReader
 from shared.storage import limits
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 
 _HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "fsspec")
 _MANY = 40_000

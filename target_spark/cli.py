@@ -39,6 +39,9 @@ from shared.storage.urls import shown
 from target_spark.config import PROGRAM, REGISTRY, target_config
 from target_spark.core.load_plans import Backfill
 from target_spark.destination_place import destination_draft, place_settings
+from target_spark.operate.trial_runs import dry_run, verify
+from target_spark.receive.run import run
+from target_spark.receive.state_file import kept_state
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
@@ -221,13 +224,8 @@ def _run(
     output = claim_stdout(os.devnull if is_silent else None)
     arrow_without_pandas()
     if dry:
-        from target_spark.operate.trial_runs import dry_run  # noqa: PLC0415
-
         dry_run(config, input_fd, summary)
         return
-    from target_spark.receive.run import run  # noqa: PLC0415
-    from target_spark.receive.state_file import kept_state  # noqa: PLC0415
-
     with kept_state(state, input_fd) as state_file:
         run(config, input_fd, output, summary, state_file)
 
@@ -344,8 +342,6 @@ def verify_command(
     """
     output = claim_stdout()
     config = target_config(read_settings(PROGRAM, sources))
-    from target_spark.operate.trial_runs import verify  # noqa: PLC0415
-
     config = replace(config, backfill=backfill_of(config.format, **backfill))
     raise_on_sigterm()
     with _input_fd(input_file) as fd:

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import orjson
 
-from shared.formats.line_encodings import newlines
+from shared.formats.json_text import newlines
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
 

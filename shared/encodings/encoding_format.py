@@ -17,12 +17,25 @@ from shared.extensions import imported
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.storage.files import StorageOptions
+    from shared.storage.access import StorageOptions
 
 SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
 """How names of files end that are compressed as a whole."""
 
 PACKINGS = tuple(SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Format and compression of a file, as in the `encoding` of a BATCH message.
+
+    Attributes:
+        format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
+        compression: `none`, `gzip`, `zstd`, `snappy`, ...
+    """
+
+    format: str
+    compression: str = "none"
 
 
 class Codec(Protocol):

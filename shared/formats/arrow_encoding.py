@@ -24,7 +24,8 @@ from shared.formats.encoding_base import (
     grouped,
 )
 from shared.storage import limits
-from shared.storage.files import StorageOptions, open_output, open_plain, open_random
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_output, open_plain, open_random
 
 FILE_MARK = b"ARROW1"
 STREAM_MARK = b"\xff\xff\xff\xff"

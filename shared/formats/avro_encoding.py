@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark
 from shared.storage import limits
-from shared.storage.files import StorageOptions, open_input, open_output
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_input, open_output
 
 _POINTER = 8
 _OBJECT = 56

@@ -26,7 +26,8 @@ from shared.formats.encoding_base import (
     grouped,
 )
 from shared.storage import limits
-from shared.storage.files import StorageOptions, open_output, open_plain, open_random
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_output, open_plain, open_random
 from shared.storage.urls import local_path
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}

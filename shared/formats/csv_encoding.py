@@ -23,7 +23,8 @@ from shared.formats.encoding_base import (
     content_of,
     is_binary,
 )
-from shared.storage.files import StorageOptions, open_input, open_output
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_input, open_output
 
 _HEADER_BYTES = 256 * 1024
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shared.storage.files import StorageOptions, codec_of_head, head_of, open_input
+from shared.storage.access import StorageOptions
+from shared.storage.files import codec_of_head, head_of, open_input
 
 BLOCK_BYTES = 8 * 1024 * 1024
 """Bytes of lines that are parsed at once."""
@@ -45,19 +45,6 @@ _LOOKS = {
 }
 _BYTE_ORDERS = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_STARTS = {b"{": "JSON lines", b"[": "a JSON array", b"<": "XML or HTML"}
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Format and compression of a file, as in the `encoding` of a BATCH message.
-
-    Attributes:
-        format: A key of the registry: `singer` (staged RECORD lines), `jsonl`, `parquet`, ...
-        compression: `none`, `gzip`, `zstd`, `snappy`, ...
-    """
-
-    format: str
-    compression: str = "none"
 
 
 class ContentError(pa.ArrowInvalid):  # type: ignore[misc]

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from shared.formats.arrow_types import as_nullable, dropped_fields, spark_to_arrow
-from shared.formats.json_values import Convert, Number, Refused, Value, converter, decode
+from shared.formats.json_text import Number, Refused, Value, decode
+from shared.formats.json_values import Convert, converter
 from shared.formats.plain_lines import PlainLines, PlainReader
 from shared.formats.schema_nodes import MAX_DIGITS, JsonText
 from shared.formats.spark_types import T

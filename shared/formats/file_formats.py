@@ -10,15 +10,9 @@ files of any size. Compression is detected by content, never by a label.
 
 from __future__ import annotations
 
+from shared.encodings.encoding_format import Encoding
 from shared.encodings.encoding_registry import FORMATS, batch_formats
-from shared.formats.encoding_base import (
-    BLOCK_BYTES,
-    TABLE_ROWS,
-    ContentError,
-    Encoding,
-    grouped,
-    looks_like,
-)
+from shared.formats.encoding_base import BLOCK_BYTES, TABLE_ROWS, ContentError, grouped, looks_like
 from shared.formats.line_encodings import (
     bare_lines,
     check_lines,

@@ -14,28 +14,10 @@ from shared.formats.encoding_base import (
     content_of,
     is_binary,
 )
+from shared.formats.json_text import newlines
 from shared.storage import limits
-from shared.storage.files import (
-    StorageOptions,
-    codec_of,
-    open_input,
-    open_output,
-    open_random,
-    unpacked,
-)
-
-_LONG = 512
-"""Bytes of a line from which a search for its end beats `bytes.count`, which looks at each byte."""
-
-
-def newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
-    """Return the number of newlines in some bytes, or in a range of them."""
-    count, at = 0, data.find(b"\n", start, end)
-    while at - start >= _LONG:
-        count, start = count + 1, at + 1
-        at = data.find(b"\n", start, end)
-    return count if at < 0 else count + data.count(b"\n", at, end)
-
+from shared.storage.access import StorageOptions
+from shared.storage.files import codec_of, open_input, open_output, open_random, unpacked
 
 _LINE_STEP = 64 * 1024
 _LOOKED_AT_TEXT = 64 * 1024

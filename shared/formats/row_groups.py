@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from shared.formats import arrow_encoding, columnar_encoding
-from shared.storage.files import StorageOptions, open_random
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_random
 
 Facts = list[Any]
 """Nulls, least and greatest value of a column; a bound is a number, a text, or None."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.json_values import Convert, Number, Refused, Value, converter, json_text
+from shared.formats.json_text import Number, Refused, Value, json_text
+from shared.formats.json_values import Convert, converter
 from shared.formats.spark_types import T
 
 _NUMERIC = (T.NumericType,)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from shared.formats.arrow_types import as_nullable, conform_column, dropped_fields, struct_to_arrow
 from shared.formats.fast_json import breaks_nullability, rows_without_columns
-from shared.formats.json_values import Refused
+from shared.formats.json_text import Refused
 from shared.formats.row_values import plain_rows, plain_values, row_converter, row_text
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.formats.spark_types import T

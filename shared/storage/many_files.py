@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from shared.storage.files import StorageOptions, delete, failures, remote, size_of
+from shared.storage.access import StorageOptions, delete, failures, remote, size_of
 from shared.storage.urls import S3_SCHEMES, local_path
 
 PAGE = 1000

@@ -55,7 +55,7 @@ def get_batches(
         OSError: A file cannot be written.
     """
     from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
-    from shared.storage.files import StorageOptions  # noqa: PLC0415
+    from shared.storage.access import StorageOptions  # noqa: PLC0415
     from tap_spark.send.batch_plan import file_names  # noqa: PLC0415
     from tap_spark.send.batch_tasks import BatchFileWriter  # noqa: PLC0415
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.files import StorageOptions, make_durable, remote
+from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.many_files import delete_all
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 
 if TYPE_CHECKING:
     from shared.settings.batch_settings import BatchConfig
-    from shared.storage.files import StorageOptions
+    from shared.storage.access import StorageOptions
 
 
 FILE_BYTES = 64 * 1024 * 1024

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from shared.formats.arrow_types import conform
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.singer.platform import arrow_in_task
-from shared.storage.files import StorageOptions, make_durable, open_output, open_random
+from shared.storage.access import StorageOptions, make_durable
+from shared.storage.files import open_output, open_random
 from shared.storage.urls import local_path
 from tap_spark.send.batch_plan import (
     FILE_BYTES,

@@ -17,7 +17,7 @@ from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.many_files import delete_all
 from shared.storage.urls import shown
 from tap_spark.send.batch_columns import file_frame, file_schema

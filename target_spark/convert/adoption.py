@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.formats.row_groups import footer_facts
-from shared.storage.files import StorageOptions, make_durable, open_random, remote
+from shared.storage.access import StorageOptions, make_durable, remote
+from shared.storage.files import open_random
 from shared.storage.roots import Roots
 from shared.storage.urls import join, local_path
 from target_spark.convert.batch_files import batch_options, roots_of

@@ -13,7 +13,7 @@ from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import FORMATS, Encoding, bare_lines
 from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.formats.row_values import plain_rows
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.roots import Roots
 from shared.storage.urls import join, local_path, shown
 from target_spark.convert.batch_files import resolve

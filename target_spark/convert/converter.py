@@ -24,7 +24,8 @@ from shared.formats.file_formats import FORMATS
 from shared.formats.row_groups import ROW_GROUPS
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
-from shared.storage.files import StorageOptions, codec_of, size_of
+from shared.storage.access import StorageOptions, size_of
+from shared.storage.files import codec_of
 from target_spark.convert import write_tasks
 from target_spark.convert.batch_files import BatchFiles, LineUploads
 from target_spark.convert.read_rows import Piece, ReadPlan, with_origins

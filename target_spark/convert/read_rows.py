@@ -33,7 +33,8 @@ from shared.formats.row_groups import ROW_GROUPS
 from shared.formats.row_values import plain_rows, row_text
 from shared.formats.typed_rows import RowReader
 from shared.maps.record_metadata import DELETED_AT, METADATA, RecordMetadata
-from shared.storage.files import StorageOptions, codec_of, failures, open_random, remote
+from shared.storage.access import StorageOptions, failures, remote
+from shared.storage.files import codec_of, open_random
 from shared.storage.storage_errors import is_trouble
 from shared.storage.urls import local_path
 from target_spark.convert.task_reports import Rejects

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from target_spark.convert.read_rows import (
     Piece,
     ReadPlan,

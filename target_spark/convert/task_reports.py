@@ -25,7 +25,8 @@ from shared.errors import MessageError, RecordError, SettingsError, Where
 from shared.formats.file_formats import read_lines
 from shared.formats.row_groups import merged
 from shared.spark.spark_errors import SHARED_FOLDER
-from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, open_output
+from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
+from shared.storage.files import open_output
 from shared.storage.urls import join, shown
 from target_spark.core.load_plans import Batch, LoadResult, Part, Reject
 from target_spark.destinations.destination import RefusedByStoreError

@@ -24,7 +24,7 @@ from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task
-from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable, size_of
+from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
 from target_spark.convert.read_rows import (
     ReadPlan,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import SingerSparkError
-from shared.formats.file_formats import Encoding
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
 

@@ -17,7 +17,7 @@ from target_spark.core.differences import Verification
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from shared.formats.file_formats import Encoding
+    from shared.encodings.encoding_format import Encoding
     from shared.maps.transform import Transform
 
 

@@ -18,9 +18,9 @@ from typing import Any, TypeGuard, TypeVar
 
 import orjson
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import MessageError, Where
-from shared.formats.file_formats import Encoding
-from shared.formats.line_encodings import newlines
+from shared.formats.json_text import newlines
 from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev

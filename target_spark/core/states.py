@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from shared.formats.json_values import Refused, decode, json_text
+from shared.formats.json_text import Refused, decode, json_text
 from target_spark.core.load_plans import Reached
 
 MOST_WAITING_BYTES = 16 * 1024 * 1024

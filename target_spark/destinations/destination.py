@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
-from shared.storage.files import NO_OPTIONS, StorageOptions
+from shared.storage.access import NO_OPTIONS, StorageOptions
 from shared.storage.many_files import delete_all
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 from shared.storage.owned_folders import (
     ENDED,
     LIVING,

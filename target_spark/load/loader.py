@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT
-from shared.storage.files import StorageOptions, delete
+from shared.storage.access import StorageOptions, delete
 from target_spark.config import REGISTRY
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
 from target_spark.convert.converter import Converter, Rewriter

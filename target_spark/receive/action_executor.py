@@ -26,7 +26,7 @@ from shared.singer.run_summary import RunSummary
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
-from target_spark.receive.rejected_input import DeadLetters, Rejections
+from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.workers import Workers
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from shared.singer.live_lines import StreamProgress
     from shared.singer.stdout import MessageOutput
+    from target_spark.receive.dead_letters import DeadLetters
     from target_spark.receive.state_file import StateFile
 
 

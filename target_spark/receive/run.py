@@ -26,23 +26,23 @@ from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
 from shared.spark.both_ends import declare
 from shared.spark.shared_disk import executors_share_disk
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from target_spark.core import events as ev
 from target_spark.core.failures import Backoff
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.load.loader import Loader
 from target_spark.receive.action_executor import ActionExecutor, Loads
-from target_spark.receive.rejected_input import DeadLetters, Rejections
+from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.workers import StopSignals, Wakeup, Workers
 from target_spark.stream_settings import error_budget
-from target_spark.validation.validator import checked
 
 if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from shared.singer.stdout import MessageOutput
+    from target_spark.core.load_plans import StreamSchema
+    from target_spark.receive.dead_letters import DeadLetters
     from target_spark.receive.state_file import StateFile
     from target_spark.run_settings import TargetConfig
 
@@ -95,6 +95,9 @@ def run(
         )
     apart = "`engine: threads` of the target" if config.engine == THREADS else ""
     declare("target", config.spark, apart)
+    # Not above: it imports pyarrow and pyspark, and the command line must answer at once.
+    from target_spark.load.loader import Loader  # noqa: PLC0415
+
     engine = engine_of(config, config.spark)
     status = os.fstat(input_fd)
     if stat.S_ISREG(status.st_mode):
@@ -180,8 +183,11 @@ def run_with(
 
 def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
     path = config.failure.dead_letter_path
-    options = StorageOptions(config.storage_options)
-    return DeadLetters(path, run_id, options=options) if path else None
+    if path is None:
+        return None
+    from target_spark.receive.dead_letters import DeadLetters  # noqa: PLC0415
+
+    return DeadLetters(path, run_id, options=StorageOptions(config.storage_options))
 
 
 def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
@@ -193,6 +199,11 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
     )
     if strategy is not None:
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
+    plan: Callable[[StreamSchema], bool] = loader.plan
+    if config.validate_records:
+        from target_spark.validation.validator import checked  # noqa: PLC0415
+
+        plan = checked(plan)
     limits = Limits(
         parallel=min(MOST_JOBS, os.cpu_count() or 1),
         converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,
@@ -207,7 +218,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         recalls=loader.recalls,
         overwrite=loader.overwrites,
         replaces=loader.replaces,
-        plan=checked(loader.plan) if config.validate_records else loader.plan,
+        plan=plan,
         check_keys=loader.check_keys,
         retries=Backoff(failure.max_retries, failure.backoff_seconds),
         keep_dead_letters=failure.dead_letter_path is not None,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
-from shared.formats.file_formats import Encoding
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from target_spark.core.load_plans import STAGED, InputFile
 from target_spark.core.reader import Lines

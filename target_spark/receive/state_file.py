@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError, Where
-from shared.storage.files import make_durable
+from shared.storage.access import make_durable
 from shared.storage.owned_folders import NO_LOCKS, NameLock, lock_name, process_owner
 
 _log = logging.getLogger(__name__)

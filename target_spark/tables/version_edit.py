@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from shared.formats.json_lines import LineReader
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.singer.run_report import MARKED, REMOVED
-from shared.storage.files import StorageOptions, open_random
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_random
 
 _INSTANT = pa.timestamp("us", "UTC")
 _LINE_SCHEMA = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from shared.formats.json_values import NON_FINITE
+from shared.formats.json_text import NON_FINITE
 from target_spark.validation.patterns import SlowPatternError, check_time
 
 _SHOWN = 200

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.json_lines import LinesRead
-from shared.formats.json_values import Number
+from shared.formats.json_text import Number
 from shared.formats.row_values import as_json_value, plain_rows
 from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
 from shared.formats.spark_types import T

@@ -16,7 +16,7 @@ from shared.engine.engine import Engine
 from shared.errors import MessageError
 from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader

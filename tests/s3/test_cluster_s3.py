@@ -26,7 +26,7 @@ from spark_cluster import (
     virtual_environment,
 )
 
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}

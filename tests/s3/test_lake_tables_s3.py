@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shared.spark import s3a
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]

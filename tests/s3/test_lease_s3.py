@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.destinations import leases
@@ -19,7 +19,7 @@ from target_spark.destinations.leases import Holder, NoLeasesError, S3Lease, thi
 
 TAKE = """
 import json, sys
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from target_spark.destinations.leases import this_run
 from target_spark.destinations.leases import S3Lease
 url, options = json.loads(sys.argv[1])

@@ -17,7 +17,8 @@ from engines import IdleSpark, threads
 from whole_runs import run_target
 
 from shared.formats.file_formats import FORMATS
-from shared.storage.files import StorageOptions, open_output, remote
+from shared.storage.access import StorageOptions, remote
+from shared.storage.files import open_output
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader

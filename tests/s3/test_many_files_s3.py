@@ -13,7 +13,7 @@ from engines import IdleSpark, threads
 
 from shared.formats.file_formats import Encoding
 from shared.storage import many_files
-from shared.storage.files import StorageOptions, remote
+from shared.storage.access import StorageOptions, remote
 from shared.storage.many_files import StorageFacts, delete_all, facts_of
 from shared.storage.urls import join
 from target_spark.config import target_config

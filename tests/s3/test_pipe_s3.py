@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.errors import DestinationError, SettingsError
-from shared.storage.files import StorageOptions, open_input, open_output, remote
+from shared.storage.access import StorageOptions, remote
+from shared.storage.files import open_input, open_output
 from shared.storage.urls import join
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]

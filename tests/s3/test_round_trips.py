@@ -12,7 +12,7 @@ import pytest
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS, Encoding
 from shared.formats.json_schema import spark_to_json_schema
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.urls import join
 from shared.testing import STRUCT, TABLE, awkward
 from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task

@@ -24,16 +24,8 @@ from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import Encoding
 from shared.formats.json_schema import json_schema_to_spark
 from shared.spark.spark_errors import explain
-from shared.storage.files import (
-    StorageOptions,
-    delete,
-    failures,
-    head_of,
-    open_input,
-    open_output,
-    open_random,
-    size_of,
-)
+from shared.storage.access import StorageOptions, delete, failures, size_of
+from shared.storage.files import head_of, open_input, open_output, open_random
 from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
 from shared.storage.urls import join
 from target_spark.convert.read_rows import Piece, ReadPlan

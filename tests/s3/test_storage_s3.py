@@ -14,16 +14,8 @@ from pyarrow import orc
 
 from shared.formats.file_formats import FORMATS, read_lines
 from shared.storage import files
-from shared.storage.files import (
-    StorageOptions,
-    codec_of,
-    delete,
-    open_input,
-    open_output,
-    open_random,
-    remote,
-    size_of,
-)
+from shared.storage.access import StorageOptions, delete, remote, size_of
+from shared.storage.files import codec_of, open_input, open_output, open_random
 from shared.storage.urls import join
 from tap_spark.config import tap_config
 from tap_spark.sources.files import columnar_files

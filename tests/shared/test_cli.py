@@ -107,7 +107,7 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     module("tap_spark.plan.discovery", discover=recorder("discover", {"streams": ["é"]}))
     module("tap_spark.send.sync", run_sync=recorder("run_sync"))
     module("tap_spark.send.trials", **{name: recorder(name) for name in ("run_test", "dry_run")})
-    module("target_spark.receive.run", run=recorder("run"))
+    monkeypatch.setattr(target_spark.cli, "run", recorder("run"))
     return calls
 
 
@@ -354,7 +354,7 @@ class TestTarget:
 
     def test_input_file(self, edge: list[tuple[Any, ...]]) -> None:
         seen: list[bytes] = []
-        module: Any = sys.modules["target_spark.receive.run"]
+        module: Any = target_spark.cli
         module.run = lambda _config, fd, *_: seen.append(os.read(fd, 100))
         write("in.jsonl", '{"type":"STATE"}\n')
         assert self.run("--input", "in.jsonl") == 0
@@ -367,7 +367,7 @@ class TestTarget:
             fds.append(fd)
             raise RecordError("bad")
 
-        module: Any = sys.modules["target_spark.receive.run"]
+        module: Any = target_spark.cli
         module.run = run
         write("in.jsonl", "")
         assert self.run("--input", "in.jsonl") == 5
@@ -384,7 +384,7 @@ class TestTarget:
         assert edge == []
 
     def test_sigterm_before_the_run_is_told_too(self, edge: list[tuple[Any, ...]]) -> None:
-        module: Any = sys.modules["target_spark.receive.run"]
+        module: Any = target_spark.cli
         module.run = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
         before = signal.getsignal(signal.SIGTERM)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.line_encodings import newlines
+from shared.formats.json_text import newlines
 
 LENGTHS = st.lists(st.sampled_from([0, 1, 510, 511, 512, 2000]))
 

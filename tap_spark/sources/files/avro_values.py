@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.arrow_types import spark_to_arrow
-from shared.formats.json_values import json_text
+from shared.formats.json_text import json_text
 from shared.formats.row_values import as_json_value, plain_values
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from shared.engine.engine import TYPES, Work
 from shared.formats.arrow_types import struct_to_arrow
-from shared.storage.files import size_of
+from shared.storage.access import size_of
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import (
     HEADER_BYTES,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from shared.formats.json_values import Number
+from shared.formats.json_text import Number
 from tap_spark.sources.frame_helpers import MAX_DECIMAL
 
 _LONG = range(-(2**63), 2**63)

@@ -16,7 +16,8 @@ from urllib.parse import unquote
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
-from shared.storage.files import codec_of_head, failures, remote
+from shared.storage.access import failures, remote
+from shared.storage.files import codec_of_head
 from shared.storage.storage_errors import storage_hint
 from shared.storage.urls import local_path, shown
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.json_values import json_text
+from shared.formats.json_text import json_text
 from shared.formats.row_values import as_json_value
 from tap_spark.sources.files import text_types as forms
 from tap_spark.sources.files.text_types import is_known, is_text, keeps

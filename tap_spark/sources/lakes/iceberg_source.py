@@ -18,7 +18,8 @@ from shared.errors import SourceError
 from shared.formats.spark_conform import Names, conformed
 from shared.formats.spark_conform import Path as FieldPath
 from shared.spark.session import activate
-from shared.storage.files import open_input, remote
+from shared.storage.access import remote
+from shared.storage.files import open_input
 from shared.storage.urls import join, local_path
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (

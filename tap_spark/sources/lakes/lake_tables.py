@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.storage.files import remote
+from shared.storage.access import remote
 from shared.storage.urls import join, local_path, shown
 from tap_spark.sources.formats import LOG_FORMATS
 from tap_spark.sources.source import source_for

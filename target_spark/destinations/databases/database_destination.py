@@ -20,7 +20,7 @@ from shared.errors import DestinationError, Pauses, SettingsError, SingerSparkEr
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.singer.datasets import DatasetName, table_name
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import join, local_path
 from target_spark.core.balance import Committed

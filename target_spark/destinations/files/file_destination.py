@@ -21,7 +21,7 @@ from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.singer.datasets import DatasetName, place_name
 from shared.spark.s3a import s3a_options
-from shared.storage.files import NO_OPTIONS, StorageOptions, make_durable
+from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD, TableName, TableRequest

@@ -22,7 +22,8 @@ from shared.formats.file_formats import FORMATS
 from shared.formats.json_schema import merge_structs, struct_to_arrow
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
-from shared.storage.files import open_random, remote
+from shared.storage.access import remote
+from shared.storage.files import open_random
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import DISCARD, EVOLVE, FREEZE, contract_error, rules_error
 from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
-from shared.storage.files import NO_OPTIONS, make_durable
+from shared.storage.access import NO_OPTIONS, make_durable
 from shared.storage.owned_folders import NameLock, lock_name
 from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,

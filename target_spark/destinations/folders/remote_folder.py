@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from shared.storage.files import NO_OPTIONS, StorageOptions, remote
+from shared.storage.access import NO_OPTIONS, StorageOptions, remote
 from shared.storage.many_files import delete_all
 from shared.storage.urls import join
 from target_spark.destinations.folders.table_folder import (

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.spark.spark_errors import SHARED_FOLDER
-from shared.storage.files import StorageOptions, failures
+from shared.storage.access import StorageOptions, failures
 from shared.storage.storage_errors import storage_hint
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
@@ -204,7 +204,7 @@ def writing(path: str, options: StorageOptions | None = None) -> Iterator[None]:
 
 @contextmanager
 def _storage(path: str, options: StorageOptions | None) -> Iterator[None]:
-    """Convert errors as `shared.storage.files.failures` does, but pass our own errors on."""
+    """Convert errors as `shared.storage.access.failures` does, but pass our own errors on."""
     ours: SingerSparkError | None = None
     with failures(path, options):
         try:

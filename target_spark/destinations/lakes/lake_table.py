@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.storage.files import StorageOptions, failures, remote
+from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import join, local_path
 from target_spark.destinations.lakes.lake_sql import quoted
 

@@ -24,7 +24,7 @@ from shared.errors import DestinationError, Pauses, SingerSparkError, Where
 from shared.errors import repeated as retried
 from shared.spark.s3a import s3a_options
 from shared.spark.spark_errors import explain
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.urls import S3_SCHEMES, local_path
 
 if TYPE_CHECKING:

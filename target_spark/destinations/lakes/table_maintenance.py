@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
-from shared.storage.files import StorageOptions, open_random
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_random
 from shared.storage.urls import shown
 from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.open_table import OpenTable

@@ -17,7 +17,7 @@ from shared.formats.arrow_encoding import group_sizes, read_groups
 from shared.formats.file_formats import FORMATS
 from shared.formats.typed_rows import RowReader
 from shared.storage import limits
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.testing import TABLE
 
 WAYS = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}

@@ -24,7 +24,8 @@ from pyarrow import parquet
 from shared.formats.columnar_encoding import CheckedPages
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.storage import limits
-from shared.storage.files import StorageOptions, open_input
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
 from target_spark.convert.read_rows import Piece, UnreadableInputError, blocks_of
 from target_spark.core.load_plans import InputFile

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shared.formats.encoding_base import ROW_GROUP_BYTES
 from shared.formats.file_formats import FORMATS, Encoding
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import (
     NO_FILE,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.formats.file_formats import Encoding
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import file_names
 from tap_spark.send.batch_tasks import BatchFileWriter, driver_files

@@ -15,7 +15,7 @@ from shared.engine.engine import Engine
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
-from shared.storage.files import remote
+from shared.storage.access import remote
 from target_spark.convert import adoption
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import local_folder

@@ -15,7 +15,7 @@ from target_spark.convert.task_reports import read_rejects, reject_line
 from target_spark.core.events import LineRejected, RecordsSeen
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject, StreamSchema
 from target_spark.core.reader import Reader
-from target_spark.receive.rejected_input import DeadLetters
+from target_spark.receive.dead_letters import DeadLetters
 
 SCHEMA = {"properties": {"id": {"type": "integer"}, "big": {"maximum": 10**30}}}
 STREAM = StreamSchema("s", SCHEMA, ("id",))

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from shared.errors import MessageError
-from shared.formats.json_values import shown
+from shared.formats.json_text import shown
 from shared.formats.schema_nodes import JsonText, schema_columns
 from target_spark.convert.adoption import _only_types
 from target_spark.core.load_plans import StreamSchema

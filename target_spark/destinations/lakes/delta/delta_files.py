@@ -26,7 +26,7 @@ from pyarrow import compute
 from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import as_nullable, spark_to_arrow
-from shared.storage.files import make_durable
+from shared.storage.access import make_durable
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from shared.engine.settings import SPARK
 from shared.formats.record_text import quoted as column_name
 from shared.spark.shared_disk import executors_share_disk
-from shared.storage.files import StorageOptions, failures, remote
+from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.delta import delta_files, delta_rows

@@ -18,7 +18,7 @@ from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.spark_conform import loose
-from shared.storage.files import StorageOptions
+from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     NAMES_PROPERTY,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from shared.errors import SettingsError
-from shared.storage.files import NO_OPTIONS
+from shared.storage.access import NO_OPTIONS
 from target_spark.destinations.lakes.delta.delta_ddl import interval_seconds
 from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.table_history import (

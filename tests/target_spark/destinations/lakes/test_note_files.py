@@ -13,7 +13,7 @@ import pytest
 from lake_loads import DeltaLoad, lake_config, note_of
 from pyspark.sql.types import LongType, StructType
 
-from shared.storage.files import NO_OPTIONS
+from shared.storage.access import NO_OPTIONS
 from shared.storage.owned_folders import process_owner
 from target_spark.destinations.lakes import run_files
 from target_spark.destinations.lakes.run_files import LocalNoteFile, RemoteNoteFile

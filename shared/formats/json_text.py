@@ -1,0 +1,135 @@
+"""JSON text, exactly: numbers keep every digit that was written. Pure, without Arrow and Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from json.encoder import encode_basestring
+from typing import Any
+
+Value = Any
+
+
+class Number(str):
+    """A JSON number as it was written, so that every digit is there when its type is known."""
+
+    __slots__ = ()
+
+
+class Refused(ValueError):  # noqa: N818 - a verdict, not a failure
+    """A value does not fit its property.
+
+    Args:
+        reason: What is wrong, without the property's name.
+        path: Names and positions that lead to the value, outermost first.
+    """
+
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def under(self, name: str) -> Refused:
+        """Return the same reject, with the name of the parent before its place."""
+        return Refused(self.reason, (name, *self.path))
+
+    def __str__(self) -> str:
+        if not self.path:
+            return self.reason
+        name = self.path[0] + "".join(p if p[:1] == "[" else f".{p}" for p in self.path[1:])
+        return f"property '{name}': {self.reason}"
+
+
+NON_FINITE = {
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
+"""How numbers that JSON lacks are written, in a column of type number."""
+
+DECODER = json.JSONDecoder(
+    parse_float=Number, parse_int=Number, parse_constant=NON_FINITE.__getitem__
+)
+_WORDS = {None: "null", True: "true", False: "false"}
+_SHOWN = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LONG = 512
+"""Bytes of a line from which a search for its end beats `bytes.count`, which looks at each byte."""
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Decode one line to an object whose numbers are still text.
+
+    Raises:
+        Refused: The line is not UTF-8, not JSON or not an object.
+    """
+    try:
+        value = DECODER.decode(line.decode())
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8: byte {error.start + 1} of the line") from None
+    except (ValueError, KeyError) as error:
+        raise Refused(f"not JSON: {error}") from None
+    except RecursionError:
+        raise Refused("values are nested too deeply") from None
+    if not isinstance(value, dict):
+        raise Refused(f"not a JSON object: {shown(value)}")
+    return value
+
+
+def json_text(value: Value) -> str:
+    """Write a decoded value as compact JSON, numbers as they were written (but -0 as 0).
+
+    Raises:
+        Refused: For text that is not Unicode (a lone surrogate).
+    """
+    if isinstance(value, str):
+        if type(value) is Number:
+            return str(value) if value != "-0" else "0"
+        return encode_basestring(text(value))
+    if isinstance(value, dict):
+        items = (f"{encode_basestring(text(k))}:{json_text(v)}" for k, v in value.items())
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, float):
+        return f'"{_constant(value)}"'
+    return _WORDS[value]
+
+
+def _constant(value: float) -> str:
+    return next(name for name, constant in NON_FINITE.items() if repr(constant) == repr(value))
+
+
+def shown(value: Value) -> str:
+    """Return a value for an error message: JSON-like, short."""
+    try:
+        whole = f"'{value}'" if type(value) is str else json_text(value)
+    except (Refused, RecursionError):
+        whole = repr(value)
+    whole = whole.encode("utf-8", "backslashreplace").decode()
+    whole = _CONTROL.sub(lambda control: repr(control[0])[1:-1], whole)
+    return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
+
+
+def not_of_type(value: Value, name: str) -> Refused:
+    """Return the reject of a value of another type."""
+    return Refused(f"{shown(value)} is not of type {name}")
+
+
+def text(value: Value) -> str:
+    """Check that a string is Unicode text."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f"lone surrogate {value[error.start]!a} is not Unicode text") from None
+    return str(value)
+
+
+def newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
+    """Return the number of newlines in some bytes, or in a range of them."""
+    count, at = 0, data.find(b"\n", start, end)
+    while at - start >= _LONG:
+        count, start = count + 1, at + 1
+        at = data.find(b"\n", start, end)
+    return count if at < 0 else count + data.count(b"\n", at, end)

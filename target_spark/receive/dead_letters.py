@@ -1,0 +1,209 @@
+"""Dead letters: input that is not loaded, kept in files.
+
+Files of dead letters can be loaded again by `target-spark --input`. They hold Singer messages: the
+SCHEMA of the stream, then each rejected record as a RECORD with one more key, `_sdc_error`, which
+targets ignore. A line that is not a RECORD message is kept as a record of the stream
+`sdc_dead_letters`, its text in `original`. docs/failure-policies.md shows both.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from shared.errors import DestinationError, Where
+from shared.singer.messages import schema_line
+from shared.storage.access import NO_OPTIONS, StorageOptions, delete, make_durable
+from shared.storage.files import open_output
+from shared.storage.urls import join, local_path, shown
+from target_spark.convert.task_reports import read_rejects
+from target_spark.core.events import LineRejected
+from target_spark.core.load_plans import Batch, LoadResult, Reject
+from target_spark.core.reader import loads
+from target_spark.destinations.folders.table_folder import hint_of, reason_of
+
+STREAM = "sdc_dead_letters"
+ERROR = "_sdc_error"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "original": {"type": ["string", "null"]},
+        "original_base64": {"type": ["string", "null"]},
+        "stream": {"type": ["string", "null"]},
+        "line": {"type": ["integer", "null"]},
+        "file": {"type": ["string", "null"]},
+        "reason": {"type": "string"},
+        "time": {"type": "string", "format": "date-time"},
+    },
+}
+_MARK = b',"' + ERROR.encode() + b'":{'
+
+
+class DeadLetters:
+    """Writes files of dead letters into one folder; methods may be called from any thread.
+
+    A file is complete and durable when a method returns, or does not exist. A repeated call
+    writes the same file, so that retries do not duplicate letters.
+
+    Args:
+        path: Folder or URL.
+        run_id: Makes file names unique.
+        clock: Returns seconds since the epoch.
+        options: Options of the storage.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        run_id: str,
+        clock: Callable[[], float] = time.time,
+        options: StorageOptions = NO_OPTIONS,
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._run_id = run_id
+        self._clock = clock
+
+    def write(self, batch: Batch, results: Sequence[LoadResult]) -> None:
+        """Write the rejected records of a flush; write nothing if there are none.
+
+        Raises:
+            DestinationError: The file cannot be written.
+        """
+        urls = [url for result in results for url in result.reject_files]
+        if urls:
+            rows_seen = (pair for url in urls for pair in read_rejects(url, self._options))
+            self._write(batch.token, _batch_lines(batch, rows_seen, self._now()))
+
+    def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
+        """Write lines of input that are not messages.
+
+        Args:
+            number: Identifies the file within the run.
+            lines: The lines.
+
+        Raises:
+            DestinationError: The file cannot be written.
+        """
+        now = self._now()
+        letters = (
+            _letter(line.data, {"line": line.line, "reason": line.reason, "time": now}, line.stream)
+            for line in lines
+        )
+        self._write(f"{self._run_id}-line-{number:06d}", _with_schema(letters))
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
+
+    def _write(self, name: str, lines: Iterable[bytes]) -> None:
+        url = join(self._path, f"{name}.jsonl")
+        try:
+            path = local_path(url)
+            if path is None:
+                self._upload(url, lines)
+                return
+            hidden = join(str(Path(path).parent), f".{name}.part")
+            with open_output(hidden) as sink:
+                _fill(sink, lines)
+            make_durable(hidden)
+            Path(hidden).rename(path)
+            make_durable(str(Path(path).parent))
+        except Exception as error:
+            reason = reason_of(error) if isinstance(error, OSError) else error
+            raise DestinationError(
+                f"dead letters cannot be written to '{shown(url)}': {reason}",
+                where=Where(setting="failure.dead_letter_path"),
+                hint=hint_of(url, error) if isinstance(error, OSError) else "",
+            ) from error
+
+    def _upload(self, url: str, lines: Iterable[bytes]) -> None:
+        try:
+            with open_output(url, options=self._options) as sink:
+                _fill(sink, lines)
+        except BaseException:
+            # Closing has flushed the buffered lines to the file.
+            with contextlib.suppress(OSError):
+                delete(url, self._options)
+            raise
+
+
+def _fill(sink: Any, lines: Iterable[bytes]) -> None:
+    for line in lines:
+        sink.write(line)
+
+
+def _batch_lines(
+    batch: Batch, outcome: Iterable[tuple[Reject, bytes]], now: str
+) -> Iterator[bytes]:
+    """Yield the dead letters of one flush; a SCHEMA before the first record of each stream."""
+    staged = {file.url for file in batch.files if file.encoding.format == "singer"}
+    stream = batch.stream
+    started: set[str] = set()
+    for reject, original in outcome:
+        why = {"reason": reject.reason, "line": reject.line, "time": now}
+        is_staged = reject.file in staged
+        if not is_staged:
+            why["file"] = shown(reject.file)
+        message = original if is_staged else _message(stream.stream, original, batch.version)
+        line = _record(message, why)
+        name = STREAM if line is None else stream.stream
+        if name not in started:
+            started.add(name)
+            keys = () if line is None else stream.key_properties
+            yield schema_line(name, SCHEMA if line is None else stream.schema, keys)
+        yield _letter(original, why, stream.stream) if line is None else line
+
+
+def _with_schema(letters: Iterable[bytes]) -> Iterator[bytes]:
+    yield schema_line(STREAM, SCHEMA, ())
+    yield from letters
+
+
+def _message(stream: str, record: bytes, version: int | None) -> bytes:
+    """Return a bare record of a batch file as a RECORD message, its text unchanged.
+
+    Text that is not an object is returned unchanged: it could close the message and begin another.
+    """
+    if not isinstance(loads(record), dict):
+        return record
+    head = b'{"type":"RECORD","stream":' + orjson.dumps(stream) + b',"record":'
+    tail = b"}" if version is None else b',"version":%d}' % version
+    return head + record.strip() + tail
+
+
+def _record(message: bytes, why: dict[str, Any]) -> bytes | None:
+    """Return a RECORD line with its error as the last key; None if it is not a RECORD."""
+    parsed = loads(message)
+    if not isinstance(parsed, dict) or parsed.get("type") != "RECORD":
+        return None
+    if not isinstance(parsed.get("record"), dict):
+        return None
+    body = _without_error(message.strip())[:-1].rstrip()
+    return body + b',"' + ERROR.encode() + b'":' + orjson.dumps(why) + b"}\n"
+
+
+def _without_error(message: bytes) -> bytes:
+    """Return the message as it was before it became a dead letter the last time."""
+    start = message.rfind(_MARK)
+    if start < 0:
+        return message
+    last = loads(b"{" + message[start + 1 :])
+    return message[:start] + b"}" if isinstance(last, dict) and list(last) == [ERROR] else message
+
+
+def _letter(original: bytes, why: dict[str, Any], stream: str | None) -> bytes:
+    """Return a record of the stream of dead letters."""
+    text = original.rstrip(b"\r\n")
+    try:
+        kept = {"original": text.decode()}
+    except UnicodeDecodeError:
+        kept = {"original_base64": base64.b64encode(text).decode()}
+    record = {**kept, "stream": stream, **why}
+    return orjson.dumps({"type": "RECORD", "stream": STREAM, "record": record}) + b"\n"
