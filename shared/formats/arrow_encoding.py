@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.encoding_base import (
+from shared.formats.line_encodings import (
     BLOCK_BYTES,
     TABLE_ROWS,
     ContentError,

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.encoding_base import TABLE_ROWS, ContentError, check_mark
+from shared.formats.line_encodings import TABLE_ROWS, ContentError, check_mark
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output

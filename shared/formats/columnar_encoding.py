@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.encoding_base import (
+from shared.formats.line_encodings import (
     ROW_GROUP_BYTES,
     TABLE_ROWS,
     ContentError,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from shared.formats.encoding_base import (
+from shared.formats.line_encodings import (
     BLOCK_BYTES,
     LOOKED_AT,
     ContentError,

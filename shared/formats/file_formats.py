@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from shared.encodings.encoding_format import Encoding
 from shared.encodings.encoding_registry import FORMATS, batch_formats
-from shared.formats.encoding_base import BLOCK_BYTES, TABLE_ROWS, ContentError, grouped, looks_like
 from shared.formats.line_encodings import (
+    BLOCK_BYTES,
+    TABLE_ROWS,
+    ContentError,
     bare_lines,
     check_lines,
+    grouped,
+    looks_like,
     numbered_lines,
     packed_lines,
     read_lines,

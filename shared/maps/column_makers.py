@@ -20,7 +20,7 @@ from shared.maps.expressions.planned import Planned, plan
 from shared.maps.expressions.records import PATH
 from shared.maps.expressions.syntax import Expression
 from shared.maps.expressions.values import Names
-from shared.maps.map_rules import Definition
+from shared.maps.map_settings import Definition
 from shared.maps.sql_expressions import Sql, plan_sql
 from shared.maps.transform import Computed, Condition
 

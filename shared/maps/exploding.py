@@ -14,7 +14,7 @@ from shared.formats.json_schema import spark_type_to_json_schema
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.maps.column_makers import places
 from shared.maps.expressions.syntax import PARENT, Expression
-from shared.maps.map_rules import MapRule, setting_of
+from shared.maps.map_settings import MapRule, setting_of
 from shared.maps.transform import Explode
 from shared.settings.checking import nearest
 

@@ -1,13 +1,16 @@
-"""Settings of stream maps and flattening, shared by both programs."""
+"""Settings of stream maps and flattening, and the rules that `stream_maps` is read into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-from shared.maps.map_rules import MapRules, map_rules
-from shared.settings.checking import Problem
+from shared.errors import SettingsError, Where
+from shared.maps.expressions.syntax import Expression, parse
+from shared.maps.sql_expressions import Sql, sql_expression
+from shared.settings.checking import INVALID, Json, Location, Problem, nearest
 from shared.settings.kinds import (
     ANY_TEXT,
     FREE,
@@ -20,6 +23,269 @@ from shared.settings.kinds import (
     typed,
 )
 from shared.settings.loading import KEEP
+
+NULL = "__NULL__"
+"""Means null in configurations that cannot hold one."""
+
+SETTING = "stream_maps"
+OPTIONS = (
+    *("__filter__", "__alias__", "__source__", "__else__", "__key_properties__"),
+    *("__explode__", "__index__"),
+)
+
+Definition = Expression | Sql | None
+"""How a property is computed; None drops it."""
+
+Report = Callable[[Location, str], None]
+
+
+@dataclass(frozen=True)
+class Property:
+    """One entry of a map.
+
+    Attributes:
+        name: The property, or a pattern of names.
+        definition: How the property is computed; None drops it.
+    """
+
+    name: str
+    definition: Definition
+
+    @property
+    def is_pattern(self) -> bool:
+        """Return whether the name may match several properties."""
+        return any(character in self.name for character in "*?[")
+
+
+@dataclass(frozen=True)
+class MapRule:
+    """The entry of `stream_maps` under one key.
+
+    Attributes:
+        key: The key: a pattern of stream names, or the name of a copy.
+        source: Pattern of the streams that are copied (`__source__`).
+        alias: Expression for the name of the output stream (`__alias__`).
+        removed: The stream is dropped.
+        only_named: Properties without an entry of their own are dropped (`__else__`).
+        filter: Condition for records to keep (`__filter__`).
+        keys: Key properties of the output (`__key_properties__`); None for those of the stream.
+        explode: The array whose elements are the records of the copy (`__explode__`).
+        index: The property with an element's place in the array (`__index__`).
+        properties: The entries, in their order.
+    """
+
+    key: str
+    source: str | None = None
+    alias: str | None = None
+    removed: bool = False
+    only_named: bool = False
+    filter: Expression | Sql | None = None
+    keys: tuple[str, ...] | None = None
+    explode: str | None = None
+    index: str | None = None
+    properties: tuple[Property, ...] = ()
+
+    def matches(self, stream: str) -> bool:
+        """Return whether the rule applies to a stream."""
+        pattern = self.key if self.source is None else self.source
+        return stream == pattern or fnmatchcase(stream, pattern)
+
+    @property
+    def only_adds(self) -> bool:
+        """Return whether it only has patterns of properties, which accumulate over all rules."""
+        plain = self.alias is None and self.filter is None and self.keys is None
+        patterns = bool(self.properties) and all(line.is_pattern for line in self.properties)
+        return patterns and plain and self.source is None and not self.only_named
+
+
+@dataclass(frozen=True)
+class MapRules:
+    """The whole setting.
+
+    Attributes:
+        rules: In the order of the settings.
+        others_removed: Streams without a rule are dropped (`__else__`).
+    """
+
+    rules: tuple[MapRule, ...] = ()
+    others_removed: bool = False
+
+
+def setting_of(key: str, name: str | None = None) -> Where:
+    """Return the place of an entry in the settings."""
+    return Where(setting=".".join((SETTING, key, *(() if name is None else (name,)))))
+
+
+def map_rules(stream_maps: Mapping[str, Json], problems: list[Problem]) -> MapRules:
+    """Read `stream_maps`.
+
+    Args:
+        stream_maps: As configured, with nulls and with dots in keys.
+        problems: List to which every problem is added.
+    """
+
+    def report(path: Location, text: str) -> None:
+        problems.append(Problem((SETTING, *path), text))
+
+    rules, others_removed = [], False
+    for key, value in stream_maps.items():
+        if key == "__else__":
+            others_removed = True
+            if not _is_null(value):
+                report((key,), _ONLY_NULL)
+        elif key.startswith("__"):
+            report((key,), f"unknown option; {_options_text(key, ('__else__',))}")
+        elif _is_null(value):
+            rules.append(MapRule(key, removed=True))
+        elif isinstance(value, Mapping):
+            rules.append(_rule(key, value, report))
+        elif value is not INVALID:
+            report((key,), "must be an object with the stream's properties, or null to remove it")
+    return MapRules(tuple(rules), others_removed)
+
+
+_ONLY_NULL = "must be null, which drops everything without an entry of its own"
+
+
+def _is_null(value: Json) -> bool:
+    return value is None or value == NULL
+
+
+def _options_text(name: str, options: tuple[str, ...]) -> str:
+    match = nearest(name, options)
+    return f"did you mean {match!r}?" if match else "known are " + ", ".join(map(repr, options))
+
+
+def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
+    properties = []
+    options: dict[str, Any] = {}
+    for name, definition in value.items():
+        path = (key, name)
+        if name in _READERS:
+            options.update(_READERS[name](path, definition, report))
+        elif name.startswith("__"):
+            report(path, f"unknown option; {_options_text(name, OPTIONS)}")
+        elif _is_null(definition):
+            properties.append(Property(name, None))
+        else:
+            checked = _definition(path, definition, report)
+            properties += [Property(name, checked)] if checked is not None else []
+    if options.get("source") is not None and options.get("alias") is not None:
+        report(
+            (key, "__alias__"),
+            "cannot be combined with '__source__': the key is the name of the copy",
+        )
+    for name, needed in (("explode", "source"), ("index", "explode")):
+        if options.get(name) is not None and f"__{needed}__" not in value:
+            report((key, f"__{name}__"), f"needs '__{needed}__' beside it")
+    return MapRule(key, properties=tuple(properties), **options)
+
+
+def _definition(path: Location, value: Json, report: Report) -> Expression | Sql | None:
+    """Return the parsed expression; report a problem and return None if it is invalid."""
+    where = Where(setting=".".join((SETTING, *map(str, path))))
+    try:
+        if isinstance(value, str):
+            return parse(value, where)
+        if isinstance(value, Mapping) and set(value) == {"sql"} and isinstance(value["sql"], str):
+            return sql_expression(value["sql"], where)
+    except SettingsError as error:
+        report(path, _with_hint(error))
+        return None
+    report(path, 'must be an expression, {"sql": "..."}, or null to drop the property')
+    return None
+
+
+def _with_hint(error: SettingsError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _read_filter(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    return {} if value is None else {"filter": _definition(path, value, report)}
+
+
+def _read_else(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not _is_null(value):
+        report(path, _ONLY_NULL)
+    return {"only_named": True}
+
+
+def _read_keys(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if _is_null(value):
+        return {"keys": ()}
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        report(path, "must be an array of property names, or null for none")
+        return {}
+    return {"keys": tuple(dict.fromkeys(value))}
+
+
+def _read_source(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be the name or pattern of the stream that is copied")
+        return {}
+    return {"source": value}
+
+
+def _read_explode(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be the name of an array, or its path: names joined by dots")
+        return {}
+    return {"explode": value}
+
+
+def _read_index(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be the name of the property for an element's place in the array")
+        return {}
+    return {"index": value}
+
+
+def _read_alias(path: Location, value: Json, report: Report) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        report(path, "must be a name, or an expression over __stream_name__")
+        return {}
+    try:
+        alias_of(value, "stream", setting_of(str(path[0]), str(path[1])))
+    except SettingsError as error:
+        report(path, _with_hint(error))
+        return {}
+    return {"alias": value}
+
+
+_READERS: Mapping[str, Callable[[Location, Json, Report], dict[str, Any]]] = {
+    "__filter__": _read_filter,
+    "__else__": _read_else,
+    "__key_properties__": _read_keys,
+    "__source__": _read_source,
+    "__alias__": _read_alias,
+    "__explode__": _read_explode,
+    "__index__": _read_index,
+}
+
+
+def alias_of(text: str, stream: str, where: Where) -> str:
+    """Return the name for an `__alias__`: the value of the expression, else the text itself.
+
+    Raises:
+        SettingsError: The expression cannot be evaluated, or its value is not a name.
+    """
+    import simpleeval  # noqa: PLC0415
+
+    parse(text, where)
+    evaluator = simpleeval.EvalWithCompoundTypes(names={"__stream_name__": stream})
+    try:
+        alias = evaluator.eval(text)
+    except simpleeval.NameNotDefined:
+        return text
+    except Exception as error:
+        raise SettingsError(
+            f"cannot be evaluated ({type(error).__name__}: {error}); put a literal name in "
+            "quotes inside the text",
+            where=where,
+        ) from None
+    if not isinstance(alias, str) or not alias:
+        raise SettingsError(f"gives {alias!r}, which is not a name", where=where)
+    return alias
 
 
 @dataclass(frozen=True)

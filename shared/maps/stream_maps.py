@@ -27,8 +27,7 @@ from shared.maps.exploding import exploded
 from shared.maps.expressions.syntax import PARENT
 from shared.maps.expressions.values import Names
 from shared.maps.flattening import Leaf, flattened, nullable_node
-from shared.maps.map_rules import Definition, MapRule, alias_of, setting_of
-from shared.maps.map_settings import TransformSettings
+from shared.maps.map_settings import Definition, MapRule, TransformSettings, alias_of, setting_of
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
 from shared.maps.transform import Cell, Condition, Explode, Transform
 from shared.settings.checking import nearest

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.arrow_types import conform
-from shared.formats.encoding_base import grouped
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.line_encodings import grouped
 from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task

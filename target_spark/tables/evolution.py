@@ -26,7 +26,6 @@ from target_spark.core.load_plans import (
     TableRequest,
     contract_error,
 )
-from target_spark.tables.legal_names import NameRules, assign_names, matched_names
 from target_spark.tables.table_changes import (
     OURS,
     VARIANT,
@@ -34,10 +33,13 @@ from target_spark.tables.table_changes import (
     Column,
     Growth,
     LegalType,
+    NameRules,
     NestedNames,
     Projected,
     TableChange,
+    assign_names,
     growth,
+    matched_names,
     of_columns,
     without_new_fields,
 )

@@ -9,7 +9,7 @@ import pytest
 from table_plans import plan
 
 from target_spark.run_settings import NAME_STYLES, TYPE_CONFLICTS
-from target_spark.tables.legal_names import NameRules, legal_name
+from target_spark.tables.table_changes import NameRules, legal_name
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/schema-evolution.md").read_text()
 

@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.tables.evolution import Capabilities, TableChange, plan_change
-from target_spark.tables.legal_names import NameRules
+from target_spark.tables.table_changes import NameRules
 
 ALL = Capabilities(widen=lambda old, new: True)
 NONE = Capabilities(drop_not_null=False, nested=False)

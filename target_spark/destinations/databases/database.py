@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.databases.staged_columns import StagedColumn
     from target_spark.destinations.databases.statements import LoadSql
     from target_spark.tables.evolution import Capabilities
-    from target_spark.tables.legal_names import NameRules
+    from target_spark.tables.table_changes import NameRules
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ from target_spark.destinations.destination import (
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
-from target_spark.tables.legal_names import legal_table_name
-from target_spark.tables.table_changes import change_lines
+from target_spark.tables.table_changes import change_lines, legal_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

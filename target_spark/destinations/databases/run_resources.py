@@ -30,7 +30,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
-from target_spark.tables.legal_names import NameRules, legal_table_name
+from target_spark.tables.table_changes import NameRules, legal_table_name
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import TableName, TableRequest

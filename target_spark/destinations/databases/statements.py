@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from target_spark.core.load_plans import TableRequest
     from target_spark.tables.evolution import Column
-    from target_spark.tables.legal_names import NameRules
+    from target_spark.tables.table_changes import NameRules
 
 _PART_ROWS = 1 << 40
 LEDGER = "_singer_ledger"

@@ -27,8 +27,7 @@ from target_spark.destinations.databases.staged_columns import ROW, StagedColumn
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Refusal
 from target_spark.tables.evolution import TableChange, is_text, plan_change, without_computed
-from target_spark.tables.legal_names import NameRules, matched_names
-from target_spark.tables.table_changes import OURS
+from target_spark.tables.table_changes import OURS, NameRules, matched_names
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import Backfill, Part, TableRequest

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
         TableCommit,
     )
     from target_spark.tables.evolution import Capabilities, TableChange
-    from target_spark.tables.legal_names import NameRules
-    from target_spark.tables.table_changes import PartitionStep
+    from target_spark.tables.table_changes import NameRules, PartitionStep
 
 
 @dataclass(frozen=True)

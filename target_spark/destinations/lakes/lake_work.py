@@ -42,8 +42,7 @@ from target_spark.destinations.lakes.table_history import (
 )
 from target_spark.replays import Note
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed
-from target_spark.tables.legal_names import matched_names
-from target_spark.tables.table_changes import OURS, change_lines, of_columns
+from target_spark.tables.table_changes import OURS, change_lines, matched_names, of_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

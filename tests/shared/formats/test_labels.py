@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shared.formats.encoding_base import content_of
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS, ContentError, Encoding
+from shared.formats.line_encodings import content_of
 from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile

@@ -13,8 +13,7 @@ from map_cases import settings
 
 from shared.errors import InvalidSettingsError
 from shared.maps.expressions.syntax import Expression
-from shared.maps.map_rules import MapRules, Property
-from shared.maps.map_settings import Flattening, TransformSettings
+from shared.maps.map_settings import Flattening, MapRules, Property, TransformSettings
 from shared.maps.sql_expressions import Sql
 from shared.settings.loading import load_settings
 from tap_spark.config import PROGRAM as TAP

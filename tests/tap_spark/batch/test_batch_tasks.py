@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.encoding_base import ROW_GROUP_BYTES
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.line_encodings import ROW_GROUP_BYTES
 from shared.storage.access import StorageOptions
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import (

@@ -16,7 +16,7 @@ PROGRAM = """
 import json, sys
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
-from shared.maps.map_rules import map_rules
+from shared.maps.map_settings import map_rules
 from shared.maps.map_settings import TransformSettings
 from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for

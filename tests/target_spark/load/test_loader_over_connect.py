@@ -23,7 +23,7 @@ from shared.errors import RecordError
 from shared.engine.engine import Engine
 from shared.spark.session import SessionStarter
 from shared.spark.spark_settings import SparkSettings
-from shared.maps.map_rules import map_rules
+from shared.maps.map_settings import map_rules
 from shared.maps.map_settings import TransformSettings
 from target_spark.config import TargetConfig
 from target_spark.load.loader import Loader

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target_spark.tables.legal_names import (
+from target_spark.tables.table_changes import (
     NameRules,
     legal_name,
     legal_names,

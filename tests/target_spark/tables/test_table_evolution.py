@@ -12,7 +12,7 @@ from table_plans import NONE, applied, plan, request, sources, struct
 from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import SchemaContract, TableRequest
 from target_spark.tables.evolution import Capabilities, Projected, TableChange
-from target_spark.tables.legal_names import NameRules
+from target_spark.tables.table_changes import NameRules
 
 SPACES = NameRules(forbidden=" ", ignore_case=True)
 

@@ -28,7 +28,7 @@ from target_spark.destinations.databases.postgresql.postgresql_sql import Postgr
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks
 from target_spark.destinations.databases.statements import KEY_COMMENT, LoadSql
 from target_spark.tables.evolution import Capabilities
-from target_spark.tables.legal_names import NameRules
+from target_spark.tables.table_changes import NameRules
 
 _SESSION = (
     "SET TIME ZONE 'UTC'; SET datestyle = 'ISO'; SET extra_float_digits = 1; "

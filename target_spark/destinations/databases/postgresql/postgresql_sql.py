@@ -24,8 +24,8 @@ from target_spark.destinations.databases.statements import (
     NAMES,
     LoadSql,
 )
-from target_spark.tables.legal_names import NameRules, legal_names
 from target_spark.tables.row_layout import DOCUMENT
+from target_spark.tables.table_changes import NameRules, legal_names
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import TableRequest

@@ -90,8 +90,7 @@ from target_spark.destinations.lakes.table_history import (
     read_mark,
 )
 from target_spark.tables.evolution import Capabilities, TableChange
-from target_spark.tables.legal_names import NameRules, legal_table_name
-from target_spark.tables.table_changes import OURS
+from target_spark.tables.table_changes import OURS, NameRules, legal_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

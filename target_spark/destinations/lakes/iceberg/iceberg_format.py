@@ -72,7 +72,7 @@ from target_spark.destinations.lakes.table_history import (
     read_mark,
 )
 from target_spark.tables.evolution import Capabilities
-from target_spark.tables.legal_names import NameRules
+from target_spark.tables.table_changes import NameRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -14,7 +14,7 @@ from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_sql import quoted
 from target_spark.destinations.lakes.lake_table import Place, absolute
 from target_spark.destinations.lakes.shared_tables import storage_conf
-from target_spark.tables.legal_names import NameRules, legal_table_name
+from target_spark.tables.table_changes import NameRules, legal_table_name
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig

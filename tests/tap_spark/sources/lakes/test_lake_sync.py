@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.engine.engine import Engine
-from shared.maps.map_rules import map_rules
-from shared.maps.map_settings import TransformSettings
+from shared.maps.map_settings import TransformSettings, map_rules
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import SpoolSettings, TapConfig
