@@ -21,10 +21,10 @@ FORMATS = {
 }
 
 
-def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
-    """Return rows of ten columns with keys from `first` on."""
+def rows(spark: SparkSession, first: int, count: int, step: int = 1) -> DataFrame:
+    """Return rows of ten columns with keys from `first` on, every `step` numbers."""
     number = F.col("id")
-    return spark.range(first, first + count, 1, 4).select(
+    return spark.range(first, first + count * step, step, 4).select(
         number,
         F.concat(F.lit("name "), F.md5(number.cast("string"))).alias("name"),
         (number % 1000).alias("code"),
@@ -69,7 +69,7 @@ def main() -> None:
     spark = builder.getOrCreate()
     if "make" in settings:
         for place in settings["make"]:
-            frame = rows(spark, place["first"], place["count"])
+            frame = rows(spark, place["first"], place["count"], place.get("step", 1))
             if "path" in place:
                 frame.write.parquet(place["path"])
             else:

@@ -1,15 +1,16 @@
 """Upsert into Delta and Iceberg tables, compared with a plain Spark MERGE.
 
-Run as `python -m benchmarks.upsert_path [--rows N] [--runs N] [--format delta iceberg]`. Half of
-the rows exist in the table. Session starts are included on both sides; each run gets a fresh
-copy of the table, whose creation is not measured. Each format is compared with a MERGE into a table
-of the same format.
+Run as `python -m benchmarks.upsert_path [--rows N] [--table N] [--keys recent spread] [--runs N]
+[--format delta iceberg]`. Half of the rows exist in the table: the last ones of it, or rows of all
+its files. Session starts are included on both sides; each run gets a fresh copy of the table, whose
+creation is not measured. Each format is compared with a MERGE into a table of the same format.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Any
 from benchmarks.processes import Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
-from shared.spark.packages import LAKES
+from shared.spark.spark_release import installed
 
 PROPERTIES = {
     "id": {"type": "integer"},
@@ -39,14 +40,15 @@ PROPERTIES = {
 class Place:
     """Create a folder with the new rows, the table, and a copy of the original table."""
 
-    def __init__(self, folder: Path, form: str, rows: int) -> None:
+    def __init__(self, folder: Path, form: str, rows: int, stored: int, keys: str) -> None:
         self.folder, self.form, self.rows = folder, form, rows
+        self.stored, self.keys = stored, keys
         self.new, self.lake, self.before = folder / "new", folder / "lake", folder / "before"
         self.table = f"delta.`{self.lake}/rows`" if form == "delta" else "plain.rows"
 
     def plain(self, **more: Any) -> Measured:
         settings: dict[str, Any] = {
-            "package": LAKES[self.form].package,
+            "package": installed().packages[self.form],
             "format": self.form,
             **more,
         }
@@ -57,8 +59,11 @@ class Place:
         )
 
     def make(self) -> None:
-        table = {"table": self.table, "first": 0, "count": self.rows // 2}
-        self.plain(make=[table, {"path": str(self.new), "first": 0, "count": self.rows}])
+        table = {"table": self.table, "first": 0, "count": self.stored}
+        new = {"path": str(self.new), "first": self.stored - self.rows // 2, "count": self.rows}
+        if self.keys == "spread":
+            new |= {"first": 0, "step": 2 * self.stored // self.rows}
+        self.plain(make=[table, new])
         self.lake.rename(self.before)
 
     def renew(self) -> None:
@@ -99,33 +104,41 @@ def target(place: Place, **more: Any) -> Measured:
     return run_piped([command], place.folder)
 
 
-def series(form: str, rows: int, runs: int) -> dict[str, list[Measured]]:
-    """Measure one format."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
+def series(place: Place, runs: int) -> dict[str, list[Measured]]:
+    """Measure one format with one choice of keys."""
+    form = place.form if place.keys == "recent" else f"{place.form}, {place.keys} keys"
     try:
-        place = Place(folder, form, rows)
         place.make()
         cases: dict[str, Callable[[], Measured]] = {
             f"{form}, target-spark": partial(target, place),
+            f"{form}, target-spark by Spark": partial(target, place, engine="spark"),
             f"{form}, MERGE by hand": partial(by_hand, place, False),
             f"{form}, MERGE by hand, newest of each key": partial(by_hand, place, True),
         }
+        if place.form == "iceberg":
+            del cases[f"{form}, target-spark by Spark"]  # as the line before it
         return interleaved(runs, cases)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(place.folder, ignore_errors=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--table", type=int, help="rows of the table; by default half of --rows")
+    parser.add_argument("--keys", nargs="+", choices=["recent", "spread"], default=["recent"])
     parser.add_argument("--runs", type=int, default=3)
     formats = ["delta", "iceberg"]
     parser.add_argument("--format", nargs="+", choices=formats, default=formats)
     chosen = parser.parse_args()
     results: dict[str, list[Measured]] = {}
     for form in chosen.format:
-        results |= series(form, chosen.rows, chosen.runs)
-    publish("upsert_path", results, lambda name: f"{name.partition(',')[0]}, MERGE by hand")
+        for keys in chosen.keys:
+            folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
+            stored = chosen.table or chosen.rows // 2
+            results |= series(Place(folder, form, chosen.rows, stored, keys), chosen.runs)
+    of_hand = re.compile(", (target-spark|MERGE).*")
+    publish("upsert_path", results, lambda name: of_hand.sub(", MERGE by hand", name))
 
 
 if __name__ == "__main__":
