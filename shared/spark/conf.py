@@ -30,6 +30,9 @@ KEPT_FOR_PAGES = {
 """Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
 
+PARTITIONS_PER_CORE = 8
+"""Partitions of a shuffle on one machine; Spark's 200 are for clusters, and each costs a file."""
+
 _ONE_PROCESS = re.compile(r"local(\[([0-9]+|\*)(\s*,\s*[0-9]+)?\])?")
 """Masters for which Spark creates a secret itself."""
 
@@ -84,6 +87,9 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
+    cores = local_cores(settings)
+    if cores:
+        conf["spark.sql.shuffle.partitions"] = str(PARTITIONS_PER_CORE * cores)
     if (settings.remote or settings.master).startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
     if is_one_process(settings.remote or settings.master):

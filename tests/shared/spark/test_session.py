@@ -92,6 +92,13 @@ def test_a_cluster_has_its_own_authentication(master: str) -> None:
     assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
 
 
+def test_a_shuffle_on_one_machine_has_partitions_for_its_cores() -> None:
+    name = "spark.sql.shuffle.partitions"
+    assert session_conf(SparkSettings(master="local[3]"))[name] == "24"
+    assert session_conf(SparkSettings(master="local[3]", conf={name: "7"}))[name] == "7"
+    assert name not in session_conf(SparkSettings(master="spark://h:7077"))
+
+
 def test_executors_of_a_cluster_have_a_python_of_their_own() -> None:
     def python(master: str, conf: dict[str, str], **environ: str) -> str:
         return executor_python({"spark.master": master, **conf}, environ)
