@@ -411,19 +411,23 @@ def _bytes_of(files: pa.Table) -> int:
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
     """Return whether the statistics of a table's files show that it has no row with the keys."""
     files = pa.table(table.get_add_actions(flatten=True))
-    return not files.num_rows or any(_is_apart(files, key) for key in keys)
+    return any(compute.all(apart(files, key), min_count=0).as_py() for key in keys)
 
 
-def _is_apart(files: pa.Table, key: KeyRange) -> bool:
-    """Return whether all values of a column in files are below or above those of a flush."""
+def apart(files: pa.Table, key: KeyRange) -> pa.Array:
+    """Return for each file whether all its values of a column are below or above those of a flush.
+
+    Args:
+        files: The files with their statistics, flattened.
+        key: The values of the flush.
+    """
     low, high = f"min.{key.column}", f"max.{key.column}"
     # Delta writes exact bounds for these types alone. With a dot, it may be another column.
-    if key.nulls or type(key.first) not in (int, str, dt.date) or "." in key.column:
-        return False
-    if not {low, high} <= set(files.column_names):
-        return False
+    is_exact = not key.nulls and type(key.first) in (int, str, dt.date) and "." not in key.column
+    if not is_exact or not {low, high} <= set(files.column_names):
+        return pa.repeat(False, files.num_rows)
     above, below = compute.greater(files[low], key.last), compute.less(files[high], key.first)
-    return compute.all(compute.or_(above, below), skip_nulls=False).as_py() is True
+    return compute.fill_null(compute.or_(above, below), False).combine_chunks()
 
 
 def file_stats(url: str) -> dict[str, Any]:

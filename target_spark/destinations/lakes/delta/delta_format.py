@@ -22,7 +22,7 @@ from shared.spark.shared_disk import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
-from target_spark.destinations.lakes.delta import delta_files, delta_rows
+from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_rows
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -354,7 +354,7 @@ class DeltaFormat(LakeFormat):
             raise NeedsSparkError
         supplied = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
         with one_writer(folder):
-            changed = delta_rows.merge(folder, parts, rows.now, *supplied)
+            changed = delta_merge.merge(folder, parts, rows.now, *supplied)
         self._remember(rows.mark)
         return changed
 

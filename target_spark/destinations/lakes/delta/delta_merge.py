@@ -1,0 +1,465 @@
+"""MERGE into Delta tables on a local disk without Spark: only files that hold a key are rewritten.
+
+Only for tables that `delta_files.is_plain` accepts. First the keys of files are read that may hold
+one of the flush. In memory are the rows of the flush, a number for each row of the table whose key
+was read, and for each thread a row group.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from shared.formats.arrow_types import conform, spark_to_arrow
+from shared.formats.columnar_encoding import dictionary_paths
+from shared.formats.line_encodings import ROW_GROUP_BYTES, TABLE_ROWS, grouped
+from shared.storage.urls import local_path
+from target_spark.core.load_plans import Part
+from target_spark.destinations.lakes.delta.delta_files import (
+    Transaction,
+    apart,
+    file_stats,
+    has_transaction,
+    is_append_only,
+)
+from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_sql import MergePlan
+from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once
+
+MOST_REWRITTEN = 1 << 30
+"""Spark writes more bytes of files anew; up to these, threads are over in a third of its time."""
+
+_SCAN_ROWS = 1 << 20
+"""Rows whose keys are looked up at once: each time a table of the flush's keys is made."""
+_SMALL_BYTES = 128 << 20
+"""A file of fewer bytes takes new rows as well."""
+_ENGINE = "target-spark"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the table.
+
+    Attributes:
+        path: The file.
+        size: Its bytes.
+        matches: For each row the row of the flush that has its key, or null.
+    """
+
+    path: Path
+    size: int
+    matches: pa.Array
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A file that was written.
+
+    Attributes:
+        path: The file; None if it would have no rows.
+        rows: Its rows.
+        updated: Rows of the table with new values.
+        deleted: Rows that are gone.
+    """
+
+    path: Path | None
+    rows: int
+    updated: int = 0
+    deleted: int = 0
+
+
+def merge(
+    folder: str,
+    parts: Sequence[Part],
+    now: LakeTable,
+    plan: MergePlan,
+    keys: int,
+    metadata: str,
+    transaction: Transaction | None,
+) -> int | None:
+    """Merge parts into a table in one commit: the newest row of each key.
+
+    Args:
+        folder: Folder of the table.
+        parts: Parts on the same disk, with the table's columns.
+        now: The table.
+        plan: Keys, columns and conditions.
+        keys: Number of different keys.
+        metadata: Metadata of the commit.
+        transaction: Application and version, if the commit has them.
+
+    Returns:
+        The rows that were inserted, updated or deleted; None if the table has this transaction.
+
+    Raises:
+        NeedsSparkError: It is too large, or only Spark can read what the table has; nothing was
+            committed.
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    if is_append_only(now):
+        raise NeedsSparkError
+    table = Path(local_path(folder) or folder)
+    rows = merged_once(parts, plan, keys, MOST_BYTES)
+    if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
+        raise NeedsSparkError  # which says so
+    opened = DeltaTable(str(table))
+    if has_transaction(opened, transaction):
+        return None
+    schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
+    created: list[Path] = []
+    try:
+        change = _Change(table, conform(rows, schema).combine_chunks(), plan, created)
+        files, results, inserted = change.write(opened)
+        actions = _actions(table, files, results)
+        metrics = {
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsUpdated": sum(result.updated for result in results),
+            "numTargetRowsDeleted": sum(result.deleted for result in results),
+        }
+        reported = {**metrics, "numTargetFilesRemoved": len(files)}
+        begin = _begin(metadata, transaction, reported)
+        _commit(table, opened.version() + 1, [*begin, *actions])
+    except BaseException as error:
+        for path in created:
+            with suppress(OSError):
+                path.unlink()
+        if isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError):
+            raise NeedsSparkError from error
+        raise
+    _add_checkpoint(table, opened.version() + 1, now)
+    return sum(metrics.values())
+
+
+class KeyPlaces:
+    """Finds the rows of a table by their keys; null is a value like any other.
+
+    Args:
+        rows: The keys, one column for each; no two rows are equal.
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        first, *others = rows.columns
+        values = first.unique() if others else first.combine_chunks()
+        self._steps = [(values, values)]
+        codes = pc.index_in(first, values)
+        for number, column in enumerate(others, 1):
+            values = column.unique()
+            pairs = _pairs(codes, column, values)
+            is_last = number == len(others)
+            distinct = pairs.combine_chunks() if is_last else pairs.unique()
+            self._steps.append((values, distinct))
+            codes = pc.index_in(pairs, distinct)
+
+    def find(self, keys: pa.Table) -> pa.ChunkedArray:
+        """Return for each key the row that has it, as `int32`; null for none."""
+        (first, _), *others = self._steps
+        codes = pc.index_in(keys.column(0), first)
+        for column, (values, distinct) in zip(keys.columns[1:], others, strict=True):
+            codes = pc.index_in(_pairs(codes, column, values), distinct)
+        return codes
+
+
+def _pairs(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
+    """Return one number for each pair of a code and a value; null if there is no such pair."""
+    wide = pc.multiply(codes.cast(pa.int64()), len(values))
+    return pc.add(wide, pc.index_in(column, values).cast(pa.int64()))
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A flush, and the folder of the table that it changes.
+
+    Attributes:
+        table: The folder.
+        rows: The rows of the flush, with all columns of the table; of each key the newest.
+        plan: Keys, columns and conditions.
+        created: Gets the files that are written.
+    """
+
+    table: Path
+    rows: pa.Table
+    plan: MergePlan
+    created: list[Path]
+
+    def write(self, opened: Any) -> tuple[list[StoredFile], list[Changed], int]:
+        """Write the files of the change; return those they replace, them, and the rows inserted."""
+        with ThreadPoolExecutor(os.cpu_count(), "merge") as pool:
+            shares = _shares(self._candidates(opened))
+            files = [file for share in pool.map(self._matched, shares) for file in share]
+            new = self._new_rows(files)
+            if not (self.plan.update or self.plan.deleted):
+                files = []
+            if sum(file.size for file in files) > MOST_REWRITTEN:
+                raise NeedsSparkError
+            files.sort(key=lambda file: file.size)
+            joins = bool(files) and files[0].size <= _SMALL_BYTES
+            extra = [new if joins and not number else None for number in range(len(files))]
+            results = list(pool.map(self._rewritten, files, extra))
+        if new.num_rows and not joins:
+            results.append(self._written(iter([new])))
+        before = sum(len(file.matches) for file in files) + new.num_rows
+        if before != sum(result.rows + result.deleted for result in results):
+            raise NeedsSparkError
+        return files, results, new.num_rows
+
+    def _candidates(self, opened: Any) -> Iterator[tuple[Path, int]]:
+        """Yield the files that may hold a key of the flush, with their sizes.
+
+        Raises:
+            NeedsSparkError: Files of the table are in other folders.
+        """
+        files = pa.table(opened.get_add_actions(flatten=True))
+        for key in self.plan.keys:
+            files = files.filter(pc.invert(apart(files, key)))
+        for name, size in zip(
+            files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True
+        ):
+            path = self.table / name
+            if "%" in name or name.startswith("/") or not path.exists():
+                raise NeedsSparkError  # those of a shallow clone, or names that the log encodes
+            yield path, size
+
+    def _matched(self, share: Sequence[tuple[Path, int]]) -> list[StoredFile]:
+        """Return the files that have a key of the flush."""
+        names = [key.column for key in self.plan.keys]
+        schema, keys = self.rows.schema, self.rows.select(names)
+        wanted = pa.schema([schema.field(name) for name in names])
+        places, held = KeyPlaces(keys), list[tuple[int, pa.Table]]()
+        matches: list[list[pa.Array]] = [[] for _ in share]
+
+        def look_up() -> None:
+            numbers = places.find(pa.concat_tables(table for _, table in held))
+            start = 0
+            for number, table in held:
+                matches[number] += numbers.slice(start, table.num_rows).chunks
+                start += table.num_rows
+            held.clear()
+
+        for number, (path, _) in enumerate(share):
+            for table in _rows_of(path, wanted):
+                held.append((number, table))
+                if sum(one.num_rows for _, one in held) >= _SCAN_ROWS:
+                    look_up()
+        if held:
+            look_up()
+        files = [
+            StoredFile(path, size, pa.concat_arrays(one))
+            for (path, size), one in zip(share, matches, strict=True)
+            if one
+        ]
+        return [file for file in files if file.matches.null_count < len(file.matches)]
+
+    def _new_rows(self, files: Sequence[StoredFile]) -> pa.Table:
+        """Return the rows of the flush whose keys the table lacks."""
+        numbers = (
+            pa.array(range(0))
+            if not files
+            else pa.concat_arrays([file.matches.drop_null().unique() for file in files])
+        )
+        every = pc.subtract(pc.cumulative_sum(pa.repeat(1, self.rows.num_rows)), 1)
+        rows = self.rows.filter(pc.invert(pc.is_in(every, numbers.cast(pa.int64()))))
+        if self.plan.deleted is not None:
+            rows = rows.filter(pc.is_null(rows[self.plan.deleted]))
+        return rows
+
+    def _rewritten(self, file: StoredFile, new: pa.Table | None) -> Changed:
+        """Write a file anew, with new rows at its end."""
+        counts = [0, 0]
+
+        def tables() -> Iterator[pa.Table]:
+            start = 0
+            for rows in _rows_of(file.path, self.rows.schema):
+                yield from self._applied(rows, file.matches.slice(start, len(rows)), counts)
+                start += len(rows)
+            if start != len(file.matches):
+                raise NeedsSparkError
+            if new is not None:
+                yield new
+
+        result = self._written(tables())
+        return Changed(result.path, result.rows, *counts)
+
+    def _applied(self, rows: pa.Table, matches: pa.Array, counts: list[int]) -> Iterator[pa.Table]:
+        """Yield rows of the table as the flush changes them; add to those updated and deleted."""
+        plan = self.plan
+        if plan.order_by:
+            ranks = [table.select(list(plan.order_by)) for table in (self.rows, rows)]
+            new, old = ranks[0].take(matches), ranks[1]
+            pairs = [
+                (one.combine_chunks(), other.combine_chunks())
+                for one, other in zip(new.columns, old.columns, strict=True)
+            ]
+            matches = pc.if_else(_not_older(pairs), matches, pa.scalar(None, matches.type))
+        hits = pc.is_valid(matches)
+        if not matches.null_count < len(matches):
+            yield rows
+            return
+        yield rows.filter(pc.invert(hits))
+        old, new = rows.filter(hits), self.rows.take(matches.drop_null())
+        if plan.deleted is not None:
+            kept = pc.is_null(new[plan.deleted])
+            old, new = old.filter(kept), new.filter(kept)
+            counts[1] += len(kept) - len(old)
+        if plan.update:
+            counts[0] += len(old)
+            names = set(plan.update)
+            old = pa.table(
+                [(new if name in names else old)[name] for name in old.column_names],
+                schema=old.schema,
+            )
+        yield old
+
+    def _written(self, tables: Iterator[pa.Table]) -> Changed:
+        """Write a file, without bounds of floats: NaN, the greatest for Spark, is not in them."""
+        path = self.table / f"part-{len(self.created):05d}-{uuid.uuid4()}.snappy.parquet"
+        groups = grouped((table for table in tables if table.num_rows), ROW_GROUP_BYTES)
+        first = next(groups, None)
+        if first is None:
+            return Changed(None, 0)
+        self.created.append(path)
+        with parquet.ParquetWriter(
+            path,
+            first.schema,
+            compression="snappy",
+            use_dictionary=dictionary_paths(first),
+            write_statistics=[field.name for field in first.schema if _has_bounds(field.type)],
+            coerce_timestamps="us",
+            version="2.6",
+        ) as writer:
+            rows = 0
+            for group in chain([first], groups):
+                writer.write_table(group, max(1, group.num_rows))
+                rows += group.num_rows
+        return Changed(path, rows)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+
+
+def _shares(files: Iterator[tuple[Path, int]]) -> list[list[tuple[Path, int]]]:
+    """Divide files among threads."""
+    shares: list[list[tuple[Path, int]]] = [[] for _ in range(os.cpu_count() or 1)]
+    for file in sorted(files, key=lambda file: -file[1]):
+        min(shares, key=lambda share: sum(size for _, size in share)).append(file)
+    return [share for share in shares if share]
+
+
+def _rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a file, with the columns of a schema."""
+    with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        stored = set(file.schema_arrow.names)
+        names = [name for name in schema.names if name in stored]
+        for batch in file.iter_batches(TABLE_ROWS, columns=names, use_threads=False):
+            yield conform(pa.Table.from_batches([batch]), schema)
+
+
+def _not_older(pairs: Sequence[tuple[pa.Array, pa.Array]]) -> pa.Array:
+    """Return whether new values are not older than old ones, like `row_layout.not_older`."""
+    (new, old), *rest = pairs
+    if not rest:
+        return pc.or_(pc.fill_null(pc.greater_equal(new, old), False), pc.is_null(old))
+    newer = pc.or_(
+        pc.fill_null(pc.greater(new, old), False), pc.and_(pc.is_null(old), pc.is_valid(new))
+    )
+    both = pc.and_(pc.is_null(new), pc.is_null(old))
+    equal = pc.or_(pc.fill_null(pc.equal(new, old), False), both)
+    return pc.or_(newer, pc.and_(equal, _not_older(rest)))
+
+
+def _actions(
+    table: Path, files: Sequence[StoredFile], results: Sequence[Changed]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a commit says about files that leave the table, and that become files of it."""
+    at = int(time.time() * 1000)
+    for file in files:
+        gone = {"path": file.path.relative_to(table).as_posix(), "size": file.size}
+        yield {
+            "remove": {
+                **gone,
+                "deletionTimestamp": at,
+                "dataChange": True,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+            }
+        }
+    for path in (result.path for result in results if result.path is not None):
+        yield {
+            "add": {
+                "path": path.name,
+                "partitionValues": {},
+                "size": path.stat().st_size,
+                "modificationTime": at,
+                "dataChange": True,
+                "stats": json.dumps(file_stats(str(path))),
+            }
+        }
+
+
+def _begin(
+    metadata: str, transaction: Transaction | None, metrics: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    at = int(time.time() * 1000)
+    yield {
+        "commitInfo": {
+            "timestamp": at,
+            "operation": "MERGE",
+            "operationParameters": {},
+            "isBlindAppend": False,
+            "operationMetrics": {name: str(count) for name, count in metrics.items()},
+            "engineInfo": _ENGINE,
+            "userMetadata": metadata,
+        }
+    }
+    if transaction is not None:
+        application, version = transaction
+        yield {"txn": {"appId": application, "version": version, "lastUpdated": at}}
+
+
+def _commit(table: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
+    """Make a version of a table, unless there is one.
+
+    Raises:
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+    """
+    from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+
+    log = table / "_delta_log"
+    draft = log / f".{uuid.uuid4()}.tmp"
+    try:
+        draft.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        os.link(draft, log / f"{version:020d}.json")
+    except FileExistsError:
+        raise CommitFailedError(f"version {version} exists") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+_INTERVAL = "delta.checkpointInterval"
+
+
+def _add_checkpoint(table: Path, version: int, now: LakeTable) -> None:
+    """Add a checkpoint, of which the table has one for some commits; it is complete without it."""
+    if version % int(now.properties.get(_INTERVAL, "10")):
+        return
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    with suppress(DeltaError, OSError):
+        DeltaTable(str(table), version=version).create_checkpoint()
