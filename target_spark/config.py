@@ -78,7 +78,12 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
     declared = _declared(registry, settings)
     if declared is None:
         return
-    able = {method: _able(registry, method) for method in _WHY}
+    able = {
+        method: [
+            name for name, one in registry.declarations.items() if getattr(one.supports, method)
+        ]
+        for method in _WHY
+    }
     refused = [key for key in TABLE_SETTINGS if key not in declared.uses | declared.ignores]
     streams = settings.get("streams")
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
@@ -114,13 +119,6 @@ def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | 
     """Return the destination of the format; None if it cannot be used."""
     name = settings.get("format", TableSettings.format)
     return None if name in registry.broken else registry.declarations.get(name)
-
-
-def _able(registry: Registry, ability: str) -> list[str]:
-    """Return the formats that have an ability."""
-    return [
-        name for name, result in registry.declarations.items() if getattr(result.supports, ability)
-    ]
 
 
 def _useless(registry: Registry, declared: Declaration, key: str) -> str:

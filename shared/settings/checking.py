@@ -355,12 +355,8 @@ def is_number(value: Json) -> bool:
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and is_finite
 
 
-def _is_object(value: Json) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
 _TYPES: Mapping[str, Callable[[Json], bool]] = {
-    "object": _is_object,
+    "object": lambda value: isinstance(value, Mapping) and all(isinstance(k, str) for k in value),
     "array": lambda value: isinstance(value, (list, tuple)),
     "string": lambda value: isinstance(value, str),
     "integer": is_whole,

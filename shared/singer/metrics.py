@@ -7,8 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -24,43 +23,21 @@ Clock = Callable[[], float]
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One measurement.
+def emit(kind: str, metric: str, value: float, stream: str | None, **tags: str | int) -> None:
+    """Write one measurement to the log, with its keys in the order of the SDK.
 
-    Attributes:
-        type: `counter` or `timer`.
-        metric: E.g. `record_count`.
+    Args:
+        kind: `counter` or `timer`.
+        metric: E.g. `RECORD_COUNT`.
         value: A number of things, or of seconds.
-        tags: What it was measured on.
+        stream: Name of the stream that it is about, if there is one.
+        tags: More tags.
     """
-
-    type: str
-    metric: str
-    value: float
-    tags: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the point in the order the SDK writes its keys."""
-        return {
-            "type": self.type,
-            "metric": self.metric,
-            "value": self.value,
-            "tags": self.tags,
-        }
-
-
-def emit(point: Point) -> None:
-    """Write one point to the log."""
-    data = point.as_dict()
+    of_stream = {} if stream is None else {"stream": stream}
+    tagged: dict[str, Any] = {**of_stream, "pid": os.getpid(), "context": {}, **tags}
+    data = {"type": kind, "metric": metric, "value": value, "tags": tagged}
     text = json.dumps(data, default=str, separators=(",", ":"), ensure_ascii=False)
-    extra = {"metric_info": data, "stream_name": point.tags.get("stream")}
-    _logger.info("METRIC: %s", text, extra=extra)
-
-
-def _tags(stream: str | None, extra: Mapping[str, str | int]) -> dict[str, Any]:
-    tags: dict[str, Any] = {} if stream is None else {"stream": stream}
-    return {**tags, "pid": os.getpid(), "context": {}, **extra}
+    _logger.info("METRIC: %s", text, extra={"metric_info": data, "stream_name": stream})
 
 
 class Counter:
@@ -87,7 +64,8 @@ class Counter:
     ) -> None:
         self.total = 0
         self._metric = metric
-        self._labels = _tags(stream, tags)
+        self._stream = stream
+        self._tags = tags
         self._clock = clock
         self._interval = interval
         self._lock = threading.Lock()
@@ -109,7 +87,7 @@ class Counter:
                 self._write()
 
     def _write(self) -> None:
-        emit(Point("counter", self._metric, self._pending, dict(self._labels)))
+        emit("counter", self._metric, self._pending, self._stream, **self._tags)
         self._pending = 0
         self._written_at = self._clock()
 
@@ -140,7 +118,8 @@ class Timer:
     ) -> None:
         self.seconds = 0.0
         self._metric = metric
-        self._labels = _tags(stream, tags)
+        self._stream = stream
+        self._tags = tags
         self._clock = clock
         self._started = clock()
 
@@ -155,5 +134,5 @@ class Timer:
         trace: TracebackType | None,
     ) -> None:
         self.seconds = self._clock() - self._started
-        tags = {**self._labels, "status": "succeeded" if kind is None else "failed"}
-        emit(Point("timer", self._metric, round(self.seconds, 6), tags))
+        tags = {**self._tags, "status": "succeeded" if kind is None else "failed"}
+        emit("timer", self._metric, round(self.seconds, 6), self._stream, **tags)

@@ -46,9 +46,12 @@ def build_entry(
     Raises:
         SourceError: A key is not a column, or the replication key cannot be ordered.
     """
+    from pyspark.sql import types as t  # noqa: PLC0415
+
     from shared.formats.json_schema import spark_to_json_schema  # noqa: PLC0415
 
-    valid_keys = [field.name for field in struct.fields if _orderable(field.dataType)]
+    kinds = (t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType, t.StringType)
+    valid_keys = [field.name for field in struct.fields if isinstance(field.dataType, kinds)]
     check_keys(name, struct.names, key_properties, replication_key, valid_keys)
     method = replication_method or ("INCREMENTAL" if replication_key else "FULL_TABLE")
     root: dict[str, Any] = {
@@ -71,7 +74,8 @@ def build_entry(
     automatic = {*key_properties, *([replication_key] if replication_key else [])}
     entry["metadata"] = [{"breadcrumb": [], "metadata": root}]
     for breadcrumb in property_breadcrumbs(struct):
-        inclusion = "automatic" if _is_column(breadcrumb, automatic) else "available"
+        is_automatic = len(breadcrumb) == 2 and breadcrumb[1] in automatic  # noqa: PLR2004
+        inclusion = "automatic" if is_automatic else "available"
         entry["metadata"].append(
             {
                 "breadcrumb": list(breadcrumb),
@@ -217,17 +221,6 @@ def stream_id(entry: object) -> str | None:
     """Return the `tap_stream_id` of an entry; None if it has no name."""
     name = entry.get("tap_stream_id") or entry.get("stream") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
-
-
-def _is_column(breadcrumb: Breadcrumb, names: set[str]) -> bool:
-    return len(breadcrumb) == 2 and breadcrumb[1] in names  # noqa: PLR2004
-
-
-def _orderable(dtype: DataType) -> bool:
-    from pyspark.sql import types as t  # noqa: PLC0415
-
-    kinds = (t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType, t.StringType)
-    return isinstance(dtype, kinds)
 
 
 def _selected(metadata: Mapping[str, Any], *, parent: bool) -> bool:

@@ -111,7 +111,7 @@ def _catalog(
     """Return the streams of the settings, then the other tables of the connections."""
     structs = _structs_on_driver(engine, sources)
     makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
-        (item[0].name, partial(_entries_of_stream, engine, *item)) for item in structs
+        (item[0].name, partial(lambda *item: [_entry(engine, *item)], *item)) for item in structs
     ]
     makers += [(None, partial(_entries_of_connection, engine, item)) for item in config.connections]
     entries: dict[str, dict[str, Any]] = {}
@@ -152,12 +152,6 @@ def _tables(engine: Engine, config: ConnectionConfig) -> Iterable[DiscoveredTabl
 
 def _on_driver(lister: TableLister, engine: Engine) -> TypeGuard[DriverLister]:
     return engine.may_read and isinstance(lister, DriverLister) and lister.on_driver
-
-
-def _entries_of_stream(
-    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
-) -> list[dict[str, Any]]:
-    return [_entry(engine, stream, source, struct)]
 
 
 def _structs_on_driver(

@@ -253,7 +253,8 @@ def _plan(
     method = _method(entry, root, stream)
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
     resume = _resume(method, key, stream)
-    keys = _key_properties(entry, root, stream)
+    own_keys = root.get("table-key-properties") or entry.get("key_properties")
+    keys = tuple(own_keys or stream.key_properties or ())
     selected = catalogs.selected_schema(entry)
     columns = _columns(selected, root)
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
@@ -320,17 +321,6 @@ def _replication_key(
     entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
 ) -> str | None:
     return root.get("replication-key") or entry.get("replication_key") or stream.replication_key
-
-
-def _key_properties(
-    entry: Mapping[str, Any], root: Mapping[str, Any], stream: StreamConfig
-) -> tuple[str, ...]:
-    candidates = (
-        root.get("table-key-properties"),
-        entry.get("key_properties"),
-        stream.key_properties,
-    )
-    return next((tuple(keys) for keys in candidates if keys), ())
 
 
 def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:

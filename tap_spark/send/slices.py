@@ -197,9 +197,13 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     form, has_key = source_format(plan.config.format), plan.resume is Resume.REPLICATION_KEY
     takes_keys = form is not None and form.keys_on_driver
+    why_source = ""
+    if form is not None and form.why_spark is not None:
+        ask = cast("Callable[[StreamConfig], str]", imported(form.why_spark))
+        why_source = ask(plan.config)
     reasons = (
         (form is None or not form.on_driver, f"format {plan.config.format}"),
-        *((bool(why), why) for why in [_why_source(plan)]),
+        (bool(why_source), why_source),
         (not run.engine.may_read, "a Spark that reads by other rules"),
         (has_key and not takes_keys, "a replication key"),
         (plan.resume is Resume.LOG_POSITION, "a log of changes"),
@@ -212,14 +216,6 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
     if batch is not None:
         return _why_files(run, outputs[0], batch)
     return "" if outputs[0].transform is None else "stream maps or flattening of RECORD messages"
-
-
-def _why_source(plan: StreamPlan) -> str:
-    form = source_format(plan.config.format)
-    if form is None or form.why_spark is None:
-        return ""
-    why = cast("Callable[[StreamConfig], str]", imported(form.why_spark))
-    return why(plan.config)
 
 
 def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:

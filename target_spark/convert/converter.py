@@ -278,7 +278,9 @@ class Converter:
 
     def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
-        if batch.making is not None or not all(map(_is_parquet, batch.files)):
+        if batch.making is not None or any(
+            file.encoding.format != "parquet" for file in batch.files
+        ):
             return None
         from target_spark.convert.adoption import adoption  # noqa: PLC0415
 
@@ -322,10 +324,6 @@ class Rewriter:
         runs = self._engine.choose(work)
         rows = reports(runs, task, len(pairs), work, write.pending)
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
-
-
-def _is_parquet(file: InputFile) -> bool:
-    return file.encoding.format == "parquet"
 
 
 def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None, bool]:

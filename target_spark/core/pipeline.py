@@ -203,7 +203,8 @@ class Pipeline:
             What to do, in this order. An error of the input or of work is returned in `CleanUp`.
         """
         self._now = now
-        if self._accepts(event):
+        is_open = not self._stopping and (not self._ended or isinstance(event, ev.Tick))
+        if is_open or isinstance(event, _ALWAYS):
             try:
                 self._handlers[type(event)](event)
             except (MessageError, SettingsError) as error:
@@ -247,11 +248,6 @@ class Pipeline:
         if self._stopping:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
-
-    def _accepts(self, event: ev.Event) -> bool:
-        if isinstance(event, _ALWAYS):
-            return True
-        return not self._stopping and (not self._ended or isinstance(event, ev.Tick))
 
     def _act(self, action: ev.Action) -> None:
         self._actions.append(action)
@@ -330,14 +326,12 @@ class Pipeline:
 
         One block may hold the lines of thousands of small batches.
         """
-        while (rest := self._rest) is not None and (not bounded or self._has_room(rest.stream)):
-            if not self._take_portion(rest, bounded):
+        while (rest := self._rest) is not None:
+            has_room = self._batches.have_room and not rest.stream.is_recalling
+            if (bounded and not has_room) or not self._take_portion(rest, bounded):
                 return
             if not rest.files and not (rest.lines and rest.lines.count):
                 self._rest = None
-
-    def _has_room(self, stream: Stream) -> bool:
-        return self._batches.have_room and not stream.is_recalling
 
     def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
         """Take the share of one batch; return False if the rest must wait."""
@@ -469,7 +463,10 @@ class Pipeline:
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
         elif isinstance(job.step, Recollection):
-            self._recalled(job.stream, event.expected)
+            stream = job.stream
+            if event.expected and stream.is_recalling and not stream.has_flushes:
+                stream.expected = Expected(deque(event.expected))
+            stream.is_recalling, stream.was_recalled = False, True
         else:
             self._step_done(job)
         self._schedule.offer(job.stream)
@@ -482,11 +479,6 @@ class Pipeline:
         error = self._failures.over_budget(job, event.rows, event.rejected, is_over=self._ended)
         if error is not None:
             self._discard_bad(stream, job.piece.line, error)
-
-    def _recalled(self, stream: Stream, expected: tuple[int, ...]) -> None:
-        if expected and stream.is_recalling and not stream.has_flushes:
-            stream.expected = Expected(deque(expected))
-        stream.is_recalling, stream.was_recalled = False, True
 
     def _step_done(self, job: Turn) -> None:
         step = job.step

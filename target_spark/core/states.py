@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from shared.formats.json_text import Refused, decode, json_text
@@ -147,7 +148,7 @@ class StateTracker:
         if not self._states:
             return None
         oldest = next(iter(self._open), self.position + 1)
-        count = bisect_left(self._states, oldest, key=_position)
+        count = bisect_left(self._states, oldest, key=attrgetter("position"))
         if not count:
             return None
         newest = self._states[count - 1]
@@ -165,7 +166,7 @@ class StateTracker:
 
     def newest_before(self, position: int) -> int:
         """Return the position of the newest waiting STATE before a position; 0 without one."""
-        count = bisect_left(self._states, position, key=_position)
+        count = bisect_left(self._states, position, key=attrgetter("position"))
         return self._states[count - 1].position if count else 0
 
     @property
@@ -205,10 +206,6 @@ class StateTracker:
         acts = list(self._open)
         alike = groupby(self._states, key=lambda state: bisect_left(acts, state.position))
         self._keep([state for _, group in alike for state in list(group)[::-2][::-1]])
-
-
-def _position(state: SeenState) -> int:
-    return state.position
 
 
 def _bookmarks(value: bytes) -> dict[str, Any] | None:

@@ -33,10 +33,6 @@ def _open_files(config: TargetConfig, tools: Tools) -> Destination:
     return FileDestination(file_settings(config), tools.rewrite, folder_leases(config), tools.spark)
 
 
-def _files_need_spark(config: TargetConfig) -> str:
-    return "Spark makes the text of JSON tables" if config.format == "json" else ""
-
-
 _USES = frozenset({"schema_contract", "partition_by"})
 _FILES_SUPPORT = Supports(
     overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True, verify=True
@@ -49,7 +45,9 @@ FILE_FORMATS = tuple(
         _open_files,
         supports=_FILES_SUPPORT,
         uses=_USES,
-        needs_spark=_files_need_spark,
+        needs_spark=lambda config: (
+            "Spark makes the text of JSON tables" if config.format == "json" else ""
+        ),
     )
     for name in ("parquet", "json", "csv", "orc")
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,7 +18,6 @@ from shared.singer.metrics import (
     BATCH_PROCESSING_TIME,
     RECORD_COUNT,
     Counter,
-    Point,
     emit,
 )
 from shared.singer.run_summary import RunSummary
@@ -398,8 +396,8 @@ class ActionExecutor:
         self._count(BATCH_COUNT, stream, 1)
         self._summarize(stream, results, action.seconds)
         self._note_engine(stream)
-        tags = {"stream": stream, "pid": os.getpid(), "context": {}, "status": "succeeded"}
-        emit(Point("timer", BATCH_PROCESSING_TIME, round(action.seconds, 6), tags))
+        seconds = round(action.seconds, 6)
+        emit("timer", BATCH_PROCESSING_TIME, seconds, stream, status="succeeded")
 
     def _summarize(self, stream: str, results: Sequence[LoadResult], seconds: float) -> None:
         rows = sum(result.rows for result in results)

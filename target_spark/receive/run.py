@@ -255,14 +255,10 @@ def _widen(fd: int) -> None:
             fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
 
 
-class _Clock:
-    """Seconds since the epoch that never go back."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return time.monotonic() + self._offset
+def _clock() -> Callable[[], float]:
+    """Return a clock: seconds since the epoch that never go back."""
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
 
 
 @dataclass
@@ -280,7 +276,7 @@ class _Loop:
     heartbeat: float = 0
     summary: RunSummary | None = None
     progress: StreamProgress | None = None
-    clock: Callable[[], float] = field(default_factory=_Clock)
+    clock: Callable[[], float] = field(default_factory=_clock)
 
     def __post_init__(self) -> None:
         self._is_idle_reported = False

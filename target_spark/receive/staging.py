@@ -45,11 +45,6 @@ class StagedFile:
         self.lines += lines
         self.size += size
 
-    def as_input(self) -> InputFile:
-        """Return the file for the loader."""
-        line_map = tuple(zip(self.runs[::2], self.runs[1::2], strict=True))
-        return InputFile(str(self.path), STAGED_LINES, self.lines, self.size, line_map)
-
 
 class Staging:
     """The staging files of one run.
@@ -118,7 +113,8 @@ class Staging:
         self._handles.pop(number, None)
         with _named(file.path):
             _close(file)
-        return file.as_input()
+        line_map = tuple(zip(file.runs[::2], file.runs[1::2], strict=True))
+        return InputFile(str(file.path), STAGED_LINES, file.lines, file.size, line_map)
 
     def cut(self, file: InputFile, before: int) -> InputFile:
         """Remove the lines from a line of stdin on from a completed file.

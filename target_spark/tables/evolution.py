@@ -206,7 +206,9 @@ class _Planner:
             return self._added(_placed(column, name, legal, None, {column.name: name}))
         old = self.columns[name].dataType
         if grown is not None and not (column.name in self.fixed and _changes_family(grown)):
-            self._check_fields(grown)
+            if grown.add and self.contract.columns != EVOLVE:
+                what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
+                raise self._contract_error("columns", what)
             if grown.widen and self.contract.types != EVOLVE:
                 return self._unchanged(column, name, legal)
             return _placed(column, name, legal, grown, {column.name: name})
@@ -237,11 +239,6 @@ class _Planner:
         if self.contract.columns == DISCARD and name not in {*self.fixed, *VERSION_COLUMNS}:
             return None
         raise self._contract_error("columns", f"the table has no column '{place.item.target}'")
-
-    def _check_fields(self, grown: Growth) -> None:
-        if grown.add and self.contract.columns != EVOLVE:
-            what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
-            raise self._contract_error("columns", what)
 
     def _unchanged(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
         """Return the place of values that a column holds exactly; others become null."""

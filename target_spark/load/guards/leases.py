@@ -97,7 +97,9 @@ class RunLeases:
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
                 return
             self._held[key] = _HeldLease(result, shown, self._clock())
-            self._begin_to_beat()
+            if self._heart is None:
+                self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
+                self._heart.start()
 
     def check(self, stream: str, shown: str) -> None:
         """Make sure that the run still has the lease of a stream, before a commit.
@@ -143,11 +145,6 @@ class RunLeases:
             clock=self._clock,
             pause=self._over.wait,
         )
-
-    def _begin_to_beat(self) -> None:
-        if self._heart is None:
-            self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
-            self._heart.start()
 
     def _beat(self) -> None:
         while not self._over.wait(self._settings.expiry_seconds / _BEATS):

@@ -22,7 +22,7 @@ from shared.singer.logs import (
     setup_logging,
     source_name,
 )
-from shared.singer.metrics import Point, emit
+from shared.singer.metrics import emit
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \| (\w+) +\| ([\w.-]+) \| (.*)")
 
@@ -250,7 +250,7 @@ class TestTerminal:
         stream = Terminal()
         setup_logging("target-spark", environ, Console(stream))
         logger = logging.getLogger("target_spark")
-        emit(Point("counter", "record_count", 3))
+        emit("counter", "record_count", 3, None)
         logger.info("loaded by threads", extra=IN_SUMMARY)
         logger.info("a name\x1b[2J\nand more")
         logger.warning("odd")

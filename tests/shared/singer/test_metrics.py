@@ -19,7 +19,6 @@ from shared.singer.metrics import (
     RECORD_COUNT,
     SYNC_DURATION,
     Counter,
-    Point,
     Timer,
     emit,
 )
@@ -139,7 +138,7 @@ def test_metric_in_structured_logs() -> None:
     handlers, level = list(root.handlers), root.level
     try:
         setup_logging("tap-spark", {"LOG_FORMAT": "json"}, Console(stream))
-        emit(Point("counter", RECORD_COUNT, 2, {"stream": "ä"}))
+        emit("counter", RECORD_COUNT, 2, "ä")
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -150,13 +149,13 @@ def test_metric_in_structured_logs() -> None:
         "type": "counter",
         "metric": "record_count",
         "value": 2,
-        "tags": {"stream": "ä"},
+        "tags": {"stream": "ä", "pid": os.getpid(), "context": {}},
     }
 
 
 def test_names_are_written_readably(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    emit(Point("counter", RECORD_COUNT, 2, {"stream": 'ä"\n'}))
+    emit("counter", RECORD_COUNT, 2, 'ä"\n')
     [line] = caplog.messages
     assert "ä" in line
     assert "\n" not in line
