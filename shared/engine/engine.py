@@ -122,6 +122,7 @@ class Threads:
             return [row for rows in threads.map(run_one, range(count)) for row in rows]
 
 
+@dataclass(eq=False)
 class Spark:
     """Runs tasks as one job of Spark.
 
@@ -129,12 +130,11 @@ class Spark:
         session: Returns the session, waits for it if it still starts.
     """
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        self._session = session
+    session: Callable[[], SparkSession]
 
     def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
         """See `Runs`."""
-        numbers = self._session().range(0, count, 1, numPartitions=count)
+        numbers = self.session().range(0, count, 1, numPartitions=count)
         if isinstance(task, FrameTask):
             frame = task.make(numbers)
         else:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -178,17 +179,17 @@ _guard = threading.Lock()
 _open: dict[Path, _LocksFile] = {}
 
 
+@dataclass(eq=False)
 class NameLock:
     """A name that this process holds in a folder, until `release`."""
 
-    def __init__(self, file: _LocksFile, name: str) -> None:
-        self._file = file
-        self._name = name
+    file: _LocksFile
+    name: str
 
     def release(self) -> None:
         """Let others take the name; safe to call twice."""
         with _guard:
-            self._file.unlock(self._name)
+            self.file.unlock(self.name)
 
 
 def lock_name(folder: Path, name: str) -> NameLock:

@@ -284,14 +284,14 @@ def written_on_driver(
         return files.write_blocks(blocks, min(run.engine.threads.count, MOST_THREADS), on_chunk)
 
 
+@dataclass(eq=False)
 class SliceReader:
     """Reads the slices of a stream, and sums up the rows that they tell."""
 
-    def __init__(self, run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
-        self.run = run
-        self.plan = plan
-        self.state_writer = state_writer
-        self._counts: list[int | None] = []
+    run: Run
+    plan: StreamPlan
+    state_writer: StateWriter
+    _counts: list[int | None] = field(default_factory=list, init=False)
 
     @property
     def told_rows(self) -> int | None:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -293,6 +293,7 @@ class Converter:
             return plan.parts(batch, write)
 
 
+@dataclass(eq=False)
 class Rewriter:
     """Rewrites files of a table by tasks of the engine; see `Rewrite`.
 
@@ -300,8 +301,7 @@ class Rewriter:
         engine: Runs the tasks.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    engine: Engine
 
     def __call__(
         self,
@@ -312,7 +312,7 @@ class Rewriter:
         """See `Rewrite`; one task for each file."""
         columns = arrow_schema(write.struct, write.encoding.format)
         parts = write_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
-        size = self._engine.limit + 1.0  # Of so many files, none is looked at.
+        size = self.engine.limit + 1.0  # Of so many files, none is looked at.
         if len(pairs) <= MOST_LOOKED_AT:
             pairs = _without_kept(pairs, write, edit)
             sizes = _each(pairs, write, lambda url: size_of(url, write.options))
@@ -321,7 +321,7 @@ class Rewriter:
             return {}
         task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
         work = Work(None, size, reports=write_tasks.RESULTS_DDL)
-        runs = self._engine.choose(work)
+        runs = self.engine.choose(work)
         rows = reports(runs, task, len(pairs), work, write.pending)
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 

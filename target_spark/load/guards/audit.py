@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from target_spark.destinations.destination import Destination
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
 
 
+@dataclass(eq=False)
 class AuditGuard(Guard):
     """Lets the destination look for rows that the expectations of their stream forbid.
 
@@ -21,14 +23,13 @@ class AuditGuard(Guard):
         destination: Holds the rows back.
     """
 
-    def __init__(self, config: TargetConfig, destination: Destination) -> None:
-        self._config = config
-        self._destination = destination
+    config: TargetConfig
+    destination: Destination
 
     def before_publish(self) -> Sequence[str]:
         """Return which conditions rows of tables meet that none may meet."""
-        return self._destination.audit(self._conditions)
+        return self.destination.audit(self._conditions)
 
     def _conditions(self, stream: str) -> Sequence[str]:
-        expected = expectations(self._config, stream)
+        expected = expectations(self.config, stream)
         return () if expected is None else expected.no_rows_where

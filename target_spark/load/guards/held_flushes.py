@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from target_spark.destinations.destination import Destination, Flush
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
@@ -26,6 +26,7 @@ class _HeldFlush:
     is_older: bool = False
 
 
+@dataclass(eq=False)
 class HeldFlushes(Guard):
     """Holds the flushes of `overwrite` until the end of their stream.
 
@@ -33,11 +34,10 @@ class HeldFlushes(Guard):
         destination: Aborts flushes that are left out.
     """
 
-    def __init__(self, destination: Destination) -> None:
-        self._destination = destination
-        self._lock = threading.Lock()
-        self._held: dict[str, dict[str, _HeldFlush]] = {}
-        self._unpublished: dict[str, int] = {}
+    destination: Destination
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _held: dict[str, dict[str, _HeldFlush]] = field(default_factory=dict, init=False)
+    _unpublished: dict[str, int] = field(default_factory=dict, init=False)
 
     def before_commit(self, step: CommitStep) -> None:
         """Hold a flush that replaces rows."""
@@ -50,7 +50,7 @@ class HeldFlushes(Guard):
 
     def after_commit(self, step: CommitStep) -> None:
         """Count rows that the destination itself holds back until they are published."""
-        if self._destination.holds_rows and not step.is_held:
+        if self.destination.holds_rows and not step.is_held:
             stream = step.flush.stream
             with self._lock:
                 self._unpublished[stream] = self._unpublished.get(stream, 0) + step.rows
@@ -75,6 +75,6 @@ class HeldFlushes(Guard):
         held = self._held.get(stream, {})
         for token, one in list(held.items()):
             if one.version is not None and one.version < version and not one.is_older:
-                self._destination.abort(one.flush)
+                self.destination.abort(one.flush)
                 flush = replace(one.flush, parts=())
                 held[token] = replace(one, flush=flush, is_older=True)

@@ -160,6 +160,7 @@ class RunLeases:
         held.renewed = at
 
 
+@dataclass(eq=False)
 class LeaseGuard(Guard):
     """Takes the lease of each stream, and makes sure before each change that the run has it.
 
@@ -170,28 +171,21 @@ class LeaseGuard(Guard):
         tables: The tables of the run.
     """
 
-    def __init__(
-        self,
-        config: TargetConfig,
-        leases: RunLeases,
-        destination: Destination,
-        tables: StreamTables,
-    ) -> None:
-        self._config = config
-        self._leases = leases
-        self._destination = destination
-        self._tables = tables
+    config: TargetConfig
+    leases: RunLeases
+    destination: Destination
+    tables: StreamTables
 
     def must_see(self, stream: str) -> bool:  # noqa: ARG002
         """Return whether the settings ask for leases."""
-        return self._leases.are_taken
+        return self.leases.are_taken
 
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:  # noqa: ARG002
         """Take the lease of a stream; raise AlreadyRunningError if another run has it."""
-        if self._leases.are_taken:
-            request = self._tables.request(stream)
-            shown = self._destination.table(request.name).shown
-            self._leases.take(stream.stream, shown, lambda: self._destination.lease(request))
+        if self.leases.are_taken:
+            request = self.tables.request(stream)
+            shown = self.destination.table(request.name).shown
+            self.leases.take(stream.stream, shown, lambda: self.destination.lease(request))
         return ()
 
     def before_conversion(self, step: ConvertStep) -> None:
@@ -200,15 +194,15 @@ class LeaseGuard(Guard):
 
     def before_change(self, stream: str) -> None:
         """Raise AlreadyRunningError if another run has taken over the table."""
-        if self._leases.are_taken:
-            shown = self._destination.table(table_name(self._config, stream)).shown
-            self._leases.check(stream, shown)
+        if self.leases.are_taken:
+            shown = self.destination.table(table_name(self.config, stream)).shown
+            self.leases.check(stream, shown)
 
     def before_publish(self) -> Sequence[str]:
         """Raise AlreadyRunningError if another run has taken over a table."""
-        self._leases.check_all()
+        self.leases.check_all()
         return ()
 
     def close(self) -> None:
         """Release all leases."""
-        self._leases.close()
+        self.leases.close()
