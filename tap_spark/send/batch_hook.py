@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shared.batch_config import validate
 from shared.errors import RecordError
 from shared.settings.batch_settings import BatchConfig
+from shared.storage.access import StorageOptions
+from tap_spark.send.batch_plan import file_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +57,6 @@ def get_batches(
         OSError: A file cannot be written.
     """
     from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
-    from shared.storage.access import StorageOptions  # noqa: PLC0415
-    from tap_spark.send.batch_plan import file_names  # noqa: PLC0415
     from tap_spark.send.batch_tasks import BatchFileWriter  # noqa: PLC0415
 
     config = _checked(batch_config)

@@ -19,6 +19,7 @@ from shared.errors import (
     Where,
 )
 from shared.extensions import imported
+from shared.formats.file_formats import FORMATS
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import (
     BATCH_COUNT,
@@ -36,6 +37,7 @@ from tap_spark.send.record_writer import (
 from tap_spark.send.spool import Spool, held
 from tap_spark.send.stream_outputs import Output, Outputs, SeveralOutputs
 from tap_spark.sources.formats import source_format
+from tap_spark.sources.frame_helpers import with_text
 from tap_spark.sources.source import (
     DriverSource,
     Source,
@@ -219,8 +221,6 @@ def why_spark(run: Run, plan: StreamPlan) -> str:
 
 
 def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:
-    from shared.formats.file_formats import FORMATS  # noqa: PLC0415
-
     if FORMATS[batch.format].text:
         return f"batch files of {batch.format}"
     # Files with an exact number of rows take a second pass, over the rows left over.
@@ -308,8 +308,6 @@ class SliceReader:
         return slices if self.run.limit is None else first_slices(slices, self.run.limit)
 
     def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-        from tap_spark.sources.frame_helpers import with_text  # noqa: PLC0415
-
         spark = self.run.spark
         with reading(plan):
             for slice_ in map(partial(with_text, plan), source.slices(spark, plan)):

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
+
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
@@ -22,6 +25,9 @@ from shared.errors import (
     SettingsError,
     Where,
 )
+from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.record_text import quoted
+from shared.formats.schema_nodes import only_properties
 from shared.maps.map_settings import TransformSettings
 from shared.maps.record_metadata import DELETED_AT
 from shared.singer.metrics import Counter
@@ -29,12 +35,13 @@ from tap_spark.send.line_output import LineOutput, StateWriter
 from tap_spark.send.record_writer import ChunkInfo, OnChunk, write_records
 from tap_spark.send.spool import Spool
 from tap_spark.send.spool_files import KeyMax, greater
+from tap_spark.sources.frame_helpers import prune, struct_from_text
 from tap_spark.state.bookmarks import advance, advance_positions
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
     from shared.maps.stream_maps import StreamOutput
     from shared.maps.transform import Transform
@@ -81,9 +88,6 @@ class Output:
             keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
             only: The columns to keep; None for all.
         """
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
-        from shared.formats.record_text import quoted  # noqa: PLC0415
         from shared.maps.transform import ERROR  # noqa: PLC0415
 
         if self.transform is None:
@@ -116,8 +120,6 @@ class Output:
         types = {column.name: column.dataType for column in _plain(struct)}
         if all(types.get(f.name, f.dataType) == f.dataType for f in self.struct):
             return self.transform
-        from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
         now = [StructField(f.name, types.get(f.name, f.dataType), True) for f in self.struct]
         return self.rebuild(StructType(now))
 
@@ -141,8 +143,6 @@ class Outputs:
 
     def read_plan(self, plan: StreamPlan) -> StreamPlan:
         """Return the plan with only the columns that an output needs."""
-        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
-
         outputs = self.by_stream.get(plan.tap_stream_id)
         if outputs is None or any(output.transform is None for output in outputs):
             return plan
@@ -162,8 +162,6 @@ class Outputs:
             plan: The stream.
             read: Reads slices.
         """
-        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
-
         whole = replace(
             plan,
             method=Method.FULL_TABLE,
@@ -247,7 +245,6 @@ _Maker = Callable[["StructType"], tuple["StreamOutput", ...]]
 def _maker(
     settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
 ) -> _Maker:
-    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
     from shared.maps.stream_maps import outputs  # noqa: PLC0415
 
     schema = only_properties(plan.schema, {*plan.columns})
@@ -280,12 +277,6 @@ def _all_of(errors: Sequence[SettingsError]) -> SettingsError:
 
 def _struct_of(plan: StreamPlan) -> StructType:
     """Return the columns of a stream as Spark's types, as far as known before reading."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
-    from shared.formats.json_schema import json_schema_to_spark  # noqa: PLC0415
-    from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
-    from tap_spark.sources.frame_helpers import prune, struct_from_text  # noqa: PLC0415
-
     text, schema = plan.source_schema, only_properties(plan.schema, {*plan.columns})
     struct = prune(struct_from_text(text), schema) if text else json_schema_to_spark(schema)
     fields = {item.name: item for item in struct}
@@ -294,14 +285,6 @@ def _struct_of(plan: StreamPlan) -> StructType:
 
 def _plain(struct: StructType) -> StructType:
     """Return the types of columns in frames: text is a string, everything is nullable."""
-    from pyspark.sql.types import (  # noqa: PLC0415
-        CharType,
-        StringType,
-        StructField,
-        StructType,
-        VarcharType,
-    )
-
     from shared.formats.arrow_types import mapped  # noqa: PLC0415
 
     def plain(kind: DataType) -> DataType:
@@ -322,8 +305,6 @@ def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
 
 def _checked(column: Column, error: Column, stream: str) -> Column:
     """Return the column; it fails the job if the row could not be mapped."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     details = F.to_json(F.struct(F.lit(stream).alias("stream"), error.alias("reason")))
     marked = F.concat(F.lit(BEGIN), details, F.lit(END))
     return F.when(error.isNull(), column).otherwise(F.raise_error(marked))

@@ -17,6 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from shared.formats.json_schema import struct_to_arrow
 from shared.formats.row_groups import footer_facts
 from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.files import open_random
@@ -28,7 +31,6 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Tab
 from target_spark.destinations.destination import TableWrite
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from target_spark.run_settings import TargetConfig
@@ -74,8 +76,6 @@ class Adoption:
         Raises:
             OSError: A part cannot be written.
         """
-        from shared.formats.json_schema import struct_to_arrow  # noqa: PLC0415
-
         fitting = partial(self._fitting_footer, struct_to_arrow(write.struct))
         with ThreadPoolExecutor(_LOOKERS, "footer") as lookers:
             footers = list(lookers.map(fitting, batch.files))
@@ -89,7 +89,6 @@ class Adoption:
 
     def _fitting_footer(self, columns: pa.Schema, file: InputFile) -> Any:
         """Return the footer of a file that fits; None for any other."""
-        import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
 
         try:

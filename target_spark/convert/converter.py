@@ -29,6 +29,7 @@ from shared.storage.files import codec_of
 from target_spark.convert import write_tasks
 from target_spark.convert.batch_files import BatchFiles, LineUploads
 from target_spark.convert.read_rows import Piece, ReadPlan, with_origins
+from target_spark.convert.rejected_originals import Originals
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import raise_failure, result_of
 from target_spark.convert.write_tasks import RewritePlan, rewrite
@@ -206,8 +207,6 @@ class Converter:
             write: How it has written the rows.
             rows: Origin within that conversion → reason.
         """
-        from target_spark.convert.rejected_originals import Originals  # noqa: PLC0415
-
         originals = Originals(self._read_plan(batch, write))
         return [originals.place(origin, reason) for origin, reason in sorted(rows.items())]
 

@@ -20,6 +20,7 @@ from shared.spark.shared_disk import executors_share_disk
 from shared.storage.urls import local_path
 from target_spark.destinations.databases.database_tables import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
+from target_spark.destinations.leases import folder_leases
 
 if TYPE_CHECKING:
     from target_spark.destinations.destination import Destination, Tools
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 def _open_files(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
-    from target_spark.destinations.leases import folder_leases  # noqa: PLC0415
 
     return FileDestination(file_settings(config), tools.rewrite, folder_leases(config), tools.spark)
 

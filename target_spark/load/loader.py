@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
+from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.access import StorageOptions, delete
 from target_spark.config import REGISTRY
@@ -430,8 +431,6 @@ class Loader:
             DestinationError: It failed, or the table cannot mark rows; nothing has changed.
             SingerSparkError: See `convert`; a bad key is an error under any failure policy.
         """
-        from shared.formats.schema_nodes import only_properties  # noqa: PLC0415
-
         config, stream = self._config, keys.stream
         if not self._loads or not self._destination.exists(self._tables.request(stream)):
             return 0

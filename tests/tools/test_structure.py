@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tools.structure import ROOT, Structure, sources_of, structure_of
+from tools.structure import PACKAGES, ROOT, Structure, sources_of, structure_of
 
 pytestmark = pytest.mark.once
 
@@ -76,6 +76,19 @@ def test_any_way_back_is_a_cycle(back: str) -> None:
 def test_classes_of_one_name_are_counted() -> None:
     sources = {"shared.a": "class A: ...", "tap_spark.b": "class A: ...\nclass B: ..."}
     assert structure_of(sources).classes == {"A": 2}
+
+
+def test_own_modules_are_imported_at_the_top() -> None:
+    """Late imports are for what `--help` must not load, and for optional features; only fewer."""
+    late = [
+        f"{name}:{node.lineno}"
+        for name, text in sources_of(None).items()
+        for function in ast.walk(ast.parse(text))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES)
+    ]
+    assert len(late) <= 65, late
 
 
 EMPTY_WORDS = {"found", "known", "made", "given", "told", "way", "there"}
