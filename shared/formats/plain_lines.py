@@ -17,10 +17,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.formats.line_encodings import text_bytes
+
 _INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _NUMBER = _INTEGER + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_TEXT = r'"[^"\\\x00-\x1f]*"'
-_DECIMAL, _TIME = "decimal", "time"  # Checked otherwise.
+_TEXT, _DECIMAL, _TIME = "text", "decimal", "time"  # Checked otherwise.
 LEAST_LINES = 8_000
 """Lines of a block, estimated by its first one, below which a JSON parser takes less time: calls of
 kernels for each column take as long for few lines."""
@@ -29,6 +30,8 @@ NULL, TEXT, NUMBER, WORD = "null", '"', "[-0-9]", "true|false"
 
 _BINARY_NULL = pa.scalar(None, pa.binary())
 _TO_END = 1 << 30  # `binary_slice` of pyarrow 26 fails without an end.
+_CUT_BYTES = 2 << 20
+"""Cells of so many bytes stay in the processor's cache until their values are read."""
 _CONSTANT = frozenset({"type", "stream"})
 _RECORD = "record"
 
@@ -151,14 +154,14 @@ def _cut(data: bytes, cells: int) -> pa.Table:
     names = [str(place) for place in range(cells)]
     return csv.read_csv(
         pa.BufferReader(data),
-        csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+        csv.ReadOptions(use_threads=False, block_size=_CUT_BYTES, column_names=names),
         csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
         csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.binary()),
             strings_can_be_null=False,
             check_utf8=False,
         ),
-    ).combine_chunks()
+    )
 
 
 def _pattern_of(kind: pa.DataType) -> str | None:
@@ -189,29 +192,65 @@ def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
     if not cell.in_record and len(texts) > 1 and _all(pc.equal(texts, texts[0])):
         typed = _values_of(texts.slice(0, 1), cell)
         return pa.chunked_array([pa.repeat(typed[0], len(texts))])
-    _expect(pc.starts_with(texts, cell.before))
-    _expect(pc.ends_with(texts, cell.after))
-    values = pc.binary_slice(texts, len(cell.before), -len(cell.after) or _TO_END)
-    is_null = pc.equal(values, b"null")
-    if pc.any(is_null).as_py():
-        values = pc.if_else(is_null, _BINARY_NULL, values)
     pattern = _pattern_of(cell.kind)
-    if pattern is _TIME:
-        # A cast refuses what else a cell may hold between its first and its last quote.
-        _expect(pc.starts_with(values, b'"'))
-        _expect(pc.ends_with(values, b'"'))
-    elif pattern is not _DECIMAL:
+    values = _without_names(texts, cell, b'"' if pattern in (_TEXT, _TIME) else b"")
+    if values is None:
+        raise ValueError("another spelling")
+    if pattern == WORD:
+        is_true = pc.equal(values, b"true")
+        _expect(pc.or_(is_true, pc.equal(values, b"false")))
+        return is_true
+    if pattern is _NUMBER:
         _expect(pc.match_substring_regex(values, f"^(?:{pattern})$"))
-    if pattern in (_TEXT, _TIME):
-        values = pc.binary_slice(values, 1, -1)
     values = values.cast(pa.string())
+    if pattern is _TEXT:
+        _expect_plain(values)
     typed = values.cast(cell.kind)
     if pattern is _NUMBER:
         _expect(pc.is_finite(typed))
-    if pattern is _DECIMAL:
+    elif pattern is _DECIMAL:
         # No digit is lost or added; that also shows that the text is a number in JSON.
         _expect(pc.equal(typed.cast(pa.string()), values))
+    elif pattern is _INTEGER and _size(typed.cast(pa.string())) != _size(values):
+        raise ValueError("an integer of more characters than it needs")
     return typed
+
+
+def _without_names(texts: pa.ChunkedArray, cell: _Cell, quote: bytes) -> pa.ChunkedArray | None:
+    """Return what each cell has between its texts and quotes, null for null; else None."""
+    if quote:
+        values = _between(texts, cell.before + quote, quote + cell.after)
+        if values is not None:
+            return values
+    values = _between(texts, cell.before, cell.after)
+    if values is None:
+        return None
+    is_null = pc.equal(values, b"null")
+    if pc.any(is_null).as_py():
+        values = pc.if_else(is_null, _BINARY_NULL, values)
+    return _between(values, quote, quote) if quote else values
+
+
+def _between(texts: pa.ChunkedArray, before: bytes, after: bytes) -> pa.ChunkedArray | None:
+    """Return what each text has between two others; None if one does not have these."""
+    is_framed = pc.and_(pc.starts_with(texts, before), pc.ends_with(texts, after))
+    least = pc.min(pc.binary_length(texts)).as_py()
+    if not _all(is_framed) or (least is not None and least < len(before) + len(after)):
+        return None
+    return pc.binary_slice(texts, len(before), -len(after) or _TO_END)
+
+
+def _expect_plain(texts: pa.ChunkedArray) -> None:
+    """Check that there are neither quotes nor control characters."""
+    for chunk in texts.chunks:
+        data = text_bytes(chunk)
+        least = pc.min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
+        if b'"' in data.to_pybytes() or (least is not None and least < ord(" ")):
+            raise ValueError("a text that needs escapes")
+
+
+def _size(texts: pa.ChunkedArray) -> int:
+    return pc.sum(pc.binary_length(texts)).as_py() or 0
 
 
 def _expect(checks: pa.ChunkedArray) -> None:
