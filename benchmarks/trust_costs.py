@@ -30,7 +30,7 @@ FUNCTIONS = {
     "counts": (
         "target_spark.load.guards.balance:check_conversion",
         "target_spark.load.guards.balance:check_commit",
-        "target_spark.convert.write_tasks:told_by_footer",
+        "target_spark.convert.write_tasks:read_footer",
     ),
     "STATE in commits": ("target_spark.convert.stream_tables:stored_state",),
     "summary and report": (

@@ -39,7 +39,7 @@ from shared.settings.loading import (
 from shared.settings.texts import text_table
 from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
-from shared.singer.signals import forget_signals, known_error, raise_on_sigterm
+from shared.singer.signals import documented_error, forget_signals, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
 from shared.spark.submitted import current
 
@@ -370,7 +370,7 @@ def report(error: BaseException, logger: logging.Logger) -> int:
         error: The error.
         logger: Receives the lines at ERROR, and the traceback at DEBUG.
     """
-    reported = known_error(error)
+    reported = documented_error(error)
     if reported is None:
         hint = "" if is_debug() else " (set LOGLEVEL=debug for the traceback)"
         lines: Sequence[str] = (f"unexpected error: {error_text(error)}{hint}",)

@@ -155,7 +155,7 @@ def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(at, text)
 
 
-def _known_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _format_problem(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind = stream.get("format")
     if not isinstance(kind, str) or source_format(kind) is not None:
         return
@@ -249,7 +249,7 @@ def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 STREAM_RULES: tuple[StreamRule, ...] = (
-    _known_format,
+    _format_problem,
     _place_of_rows,
     _fields_of_format,
     _replication,

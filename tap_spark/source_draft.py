@@ -294,7 +294,7 @@ def _of_database(database: DatabaseLogin, ask: Ask) -> dict[str, Any]:
     url, user, password = database.url, database.user, database.password
     is_file = getattr(driver_of(url), "database", None) in _IN_A_FILE
     if is_file:
-        _check_there(url)
+        _check_exists(url)
     item: dict[str, Any] = {"name": _database_name(url), "url": url}
     item |= {"user": user} if user else {}
     login = {"password": password} if password else {}
@@ -310,7 +310,7 @@ def _of_database(database: DatabaseLogin, ask: Ask) -> dict[str, Any]:
     return {"connections": [{**item, **_included(tables)}]}
 
 
-def _check_there(url: str) -> None:
+def _check_exists(url: str) -> None:
     """Raise SettingsError if a database's file is missing: its driver would make an empty one."""
     path = re.split(r"[?;]", url.split(":", 2)[2])[0]
     is_path = path and not path.startswith((":", "file:"))

@@ -110,7 +110,7 @@ class RowGroups(Protocol):
         ...
 
 
-def told_by_footer(
+def read_footer(
     name: str, url: str, options: StorageOptions | None = None
 ) -> tuple[int | None, dict[str, Facts]]:
     """Return the rows that a file says it has, None if its encoding does not; facts of columns."""

@@ -240,7 +240,7 @@ def plan_sql(
 
 
 def _check_functions(sql: Sql) -> None:
-    functions = _known_functions()
+    functions = _spark_functions()
     for name, place in sql.functions:
         if name not in functions:
             match = nearest(name, functions)
@@ -249,7 +249,7 @@ def _check_functions(sql: Sql) -> None:
 
 
 @cache
-def _known_functions() -> frozenset[str]:
+def _spark_functions() -> frozenset[str]:
     """Return the functions that come with Spark: neither a user's nor a catalog's."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 

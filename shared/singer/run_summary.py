@@ -26,7 +26,7 @@ from shared.settings.texts import without_secrets
 from shared.singer.datasets import Dataset, RunObserver
 from shared.singer.logs import CONSOLE, mark_run
 from shared.singer.run_report import html_report, last_success_in, metrics_text
-from shared.singer.signals import known_error
+from shared.singer.signals import documented_error
 
 FACTOR, LEAST_ROWS = 2.0, 100
 """Rows of a table differ much by this factor, and by so many rows."""
@@ -430,7 +430,7 @@ def write_file(text: str, path: str, option: str) -> None:
 def _ending(error: BaseException | None, good: int) -> dict[str, Any]:
     if error is None:
         return {"exit_code": good, "error": None}
-    reported = known_error(error)
+    reported = documented_error(error)
     code = SingerSparkError.exit_code if reported is None else reported.exit_code
     return {"exit_code": code, "error": error_text(error) if reported is None else str(reported)}
 

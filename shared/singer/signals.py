@@ -157,7 +157,7 @@ class Termination:
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
 
-def known_error(error: BaseException) -> SingerSparkError | None:
+def documented_error(error: BaseException) -> SingerSparkError | None:
     """Return the documented error for an exception; None for an unexpected one.
 
     After a signal, an unexpected one, or that Spark has gone away or cannot read a source, is what

@@ -152,7 +152,7 @@ def open_admin(spark: SparkSession, options: Mapping[str, str]) -> KafkaAdmin | 
     return KafkaAdmin(session._jvm, own)
 
 
-def known_reason(text: str) -> str | None:
+def broker_reason(text: str) -> str | None:
     """Return what an error of Kafka's client means; None if it is not one that users know."""
     return next((reason for name, reason in _REASONS.items() if name in text), None)
 

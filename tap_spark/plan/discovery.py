@@ -49,7 +49,7 @@ def discover(config: TapConfig) -> dict[str, Any]:
     """
     engine = engine_of(config, config.spark)
     try:
-        return found_catalog(engine, config)
+        return discovered_catalog(engine, config)
     finally:
         engine.stop()
 
@@ -69,11 +69,11 @@ def connected_tables(config: TapConfig) -> list[DiscoveredTable]:
 
 
 def catalog_for(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    """Do the same as `found_catalog`, with a running session."""
-    return found_catalog(Engine.of(lambda: spark), config)
+    """Do the same as `discovered_catalog`, with a running session."""
+    return discovered_catalog(Engine.of(lambda: spark), config)
 
 
-def found_catalog(
+def discovered_catalog(
     engine: Engine, config: TapConfig, failed: Report | None = None
 ) -> dict[str, Any]:
     """Describe every stream and table of the settings.
@@ -197,7 +197,7 @@ def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report |
 
     Args:
         makers: What to make, each with its stream, if it is of one.
-        failed: See `found_catalog`.
+        failed: See `discovered_catalog`.
     """
     done: list[T] = []
     errors: list[SourceError] = []

@@ -31,8 +31,8 @@ from tap_spark.state.bookmarks import (
     Json,
     can_be_bookmark,
     check_state,
-    given_key,
     normal_key,
+    setting_key,
 )
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 
@@ -404,7 +404,7 @@ def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
     if key_type is None:
         hint = "choose this method in the catalog, or remove the setting"
         raise SettingsError("needs INCREMENTAL with a replication key", where=where, hint=hint)
-    return given_key(stream.end_date, key_type, where)
+    return setting_key(stream.end_date, key_type, where)
 
 
 def _runs_since_keys(

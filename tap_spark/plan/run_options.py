@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
 from tap_spark.plan.catalog import Breadcrumb, stream_id, stream_selected
-from tap_spark.state.bookmarks import given_key, parse_key
+from tap_spark.state.bookmarks import parse_key, setting_key
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ def _backfilled(plan: StreamPlan, backfill: StreamRange) -> StreamPlan:
         )
     bounds = {"--from": backfill.start, "--to": backfill.end}
     low, high = (
-        given_key(value, kind, Where(stream=plan.tap_stream_id, setting=option))
+        setting_key(value, kind, Where(stream=plan.tap_stream_id, setting=option))
         for option, value in bounds.items()
     )
     if not parse_key(low, kind) < parse_key(high, kind):

@@ -55,7 +55,7 @@ from shared.spark.shared_disk import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
-from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.replication import plan_streams, source_name
 from tap_spark.plan.run_options import (
     EVERYTHING,
@@ -467,7 +467,7 @@ def planned(
     """Plan the streams and their outputs."""
     failed = None if failures is None else failures.report
     if catalog is None:
-        catalog = found_catalog(engine, chosen_settings(config, options), failed)
+        catalog = discovered_catalog(engine, chosen_settings(config, options), failed)
     lost = tuple(failures.errors) if failures else ()
     catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
     planner = Planner(config, catalog, failed, options)

@@ -151,7 +151,7 @@ def normal_key(value: Json, key_type: str) -> Json:
     return _short_decimal(parsed, str(value))
 
 
-def given_key(value: Json, key_type: str, where: Where) -> Json:
+def setting_key(value: Json, key_type: str, where: Where) -> Json:
     """Return a bound that the user gives as `normal_key` does.
 
     Args:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from shared.formats.arrow_types import conform
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.line_encodings import grouped
-from shared.formats.row_groups import LONGEST_TEXT, Facts, told_by_footer
+from shared.formats.row_groups import LONGEST_TEXT, Facts, read_footer
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, size_of
@@ -317,7 +317,7 @@ def _write_file(
     form.write(url, columns, counted(), write.encoding.compression, write.options)
     make_durable(url)
     # What a reader will find, not what the writer was given.
-    stored, facts = told_by_footer(write.encoding.format, url, write.options)
+    stored, facts = read_footer(write.encoding.format, url, write.options)
     rows = rows if stored is None else stored
     part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
     return [{**part, "text": json.dumps({**facts, **profile})}]

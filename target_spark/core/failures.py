@@ -134,7 +134,7 @@ class Failures:
         """Let a bad line end the input."""
         self.error, self.bad_line = error, line
 
-    def found_earlier(self, job: Conversion, error: BaseException) -> None:
+    def report_earlier(self, job: Conversion, error: BaseException) -> None:
         """Report a bad place of discarded input instead of one behind it."""
         piece, line = job.piece, job.piece.line
         if not isinstance(error, MessageError | RecordError):

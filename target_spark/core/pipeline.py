@@ -526,7 +526,7 @@ class Pipeline:
         stream = job.stream
         if job.piece.line >= stream.until:
             self._batches.discarded(job)
-            self._failures.found_earlier(job, error)
+            self._failures.report_earlier(job, error)
         elif isinstance(error, MessageError | RecordError) and (
             self._goes_on or not self._has_swaps
         ):
@@ -534,7 +534,7 @@ class Pipeline:
             if line is not None and line < stream.until:
                 self._discard_bad(stream, line, error)
             else:
-                self._failures.found_earlier(job, error)
+                self._failures.report_earlier(job, error)
         else:
             return False
         return True

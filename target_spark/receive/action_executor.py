@@ -183,7 +183,7 @@ class ActionExecutor:
         self._staged_files: dict[int, tuple[int, str]] = {}
         self._kept_files: dict[int, set[int]] = {}
         self._consumed: dict[int, list[InputFile]] = {}
-        self._given_up: list[tuple[Batch, list[LoadResult]]] = []
+        self._abandoned: list[tuple[Batch, list[LoadResult]]] = []
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -371,7 +371,7 @@ class ActionExecutor:
         for number in numbers:
             if number in pieces:
                 files, result = pieces.pop(number)
-                self._given_up.append((replace(header, files=files), [result]))
+                self._abandoned.append((replace(header, files=files), [result]))
 
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -448,7 +448,7 @@ class ActionExecutor:
             # Jobs that still run would continue to write parts that are about to be removed.
             self._engine.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
-        for batch, results in (*left, *self._given_up):
+        for batch, results in (*left, *self._abandoned):
             with contextlib.suppress(Exception):
                 self._loader.abort(batch, results)
 

@@ -581,10 +581,10 @@ def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -
         raise Unscreened
     if not is_number and "string" not in words:
         return [suspect_all]
-    return [_where_found(name, TEXT if is_number else NUMBER)]
+    return [_where_present(name, TEXT if is_number else NUMBER)]
 
 
-def _where_found(name: str, kind: str) -> Check:
+def _where_present(name: str, kind: str) -> Check:
     def check(array: pa.Array, facts: Facts) -> pa.Array | None:
         return suspect_all(array, facts) if facts.may_hold(name, kind) else None
 

@@ -456,8 +456,8 @@ class TestEndings:
 
     def test_known_errors_pass_as_they_are(self) -> None:
         error = MessageError("x")
-        assert cli.known_error(error) is error
-        assert cli.known_error(ValueError("x")) is None
+        assert cli.documented_error(error) is error
+        assert cli.documented_error(ValueError("x")) is None
 
 
 ROOT = Path(cli.__file__).parents[1]

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg import exceptions as iceberg
 
 from shared import errors
-from shared.cli import known_error
+from shared.cli import documented_error
 from shared.errors import DestinationError, SingerSparkError, SourceError, Where, error_text
 from shared.spark.spark_errors import explain, start_error
 from shared.storage.storage_errors import storage_error
@@ -42,7 +42,7 @@ class ClientError(Exception):
 
 
 def code_of(error: BaseException) -> int:
-    known = known_error(error)
+    known = documented_error(error)
     assert known is not None
     same = next(kind for kind in errors.EXIT_CODES if kind.exit_code == known.exit_code)
     assert known.retryable == same.retryable

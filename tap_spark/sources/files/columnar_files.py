@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError
 from shared.formats.json_schema import merge_structs
-from shared.formats.row_groups import told_by_footer
+from shared.formats.row_groups import read_footer
 from shared.storage.files import open_random
 from shared.storage.urls import S3_SCHEMES, local_path
 from tap_spark.sources.files import paths
@@ -97,7 +97,7 @@ class ParquetSource(FileSource):
         if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):
             return None
         with ThreadPoolExecutor(READERS if remote else 1) as threads:
-            counts = list(threads.map(lambda file: told_by_footer(self.kind, file.url)[0], files))
+            counts = list(threads.map(lambda file: read_footer(self.kind, file.url)[0], files))
         return None if None in counts else sum(rows for rows in counts if rows is not None)
 
     def _by_arrow(self, spark: SparkSession) -> StructType | None:

@@ -118,7 +118,7 @@ def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def named_as_given(names: tuple[str, ...], declared: Sequence[str]) -> tuple[str, ...] | None:
+def names_by_schema(names: tuple[str, ...], declared: Sequence[str]) -> tuple[str, ...] | None:
     """Return the names of columns if `schema` has `declared`; None if the two do not fit."""
     if set(declared) <= set(names):
         return names
@@ -129,7 +129,7 @@ def _names(
     header: tuple[str, ...] | None, count: int, declared: StructType | None
 ) -> tuple[str, ...] | None:
     names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
-    return names if declared is None else named_as_given(names, declared.names)
+    return names if declared is None else names_by_schema(names, declared.names)
 
 
 def _typed_block(
@@ -443,7 +443,7 @@ class CsvSource(TextFileSource):
             if name.lower() in [other.lower() for other in names]
             and (place >= len(names) or names[place].lower() != name.lower())
         ]
-        chosen = named_as_given(names, declared)
+        chosen = names_by_schema(names, declared)
         if chosen == names or (chosen and not moved):
             return chosen
         if chosen:

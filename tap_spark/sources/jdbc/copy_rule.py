@@ -236,11 +236,11 @@ def _executors_can(spark: SparkSession) -> bool:
     """Return whether the executors have the driver; those of a local Spark are this process's."""
     if is_one_process(str(spark.conf.get("spark.master"))):
         return True
-    frame = spark.range(0, 1, 1, 1).mapInArrow(_found_here, "n bigint")
+    frame = spark.range(0, 1, 1, 1).mapInArrow(_has_driver, "n bigint")
     return bool(frame.collect())
 
 
-def _found_here(batches: Iterable[object]) -> Iterator[object]:
+def _has_driver(batches: Iterable[object]) -> Iterator[object]:
     import importlib.util  # noqa: PLC0415
 
     for batch in batches:

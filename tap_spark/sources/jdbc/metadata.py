@@ -145,8 +145,8 @@ def reader_options(connection: ConnectionConfig) -> dict[str, str]:
         "fetchsize": str(connection.fetch_size),
         "preferTimestampNTZ": "true",
     }
-    given_values = {name: value for name, value in fixed.items() if value is not None}
-    return {**defaults, **connection.properties, **given_values}
+    set_values = {name: value for name, value in fixed.items() if value is not None}
+    return {**defaults, **connection.properties, **set_values}
 
 
 T = TypeVar("T")

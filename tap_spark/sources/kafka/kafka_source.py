@@ -22,8 +22,8 @@ from tap_spark.sources.frame_source import REDISCOVER, FrameSource
 from tap_spark.sources.kafka.layout_reader import SAMPLE, LayoutReader
 from tap_spark.sources.kafka.message_columns import (
     MessageLayout,
+    catalog_parts,
     current_rows,
-    known_parts,
     message_rows,
     with_deletions,
 )
@@ -193,7 +193,7 @@ class KafkaSource(FrameSource):
         text = None if plan is None else plan.source_schema
         reader = LayoutReader(spark, self.stream, lambda: self._sample(spark))
         try:
-            return reader.layout(known_parts(struct_from_text(text)) if text else None)
+            return reader.layout(catalog_parts(struct_from_text(text)) if text else None)
         except SourceError as error:
             raise explain(error, Where(stream=self.stream.name)) from error.__cause__
 

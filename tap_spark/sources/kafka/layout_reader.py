@@ -19,7 +19,7 @@ from tap_spark.sources.frame_helpers import MAX_DECIMAL
 from tap_spark.sources.kafka.message_columns import (
     MAGIC_BYTES,
     PAYLOAD,
-    KnownParts,
+    CatalogParts,
     MessageLayout,
     MessagePart,
     SchemaRegistry,
@@ -55,7 +55,7 @@ class LayoutReader:
         self._sample = sample
         self._is_debezium = stream.own["envelope"] == "debezium"
 
-    def layout(self, saved: KnownParts | None) -> MessageLayout:
+    def layout(self, saved: CatalogParts | None) -> MessageLayout:
         """Return the layout.
 
         Args:

@@ -245,7 +245,7 @@ class MessageLayout:
 
 
 @dataclass(frozen=True)
-class KnownParts:
+class CatalogParts:
     """The types of keys and of the rows of values."""
 
     key: T.DataType
@@ -257,7 +257,7 @@ def metadata_column(name: str) -> str:
     return f"_kafka_{name}"
 
 
-def known_parts(struct: T.StructType) -> KnownParts | None:
+def catalog_parts(struct: T.StructType) -> CatalogParts | None:
     """Return the types that the columns of a catalog tell; None if it does not."""
     if not any(_IN_VALUE in (field.metadata or {}) for field in struct.fields):
         return None
@@ -266,7 +266,7 @@ def known_parts(struct: T.StructType) -> KnownParts | None:
         for mark in (_IN_KEY, _IN_VALUE)
     )
     whole = [field.dataType for field in struct.fields if (field.metadata or {}).get(_IS_KEY)]
-    return KnownParts(whole[0] if whole else T.StructType(key), T.StructType(value))
+    return CatalogParts(whole[0] if whole else T.StructType(key), T.StructType(value))
 
 
 def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:

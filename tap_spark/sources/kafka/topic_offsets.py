@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import SourceError, may_pass
-from shared.spark.kafka_admin import known_reason, open_admin
+from shared.spark.kafka_admin import broker_reason, open_admin
 from tap_spark.sources.formats import start_moment
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def queried_ends(
         query.awaitTermination()
         progress = query.lastProgress
     except Exception as error:
-        reason = known_reason(str(error)) or type(error).__name__
+        reason = broker_reason(str(error)) or type(error).__name__
         raise SourceError(f"the topics cannot be read: {reason}", passes=may_pass(error)) from error
     sources = [] if progress is None else json.loads(progress.json)["sources"]
     by_topic: dict[str, dict[int, int]] = {}

@@ -235,8 +235,8 @@ class DeltaSource(LakeSource):
         """See `LakeSource.rows`."""
         return conformed(self._version(spark, int(pinned.position or 0)), want)
 
-    def rows_told(self, pinned: Pinned) -> int | None:
-        """See `LakeSource.rows_told`: by the statistics of a table on a local disk."""
+    def counted_rows(self, pinned: Pinned) -> int | None:
+        """See `LakeSource.counted_rows`: by the statistics of a table on a local disk."""
         if self.path is None or local_path(self.path) is None or pinned.position is None:
             return None
         if not isinstance(pinned, DeltaPinned) or pinned.files > MOST_FILES:

@@ -325,8 +325,8 @@ class IcebergSource(LakeSource):
             return conformed(self._load(self._reader(spark), metadata.location), want).limit(0)
         return self._at(spark, metadata, want, metadata.position)
 
-    def rows_told(self, pinned: Pinned) -> int | None:
-        """See `LakeSource.rows_told`: by the summary of the snapshot."""
+    def counted_rows(self, pinned: Pinned) -> int | None:
+        """See `LakeSource.counted_rows`: by the summary of the snapshot."""
         if pinned.position is None:
             return 0
         snapshot = _of_iceberg(pinned).metadata.snapshots.get(pinned.position)

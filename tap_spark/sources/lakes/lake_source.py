@@ -206,7 +206,7 @@ class LakeSource(ABC):
         """Return the rows of the pinned version."""
 
     @abstractmethod
-    def rows_told(self, pinned: Pinned) -> int | None:
+    def counted_rows(self, pinned: Pinned) -> int | None:
         """Return the rows of the pinned version as the metadata tell; None if they do not."""
 
     @abstractmethod
@@ -306,7 +306,7 @@ class LakeSource(ABC):
         if plan.resume is not Resume.LOG_POSITION:
             slice_ = planned_slice(self.rows(spark, pinned, want), plan)
             whole = plan.resume is Resume.NOTHING and not self.stream.options
-            yield replace(slice_, told_rows=self.rows_told(pinned)) if whole else slice_
+            yield replace(slice_, told_rows=self.counted_rows(pinned)) if whole else slice_
         elif self.has_position(plan.bookmark):
             yield from self.changes(spark, plan, pinned, want)
         else:
@@ -319,7 +319,7 @@ class LakeSource(ABC):
     ) -> Slice:
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
-        count = None if self.stream.options else self.rows_told(pinned)
+        count = None if self.stream.options else self.counted_rows(pinned)
         return Slice(as_first_records(self.rows(spark, pinned, want)), mark, told_rows=count)
 
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:

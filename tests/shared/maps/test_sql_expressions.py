@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.formats.json_schema import json_schema_to_spark
-from shared.maps.sql_expressions import _known_functions, plan_sql, sql_expression
+from shared.maps.sql_expressions import _spark_functions, plan_sql, sql_expression
 from shared.maps.stream_maps import StreamOutput, outputs
 from shared.maps.transform import ERROR
 
@@ -119,7 +119,7 @@ class TestText:
         assert found.functions == (("transform", 32),)
 
     def test_known_functions_are_those_of_spark(self) -> None:
-        known = _known_functions()
+        known = _spark_functions()
         assert {"upper", "element_at", "try_divide", "regexp_replace", "if", "nvl"} <= known
         assert not {"reflect", "java_method", "my_function", "udf", "expr"} & known
 

@@ -23,7 +23,7 @@ from shared.engine.engine import Engine
 from shared.errors import SourceError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import LineOutput, StateWriter
 from tap_spark.send.slices import Run
@@ -84,7 +84,7 @@ class Counted(RowSource):
 
 def messages(config: TapConfig, engine: Engine, folder: Path, state: Any = None) -> list[Any]:
     """Return the messages of a run of one stream."""
-    catalog = found_catalog(engine, config)
+    catalog = discovered_catalog(engine, config)
     path = folder / "out"
     with path.open("wb") as file, Spool(config.spool) as spool:
         output = LineOutput(MessageOutput(file.fileno()))
@@ -140,7 +140,7 @@ def test_the_request_names_what_is_wanted() -> None:
 
 
 def plan_of(tap: TapConfig) -> Any:
-    (plan,) = plan_streams(tap, found_catalog(threads(), tap), None, 1)
+    (plan,) = plan_streams(tap, discovered_catalog(threads(), tap), None, 1)
     return plan
 
 

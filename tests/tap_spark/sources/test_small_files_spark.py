@@ -18,7 +18,7 @@ from shared.engine.engine import Engine
 from shared.errors import SingerSparkError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
-from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.send import sync
 from tap_spark.sources.files import csv_blocks
 
@@ -240,7 +240,7 @@ class Runs:
         """Return the catalog, or the error."""
         with self._as(by_spark=by_spark) as engine:
             try:
-                return found_catalog(engine, tap_config({"streams": [settings]}))
+                return discovered_catalog(engine, tap_config({"streams": [settings]}))
             except SingerSparkError as error:
                 if not by_spark:
                     raise LeftToSparkError from error

@@ -23,7 +23,7 @@ from shared.spark.spark_settings import SparkSettings
 from shared.storage.access import remote
 from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
-from tap_spark.plan.discovery import found_catalog
+from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.run_options import RunOptions
 from tap_spark.send import batch_plan, spool, sync, trials
 from tap_spark.send.trials import dry_run, run_test
@@ -274,7 +274,7 @@ def test_a_dry_run_finds_what_is_missing(
 ) -> None:
     caplog.set_level("INFO")
     config = tap_config({"streams": [orders], "on_stream_failure": policy})
-    catalog = found_catalog(threads(), config)
+    catalog = discovered_catalog(threads(), config)
     other = {**catalog["streams"][0], "tap_stream_id": "gone", "stream": "gone"}
     gone = {**orders, "name": "gone", "path": orders["path"] + "/gone.csv"}
     config = tap_config({"streams": [gone, orders], "on_stream_failure": policy})
@@ -289,7 +289,7 @@ def test_a_large_file_with_a_schema_is_looked_at_only_at_its_start(
     path = Path(orders["path"], "large.csv")
     path.write_bytes(b"id,name,at\r\n" + b"1,a,2024-01-01\r\n" * 8000 + b"\xff\n")
     config = tap_config({"streams": [{**orders, "schema": "id INT, at DATE"}]})
-    (entry,) = found_catalog(threads(), config)["streams"]
+    (entry,) = discovered_catalog(threads(), config)["streams"]
     assert list(entry["schema"]["properties"]) == ["id", "at"]
 
 
@@ -344,7 +344,7 @@ def test_small_files_of_json_lines_are_discovered_and_read(
 
 def test_fields_that_are_not_selected_are_left_out(tmp_path: Path, events: dict[str, Any]) -> None:
     config = {"streams": [{**events, "replication_method": "FULL_TABLE"}]}
-    catalog = found_catalog(threads(), tap_config(config))
+    catalog = discovered_catalog(threads(), tap_config(config))
     for item in catalog["streams"][0]["metadata"]:
         if item["breadcrumb"] in (["properties", "tags"], ["properties", "at", "properties", "y"]):
             item["metadata"]["selected"] = False
@@ -404,7 +404,7 @@ def test_records_of_csv_files_come_in_order(
 def test_records_are_left_to_spark_before_the_first_is_written(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    catalog = found_catalog(threads(), tap_config({"streams": [orders]}))
+    catalog = discovered_catalog(threads(), tap_config({"streams": [orders]}))
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
     many_orders(orders["path"])
     with Path(orders["path"], "c.csv").open("a") as file:
@@ -456,7 +456,7 @@ def test_records_wait_on_disk_until_spark_need_not_read_them(
     settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(tmp_path)}}
     before = sorted(tmp_path.iterdir())
     assert len(of_type("RECORD", run(tmp_path, settings))) == 2
-    catalog = found_catalog(threads(), tap_config(settings))
+    catalog = discovered_catalog(threads(), tap_config(settings))
     with Path(orders["path"], "b.csv").open("a") as file:
         file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
@@ -469,7 +469,7 @@ def test_with_threads_what_only_spark_reads_is_an_error(
     tmp_path: Path, orders: dict[str, Any]
 ) -> None:
     settings = {"streams": [orders], "engine": "threads"}
-    catalog = found_catalog(threads(), tap_config(settings))
+    catalog = discovered_catalog(threads(), tap_config(settings))
     with Path(orders["path"], "b.csv").open("a") as file:
         file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
     with pytest.raises(SettingsError, match="never starts: what the files hold"):
@@ -485,7 +485,7 @@ def test_if_one_value_is_left_to_spark_no_file_stays(
     staged: bool,
 ) -> None:
     settings = {"streams": [orders], "batch_config": batches}
-    catalog = found_catalog(threads(), tap_config(settings))
+    catalog = discovered_catalog(threads(), tap_config(settings))
     with Path(orders["path"], "b.csv").open("a") as file:
         file.write("c,2024-01-03T00:00:00Z\n04,d,2024-01-03T00:00:00Z\n")
     if not staged:
@@ -500,7 +500,7 @@ def test_if_one_value_is_left_to_spark_no_file_stays(
 def test_selected_columns_of_whole_files(tmp_path: Path, orders: dict[str, Any]) -> None:
     stream = {**orders, "replication_method": "FULL_TABLE", "path": orders["path"] + "/a.csv"}
     config = {"streams": [stream]}
-    catalog = found_catalog(threads(), tap_config(config))
+    catalog = discovered_catalog(threads(), tap_config(config))
     for item in catalog["streams"][0]["metadata"]:
         if item["breadcrumb"] == ["properties", "name"]:
             item["metadata"]["selected"] = False

@@ -511,7 +511,7 @@ def test_the_catalog_is_discovered_if_none_is_given(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(sync, "found_catalog", lambda *given: asked.append(given) or {})
+    monkeypatch.setattr(sync, "discovered_catalog", lambda *given: asked.append(given) or {})
     run_sync(config, None, None, run_bench.output)  # type: ignore[arg-type]
     assert len(asked) == 1
     assert len(run_bench.output.states) == 2
@@ -540,7 +540,7 @@ def test_cleaning_happens_when_planning_fails(
     def fail(*_: Any) -> None:
         raise SourceError("wrong catalog")
 
-    monkeypatch.setattr(sync, "found_catalog", fail)
+    monkeypatch.setattr(sync, "discovered_catalog", fail)
     with pytest.raises(SourceError), ExitStack() as cleaning:
         sync.prepared(config, None, {}, run_bench.output, cleaning)  # type: ignore[arg-type]
     assert run_bench.stopped

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli import known_error
+from shared.cli import documented_error
 from target_spark.receive.workers import StopSignals, Wakeup
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,7 +88,7 @@ def test_a_running_commit_ends_and_its_state_goes_out(tmp_path):
 def test_what_a_signal_breaks_is_no_failure_of_its_own():
     with StopSignals(Wakeup()) as signals:
         signal.raise_signal(signal.SIGTERM)
-    assert (signals.error.exit_code, known_error(RuntimeError("x")).exit_code) == (143, 143)
+    assert (signals.error.exit_code, documented_error(RuntimeError("x")).exit_code) == (143, 143)
 
 
 def test_a_second_signal_does_not_wait(tmp_path):

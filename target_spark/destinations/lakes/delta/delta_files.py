@@ -97,7 +97,7 @@ def left_to_spark(*also: type[Exception]) -> Iterator[None]:
 
 
 _FEATURE = "delta.feature."
-_KNOWN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_SUPPORTED_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURE_WRITER = 2, 7
 _INDEXED = 32
 _LONGEST_TEXT = 64
@@ -489,7 +489,7 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
     version = int(properties.get("delta.minWriterVersion", "99"))
     if version == _FEATURE_WRITER:
         features = {name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)}
-        return features <= _KNOWN_FEATURES
+        return features <= _SUPPORTED_FEATURES
     return version <= _PLAIN_WRITER
 
 

@@ -13,7 +13,7 @@ from database_loads import MARIADB_PASSWORD, PASSWORD, PG, MariaDb
 from engines import threads
 from whole_runs import run_target
 
-from shared.cli import known_error
+from shared.cli import documented_error
 from shared.errors import DestinationError, RecordError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
@@ -252,5 +252,5 @@ def test_an_overwrite_of_a_row_that_others_refer_to_is_no_fault_of_a_record(
            f"create table c (t bigint references t {when}); insert into c values (7)")  # fmt: skip
     with pytest.raises(DestinationError, match="load it with 'upsert'") as caught:
         run(pg, schema(INTEGER), record(1, 5), state(1), load_method="overwrite")
-    assert getattr(known_error(caught.value), "exit_code", None) == 2
+    assert getattr(documented_error(caught.value), "exit_code", None) == 2
     assert ids(pg) == ["7"]
