@@ -34,7 +34,6 @@ from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, runni
 from shared.spark.spark_server import ServerPlan, start_server, stop_server
 from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
-from tap_spark.connection_config import with_passwords
 from tap_spark.place_argument import place_settings
 from tap_spark.plan.catalog import catalog_lines, load_catalog
 from tap_spark.plan.run_options import (
@@ -45,6 +44,7 @@ from tap_spark.plan.run_options import (
     ruled_catalog,
 )
 from tap_spark.state.bookmarks import load_state
+from tap_spark.stream_config import with_passwords
 
 _logger = logging.getLogger(__name__)
 

@@ -36,7 +36,6 @@ from shared.settings.loading import OTHER_VARIABLES
 from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
 from shared.spark.spark_settings import SparkSettings, spark_problems
-from tap_spark.connection_config import KINDS, ConnectionConfig, connection_problems
 from tap_spark.sources.formats import (
     FORMATS,
     SOURCES,
@@ -47,7 +46,13 @@ from tap_spark.sources.formats import (
 from tap_spark.sources.reader_options import NOT_RESUMED, option_problems
 from tap_spark.sources.source_declaration import GENERAL, SourceFormat, StreamRule
 from tap_spark.sources.tables import name_parts
-from tap_spark.stream_config import StreamConfig, is_python_source
+from tap_spark.stream_config import (
+    KINDS,
+    ConnectionConfig,
+    StreamConfig,
+    connection_problems,
+    is_python_source,
+)
 
 
 def _format_text() -> str:

@@ -21,11 +21,11 @@ from shared.spark.s3a import PACKAGE
 from shared.storage.files import open_input
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.connection_config import ConnectionConfig, secrets_of
 from tap_spark.place_argument import FORMATS, ending, format_of, place_settings, stream_at
 from tap_spark.sources.files.paths import escaped, list_files
 from tap_spark.sources.formats import source_format
 from tap_spark.sources.lakes.lake_tables import TableLocation, TableWalk, table_walk
+from tap_spark.stream_config import ConnectionConfig, secrets_of
 
 if TYPE_CHECKING:
     from tap_spark.sources.files.paths import ListedFile

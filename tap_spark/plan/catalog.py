@@ -16,8 +16,8 @@ from tap_spark.stream_config import StreamConfig
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.tables import DiscoveredTable
+    from tap_spark.stream_config import ConnectionConfig
 
 
 Breadcrumb = tuple[str, ...]

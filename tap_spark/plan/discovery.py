@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tap_spark.config import TapConfig
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.tables import DiscoveredTable
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 T = TypeVar("T")

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from tap_spark.config import TapConfig
-    from tap_spark.connection_config import ConnectionConfig
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 Node = Mapping[str, Any]

@@ -28,7 +28,7 @@ from shared.errors import (
 from shared.spark import s3a
 from shared.spark.session import sql_state
 from shared.spark.spark_errors import MISSING_FILE, SHARED_FOLDER, java_reason, plain_path
-from tap_spark.connection_config import ConnectionConfig, secrets_of
+from tap_spark.stream_config import ConnectionConfig, secrets_of
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0

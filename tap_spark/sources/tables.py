@@ -17,7 +17,7 @@ from shared.singer.datasets import (
     place_name,
     schema_fields,
 )
-from tap_spark.connection_config import KINDS, ConnectionConfig
+from tap_spark.stream_config import KINDS, ConnectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.state.stream_plans import StreamPlan
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 LISTERS = {

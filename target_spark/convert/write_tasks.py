@@ -35,8 +35,11 @@ from target_spark.convert.read_rows import (
 from target_spark.convert.rejected_originals import accepted_rows
 from target_spark.convert.task_reports import Rejects
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
-from target_spark.destinations.files.stored_columns import arrow_schema
+from target_spark.destinations.files.stored_columns import (
+    PartitionError,
+    arrow_schema,
+    partition_folder,
+)
 from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tap_spark.connection_config import ConnectionConfig
+from tap_spark.stream_config import ConnectionConfig
 
 PASSWORD = "tests' own: Secret 1"
 WAIT_SECONDS = 60.0

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import InvalidSettingsError
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.connection_config import ConnectionConfig
+from tap_spark.stream_config import ConnectionConfig
 
 SHOP = {"name": "shop", "url": "jdbc:postgresql://h/shop", "user": "u", "password": "hush"}
 LAKE = {"name": "lake", "path": "/lake"}

@@ -14,10 +14,9 @@ from shared.errors import InvalidSettingsError, SettingsError, SourceError
 from shared.settings.config_text import Comment, config_text, without_comments
 from shared.settings.yaml_text import yaml_value
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.connection_config import with_passwords
 from tap_spark.source_draft import MOST_TABLES, source_draft
 from tap_spark.sources.tables import DiscoveredTable
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import StreamConfig, with_passwords
 
 URL = "jdbc:postgresql://db.example.com/shop"
 UUIDS = ("0b9a7c1e-6f3d-4a52-9d8e-1c2b3a4d5e6f", "7c1e0b9a-3d6f-524a-8e9d-2b1c4d3a6f5e")

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from shared.errors import Where
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.jdbc.copy_reader import CopyLogin
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 MODULE = "adbc_driver_postgresql"
 _URL = re.compile(

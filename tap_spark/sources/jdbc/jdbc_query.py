@@ -18,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, SourceError, Where
 from shared.formats.schema_nodes import type_of_hint
-from shared.formats.spark_functions import micros_after
+from shared.formats.spark_types import micros_after
 from shared.spark.jdbc_drivers import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.jdbc.copy_frames import CopySource
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, Dialect
     from tap_spark.sources.jdbc.part_plan import KeyInterval
-    from tap_spark.stream_config import StreamConfig
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 _WORDS = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shared.engine.engine import Engine
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.jdbc.copy_reader import CopySession
     from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner, TableInfo
     from tap_spark.state.stream_plans import DriverRows, RowForm
+    from tap_spark.stream_config import ConnectionConfig
 
 
 FETCH_BYTES = 16 * 1024**2

@@ -39,9 +39,9 @@ from tap_spark.state.stream_plans import Slice, StreamPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.connection_config import ConnectionConfig
     from tap_spark.sources.jdbc.dialects.dialect import TableInfo
     from tap_spark.sources.jdbc.jdbc_query import DatabaseSnapshot, JdbcOptions
+    from tap_spark.stream_config import ConnectionConfig
 
 _log = logging.getLogger("tap-spark")
 

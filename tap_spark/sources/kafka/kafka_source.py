@@ -50,7 +50,7 @@ from tap_spark.stream_config import StreamConfig
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import ConnectionConfig
 
 
 _logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from tap_spark.stream_config import StreamConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tap_spark.connection_config import ConnectionConfig
+    from tap_spark.stream_config import ConnectionConfig
 
 
 _logger = logging.getLogger(__name__)

@@ -26,18 +26,16 @@ from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
-from target_spark.destinations.files.partition_layout import (
-    beside,
-    partition_columns,
-    partition_folder,
-)
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
     arrow_schema,
+    beside,
     check_ours,
     contracted,
     merge_columns,
     must_rewrite,
+    partition_columns,
+    partition_folder,
     read_table_schema,
 )
 from target_spark.destinations.folders.local_folder import LocalFolder

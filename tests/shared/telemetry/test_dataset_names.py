@@ -10,10 +10,9 @@ from openlineage.client.naming import dataset as naming
 
 from shared.errors import InvalidSettingsError
 from shared.singer.datasets import catalog_table_name, jdbc_name, place_name, table_name
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.tables import source_datasets
 from tap_spark.state.stream_plans import StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import TableName

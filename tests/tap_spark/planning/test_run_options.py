@@ -9,7 +9,6 @@ import pytest
 
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.plan.run_options import (
     EVERYTHING,
     RunOptions,
@@ -20,7 +19,7 @@ from tap_spark.plan.run_options import (
     refreshed_state,
 )
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 NAMES = ("orders", "order_lines", "Orders", "log")
 CATALOG: dict[str, Any] = {

@@ -9,13 +9,12 @@ from tap_runs import rows
 
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.plan.catalog import SOURCE, metadata_of
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.lakes.lake_tables import Details
 from tap_spark.sources.tables import table_lister
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

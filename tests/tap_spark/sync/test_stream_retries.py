@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from shared.errors import SourceError
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.send.sync import LONGEST_SECONDS, read_with_retries
 from tap_spark.sources.source_failures import TransientSourceError
 from tap_spark.state.stream_plans import StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 def plan_of(retries: int | None, number: int = 0) -> StreamPlan:

@@ -9,12 +9,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from shared.errors import SourceError
 from tap_spark.config import TapConfig
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.plan.catalog import SOURCE, metadata_of, table_entry
 from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 SHOP = ConnectionConfig(name="shop", url="jdbc:postgresql://h/d", password="hush")
 STRUCT = StructType(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.jdbc_query import custom_schema, struct_of, typed
 from tap_spark.sources.jdbc.metadata import reader_options
+from tap_spark.stream_config import ConnectionConfig
 
 
 def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str = "") -> Any:

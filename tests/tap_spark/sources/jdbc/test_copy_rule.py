@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from shared.errors import Where
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc.copy_reader import CopyError, copy_error, in_types
 from tap_spark.sources.jdbc.copy_rule import copy_login, why_jdbc, why_spark
 from tap_spark.sources.source_failures import TransientSourceError, database_error
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 URL = "jdbc:postgresql://db.example.com/shop"
 

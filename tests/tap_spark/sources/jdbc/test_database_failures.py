@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SettingsError, SourceError, Where
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources import source_failures
 from tap_spark.sources.source_failures import (
     TransientSourceError,
@@ -18,6 +17,7 @@ from tap_spark.sources.source_failures import (
     source_error,
     with_retries,
 )
+from tap_spark.stream_config import ConnectionConfig
 
 WHERE = Where(stream="s")
 

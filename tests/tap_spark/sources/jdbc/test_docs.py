@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tap_spark.connection_config import DANGEROUS
 from tap_spark.sources.jdbc.dialects import duckdb, mysql, oracle, postgresql, sqlserver
+from tap_spark.stream_config import DANGEROUS
 
 PAGE = (Path(__file__).parents[4] / "docs" / "databases.md").read_text(encoding="utf-8")
 TEXT = PAGE.split("## Load into databases\n")[0]

@@ -11,11 +11,11 @@ from table_reads import read, texts
 
 from shared.settings.config_text import without_comments
 from tap_spark.config import TapConfig, tap_config
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.source_draft import source_draft
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.metadata import query_runner, table_info
 from tap_spark.sources.tables import DiscoveredTable, table_lister
+from tap_spark.stream_config import ConnectionConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -8,7 +8,6 @@ import pytest
 from mysql_servers import PASSWORD, MySqlLikeServer
 from postgres_server import Database
 
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc import jdbc_source
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
 from tap_spark.sources.jdbc.jdbc_source import (
@@ -19,6 +18,7 @@ from tap_spark.sources.jdbc.jdbc_source import (
     greatest_width,
 )
 from tap_spark.sources.jdbc.metadata import reader_options, table_info
+from tap_spark.stream_config import ConnectionConfig
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 
 from shared.errors import InvalidSettingsError, SettingsError
 from tap_spark.config import tap_config
-from tap_spark.connection_config import (
+from tap_spark.sources.jdbc.metadata import reader_options
+from tap_spark.stream_config import (
     DANGEROUS,
     ConnectionConfig,
     is_dangerous,
     property_problems,
     secrets_of,
 )
-from tap_spark.sources.jdbc.metadata import reader_options
 
 PG = "jdbc:postgresql://h/db"
 

@@ -10,9 +10,9 @@ from jdbc_runs import run_tap
 from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer, MySqlServer
 from table_reads import read, texts
 
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.metadata import query_runner, table_info
+from tap_spark.stream_config import ConnectionConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 

@@ -14,9 +14,8 @@ from postgres_server import Database
 
 from shared.errors import SourceError
 from shared.formats import json_values
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_failures import source_error
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 

@@ -7,9 +7,8 @@ import sqlite3
 import pytest
 from jdbc_runs import bookmark, rows_of, slices_of
 
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.source_failures import source_error
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 ROWS = [(i, f"row {i}", None if i % 9 == 0 else i / 4) for i in range(-500, 1500)]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from shared.errors import SettingsError
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
 from tap_spark.sources.jdbc.jdbc_query import (
     DatabaseSnapshot,
@@ -23,7 +22,7 @@ from tap_spark.sources.jdbc.metadata import (
     reader_options,
     session_properties,
 )
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 PG = "jdbc:postgresql://h/d"
 ID = ColumnInfo('i"d', "bigint", "bigint", False, '"i""d"')

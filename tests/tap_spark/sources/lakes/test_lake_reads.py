@@ -13,12 +13,11 @@ import pytest
 from lake_runs import DELETED, Copy, LakeStream, table_rows
 
 from shared.errors import SourceError
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources import source_failures
 from tap_spark.sources.lakes import delta_source, lake_source
 from tap_spark.sources.lakes.lake_tables import FolderTables
 from tap_spark.sources.source import source_for
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

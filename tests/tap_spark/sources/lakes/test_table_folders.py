@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shared.errors import SourceError
-from tap_spark.connection_config import ConnectionConfig
 from tap_spark.sources.lakes import lake_tables
 from tap_spark.sources.lakes.lake_tables import FolderTables
+from tap_spark.stream_config import ConnectionConfig
 
 
 def delta(folder: Path) -> None:

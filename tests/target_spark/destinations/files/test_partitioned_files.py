@@ -17,8 +17,11 @@ from shared.errors import DestinationError, SettingsError
 from shared.formats.arrow_types import SPARK_ROW_METADATA
 from shared.formats.json_schema import struct_to_arrow
 from target_spark.convert.write_tasks import MOST_FOLDERS, in_folders
-from target_spark.destinations.files.partition_layout import PartitionError, partition_folder
-from target_spark.destinations.files.stored_columns import TableSchema
+from target_spark.destinations.files.stored_columns import (
+    PartitionError,
+    TableSchema,
+    partition_folder,
+)
 from target_spark.destinations.folders import local_folder
 from target_spark.destinations.folders.remote_folder import RemoteFolder
 from target_spark.tables.version_edit import VersionEdit
