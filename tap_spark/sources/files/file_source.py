@@ -27,6 +27,7 @@ from shared.errors import SourceError, Where
 from shared.spark.spark_errors import java_reason
 from shared.storage.files import head_of
 from shared.storage.many_files import facts_of
+from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.paths import FileKind, NotTextError
@@ -115,6 +116,8 @@ def value_of(url: str, name: str) -> str:
 
 
 log = logging.getLogger("tap-spark")
+MOST_REMOTE_FILES = 100
+"""Those of a stream that threads read as a whole: executors wait for more requests at a time."""
 SELECTING = (
     *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
     *("ignoremissingfiles", "ignorecorruptfiles"),
@@ -292,6 +295,9 @@ class FileSource(ABC):
             if self._incremental:
                 raise
             return []  # Spark may have credentials of its own.
+        remote = sum(local_path(file.url) is None for file in files)
+        if remote > MOST_REMOTE_FILES and not self._incremental:
+            return []
         if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
             return []
         if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):

@@ -27,7 +27,7 @@ from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.run_options import RunOptions
 from tap_spark.send import batch_plan, spool, sync, trials
 from tap_spark.send.trials import dry_run, run_test
-from tap_spark.sources.files import csv_blocks
+from tap_spark.sources.files import csv_blocks, file_source
 from tap_spark.sources.files.file_positions import StorageFileInspector
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
@@ -122,10 +122,14 @@ def test_small_files_of_a_remote_storage(tmp_path: Path, kind: str, method: str)
     assert record["record"] == {"id": 1, "name": "a"}
 
 
-def test_spark_may_reach_what_this_program_cannot(tmp_path: Path) -> None:
-    stream = {"name": "s", "format": "csv", "path": "abc://bucket/data.csv"}
-    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
-        run(tmp_path, {"streams": [stream]})
+def test_spark_reads_what_this_program_cannot_reach_or_what_is_many(tmp_path: Path) -> None:
+    folder = f"memory://{tmp_path.name}"
+    for number in range(file_source.MOST_REMOTE_FILES + 1):
+        remote(folder)[0].pipe_file(f"{folder}/{number}.csv", FILES["csv"])
+    for path in ("abc://bucket/data.csv", folder):
+        stream = {"name": "s", "format": "csv", "path": path}
+        with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+            run(tmp_path, {"streams": [stream]})
 
 
 def test_a_file_that_was_touched_gets_a_new_bookmark(tmp_path: Path) -> None:
