@@ -1,4 +1,7 @@
-"""JSON text, exactly: numbers keep every digit that was written. Pure, without Arrow and Spark."""
+"""JSON text, exactly: numbers keep every digit that was written. Pure, without Arrow and Spark.
+
+Why beside `json` and `orjson`: both turn decimals into floats.
+"""
 
 from __future__ import annotations
 

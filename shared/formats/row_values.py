@@ -1,4 +1,8 @@
-"""Values of columnar and CSV files as JSON values, for one set of converters."""
+"""Values of columnar and CSV files as JSON values, for one set of converters.
+
+Why beside `record_text`: only values that Arrow cannot cast come here, in tasks without columns of
+Spark.
+"""
 
 from __future__ import annotations
 
