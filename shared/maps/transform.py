@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.record_text import at_path, quoted
-from shared.formats.spark_types import T, is_variant_null
+from shared.formats.spark_functions import is_variant_null
+from shared.formats.spark_types import T
 from shared.maps.expressions.syntax import PARENT
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from shared.engine.settings import IN_PYTHON
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
 from shared.formats.record_text import json_text, quoted, record_json
 from shared.formats.spark_conform import NO_NAMES, Fitting
-from shared.formats.spark_types import T, parse_json
+from shared.formats.spark_functions import parse_json
+from shared.formats.spark_types import T
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from shared.maps.transform import ERROR

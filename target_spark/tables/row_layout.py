@@ -15,7 +15,8 @@ from shared.formats.json_lines import LineReader
 from shared.formats.record_text import json_text, quoted, scalar_text
 from shared.formats.row_values import plain_rows, row_text
 from shared.formats.spark_conform import Fitting, Path
-from shared.formats.spark_types import T, parse_json
+from shared.formats.spark_functions import parse_json
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
 from shared.spark.session import try_cast
 from target_spark.core.load_plans import TableRequest

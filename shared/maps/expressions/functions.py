@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql.types import StringType
 
-from shared.formats.spark_types import arrow_udf
+from shared.formats.spark_functions import arrow_udf
 from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
 from shared.maps.expressions.numbers import OVERFLOW
 from shared.maps.expressions.operators import chosen, truth

@@ -16,7 +16,8 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.formats.spark_types import T, is_variant_null
+from shared.formats.spark_functions import is_variant_null
+from shared.formats.spark_types import T
 from shared.maps.expressions import dates, numbers, records, sandbox, texts
 from shared.maps.expressions.numbers import EXACT
 from shared.maps.expressions.records import NEVER_EMPTY, as_read

@@ -14,7 +14,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SettingsError, SourceError, Where
 from shared.formats.spark_conform import loose
-from shared.formats.spark_types import is_json_object, is_valid_utf8, json_types
+from shared.formats.spark_functions import is_json_object, is_valid_utf8, json_types
 from tap_spark.sources.frame_helpers import MAX_DECIMAL
 from tap_spark.sources.kafka.message_columns import (
     MAGIC_BYTES,
