@@ -30,6 +30,7 @@ KEPT_FOR_PAGES = {
 """Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
 
+LOG_PARTITIONS = 8
 PARTITIONS_PER_CORE = 8
 """Partitions of a shuffle on one machine; Spark's 200 are for clusters, and each costs a file."""
 
@@ -88,6 +89,8 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
     cores = local_cores(settings)
+    # Delta replays a table's log by this many tasks; its 50 are for very large tables.
+    conf["spark.databricks.delta.snapshotPartitions"] = str(cores or LOG_PARTITIONS)
     if cores:
         conf["spark.sql.shuffle.partitions"] = str(PARTITIONS_PER_CORE * cores)
     if (settings.remote or settings.master).startswith("local"):

@@ -37,11 +37,7 @@ LAKES: Mapping[str, Need] = {
     "delta": Need(
         "delta",
         "io.delta.sql.DeltaSparkSessionExtension",
-        {
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # Delta replays a table's log by this many tasks; its 50 are for very large tables.
-            "spark.databricks.delta.snapshotPartitions": "8",
-        },
+        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
         ("io.delta.", "org.apache.spark.sql.delta."),
     ),
     "iceberg": Need(
