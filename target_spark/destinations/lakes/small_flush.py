@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 MOST_KEY_BYTES = 128 << 20
-"""Parts of more bytes are left to Spark."""
+"""Parts with more bytes of keys are left to Spark."""
+_LOOKED_UP_BYTES = 32
+"""Bytes of a key in a table by which keys are found."""
 
 
 def part_keys(
@@ -46,11 +48,14 @@ def part_keys(
         disk, or keys are cast or of a type whose equality is not Arrow's.
     """
     paths = [local_path(part.url) for part in parts]
-    if None in paths or sum(part.size for part in parts) > MOST_KEY_BYTES or not parts:
+    if None in paths or not parts:
         return None
     if not all(key.source and key.how == "as is" and "." not in key.source for key in keys):
         return None
-    table = _read([path for path in paths if path], [str(key.source) for key in keys])
+    places, names = [path for path in paths if path], [str(key.source) for key in keys]
+    if sum(_key_bytes(path, names) for path in places) > MOST_KEY_BYTES:
+        return None
+    table = _read(places, names)
     if not all(map(is_exact, table.schema.types)):
         return None
     result = table.group_by(table.column_names, use_threads=False).aggregate([])
@@ -63,6 +68,17 @@ def _read(paths: Sequence[str], names: Sequence[str]) -> pa.Table:
     from pyarrow import parquet  # noqa: PLC0415
 
     return pa.concat_tables([_columns(parquet.ParquetFile(path), names) for path in paths])
+
+
+def _key_bytes(path: str, names: Sequence[str]) -> int:
+    """Return the bytes of columns in a file, as their values are looked up."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    footer = parquet.read_metadata(path)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    stored = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema in names)
+    return int(max(stored, _LOOKED_UP_BYTES * footer.num_rows))
 
 
 def _columns(file: Any, names: Sequence[str]) -> pa.Table:

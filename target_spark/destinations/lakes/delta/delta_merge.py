@@ -38,10 +38,13 @@ from target_spark.destinations.lakes.delta.delta_files import (
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MergePlan
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once
+from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once, rows_of
 
 MOST_REWRITTEN = 1 << 30
 """Spark writes more bytes of files anew; up to these, threads are over in a third of its time."""
+
+LINKED_BYTES = 32 << 20
+"""Parts of more bytes become files of the table unchanged, if they can."""
 
 _SCAN_ROWS = 1 << 20
 """Rows whose keys are looked up at once: each time a table of the flush's keys is made."""
@@ -110,23 +113,40 @@ def merge(
             committed.
         deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415
-
     if is_append_only(now):
         raise NeedsSparkError
-    table = Path(local_path(folder) or folder)
+    if _can_link(parts, now, plan, keys):
+        names = [key.column for key in plan.keys]
+        with suppress(NeedsSparkError):  # the table may have a key more than once
+            rows = rows_of(parts, names, MOST_BYTES)
+            return _committed(folder, rows, now, plan, metadata, transaction, parts)
     rows = merged_once(parts, plan, keys, MOST_BYTES)
     if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
         raise NeedsSparkError  # which says so
+    return _committed(folder, rows, now, plan, metadata, transaction)
+
+
+def _committed(
+    folder: str,
+    rows: pa.Table,
+    now: LakeTable,
+    plan: MergePlan,
+    metadata: str,
+    transaction: Transaction | None,
+    linked: Sequence[Part] = (),
+) -> int | None:
+    """Merge rows, of which no two have one key; see `merge` and `_Change`."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
     if has_transaction(opened, transaction):
         return None
     schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
     created: list[Path] = []
     try:
-        change = _Change(table, conform(rows, schema).combine_chunks(), plan, created)
-        files, results, inserted = change.write(opened)
-        actions = _actions(table, files, results)
+        flush = conform(rows, schema).combine_chunks()
+        files, results, inserted = _Change(table, flush, plan, created, linked).write(opened)
         metrics = {
             "numTargetRowsInserted": inserted,
             "numTargetRowsUpdated": sum(result.updated for result in results),
@@ -134,7 +154,7 @@ def merge(
         }
         reported = {**metrics, "numTargetFilesRemoved": len(files)}
         begin = _begin(metadata, transaction, reported)
-        _commit(table, opened.version() + 1, [*begin, *actions])
+        _commit(table, opened.version() + 1, [*begin, *_actions(table, files, results)])
     except BaseException as error:
         for path in created:
             with suppress(OSError):
@@ -190,12 +210,14 @@ class _Change:
         rows: The rows of the flush, with all columns of the table; of each key the newest.
         plan: Keys, columns and conditions.
         created: Gets the files that are written.
+        linked: Parts that become files of the table, so that only the keys of `rows` count.
     """
 
     table: Path
     rows: pa.Table
     plan: MergePlan
     created: list[Path]
+    linked: Sequence[Part] = ()
 
     def write(self, opened: Any) -> tuple[list[StoredFile], list[Changed], int]:
         """Write the files of the change; return those they replace, them, and the rows inserted."""
@@ -208,10 +230,12 @@ class _Change:
             if sum(file.size for file in files) > MOST_REWRITTEN:
                 raise NeedsSparkError
             files.sort(key=lambda file: file.size)
-            joins = bool(files) and files[0].size <= _SMALL_BYTES
+            joins = bool(files) and files[0].size <= _SMALL_BYTES and not self.linked
             extra = [new if joins and not number else None for number in range(len(files))]
             results = list(pool.map(self._rewritten, files, extra))
-        if new.num_rows and not joins:
+        if self.linked:
+            results += map(self._link, self.linked)
+        elif new.num_rows and not joins:
             results.append(self._written(iter([new])))
         before = sum(len(file.matches) for file in files) + new.num_rows
         if before != sum(result.rows + result.deleted for result in results):
@@ -311,6 +335,9 @@ class _Change:
             yield rows
             return
         yield rows.filter(pc.invert(hits))
+        if self.linked:
+            counts[0] += len(matches) - matches.null_count
+            return
         old, new = rows.filter(hits), self.rows.take(matches.drop_null())
         if plan.deleted is not None:
             kept = pc.is_null(new[plan.deleted])
@@ -324,6 +351,13 @@ class _Change:
                 schema=old.schema,
             )
         yield old
+
+    def _link(self, part: Part) -> Changed:
+        """Make a part a file of the table."""
+        path = self.table / f"part-{len(self.created):05d}-{uuid.uuid4()}.parquet"
+        self.created.append(path)
+        os.link(local_path(part.url) or part.url, path)
+        return Changed(path, parquet.read_metadata(path).num_rows)
 
     def _written(self, tables: Iterator[pa.Table]) -> Changed:
         """Write a file, without bounds of floats: NaN, the greatest for Spark, is not in them."""
@@ -347,6 +381,13 @@ class _Change:
                 writer.write_table(group, max(1, group.num_rows))
                 rows += group.num_rows
         return Changed(path, rows)
+
+
+def _can_link(parts: Sequence[Part], now: LakeTable, plan: MergePlan, keys: int) -> bool:
+    """Return whether parts become files of the table: large ones, whose rows set all columns."""
+    is_whole = set(now.struct.names) <= {*plan.update, *(key.column for key in plan.keys)}
+    is_each = keys == sum(part.rows for part in parts) and not (plan.deleted or plan.order_by)
+    return is_whole and is_each and sum(part.size for part in parts) > LINKED_BYTES
 
 
 def _has_bounds(kind: pa.DataType) -> bool:

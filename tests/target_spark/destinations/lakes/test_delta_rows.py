@@ -10,6 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -227,6 +228,19 @@ def test_instants_that_spark_wrote_are_kept(tmp_path: Path, year: int) -> None:
     assert DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pydict() == rows.to_pydict()
 
 
+def test_large_parts_become_files_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory are their keys alone."""
+    monkeypatch.setattr(delta_merge, "LINKED_BYTES", 0)
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["x", "x"]}))
+    assert merge_row(folder, part, "b", 1) == 1
+    (added,) = [path for path in folder.glob("*.parquet") if path.stat().st_nlink > 1]
+    assert added.samefile(part)
+    assert sorted(DeltaTable(folder).to_pyarrow_table().to_pydict()["v"]) == ["b", "x"]
+
+
 def merge_row(folder: Path, part: Path, key: str, version: int) -> int | None:
     parquet.write_table(pa.table({"id": [key], "v": ["b"]}), part)
     now = delta_files.look_up(str(folder))
@@ -329,6 +343,7 @@ RECORDS = pa.schema(
     st.sampled_from([("a",), ("b", "a"), ("c", "b", "a")]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from([0, delta_merge.LINKED_BYTES]),
 )
 def test_a_merge_is_that_of_a_table_in_memory(
     before: list[list[dict[str, Any]]],
@@ -336,6 +351,7 @@ def test_a_merge_is_that_of_a_table_in_memory(
     keys: tuple[str, ...],
     ordered: bool,
     hard: bool,
+    linked_bytes: int,
 ) -> None:
     def table(rows: list[dict[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist([{**row, "v": str(row["v"])} for row in rows], RECORDS)
@@ -377,7 +393,8 @@ def test_a_merge_is_that_of_a_table_in_memory(
             ("o",) if ordered else (),
         )
         parts = [Part(str(part), len(flush), part.stat().st_size)]
-        told = delta_merge.merge(str(folder), parts, now, plan, len(newest), "m", None)
+        with mock.patch.object(delta_merge, "LINKED_BYTES", linked_bytes):
+            told = delta_merge.merge(str(folder), parts, now, plan, len(newest), "m", None)
         found = DeltaTable(folder).to_pyarrow_table()
         assert told == changed + len(added)
         assert sorted(map(repr, found.to_pylist())) == sorted(
