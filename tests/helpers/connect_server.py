@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,16 @@ def packed(environments: WheelEnvironments) -> Path:
 
 
 @contextmanager
-def connect_server(home: Path, line: str) -> Iterator[str]:
+def connect_server(
+    home: Path, line: str, jars: Sequence[Path] = (), more: Mapping[str, str] = {}
+) -> Iterator[str]:
     """Run a server; yield what `spark.remote` must be.
 
     Args:
         home: Its Spark.
         line: The release of that.
+        jars: What it loads.
+        more: Spark configuration.
     """
     folder = Path(tempfile.mkdtemp(prefix="connect-server-"))
     if USER:
@@ -75,7 +79,10 @@ def connect_server(home: Path, line: str) -> Iterator[str]:
         "spark.ui.enabled": "false",
         "spark.local.dir": str(folder),
         "spark.jars.ivy": str(folder / "ivy"),
+        **more,
     }
+    if jars:
+        conf["spark.jars"] = ",".join(map(str, jars))
     options = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
     options += PACKAGES.get(line, [])
     environ = {
