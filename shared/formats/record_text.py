@@ -36,9 +36,22 @@ JSON_OPTIONS = {
 
 Turn = Callable[[Column], Column]
 
-_PLAIN_SCALE = 6
+PLAIN_SCALE = 6
+"""Decimal places up to which `to_json` never writes an exponent."""
 _AS_TEXT = (T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType)
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
+_PLAIN = (
+    T.StringType,
+    T.CharType,
+    T.VarcharType,
+    T.BooleanType,
+    T.IntegralType,
+    T.FloatType,
+    T.DoubleType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
 _KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
 
 
@@ -50,6 +63,13 @@ def record_json(columns: T.StructType) -> Column:
     """
     fields = [_written(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in columns.fields]
     return F.to_json(F.struct(*fields), JSON_OPTIONS) if fields else F.lit("{}")
+
+
+def is_plain(data_type: T.DataType) -> bool:
+    """Return whether `tap_spark.sources.record_arrays` writes values of a type, too."""
+    if isinstance(data_type, T.DecimalType):
+        return 0 <= data_type.scale <= PLAIN_SCALE
+    return isinstance(data_type, _PLAIN)
 
 
 def json_text(column: Column, data_type: T.DataType) -> Column:
@@ -103,7 +123,7 @@ def _turn(data_type: T.DataType) -> Turn | None:
 
 
 def _decimal(data_type: T.DecimalType) -> Turn | None:
-    return None if data_type.scale <= _PLAIN_SCALE else lambda column: column.cast("variant")
+    return None if data_type.scale <= PLAIN_SCALE else lambda column: column.cast("variant")
 
 
 def _to_text(column: Column) -> Column:

@@ -10,7 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.formats.record_text import json_text, quoted, record_json, scalar_text
+from shared.formats.record_text import (
+    is_plain,
+    json_text,
+    quoted,
+    record_json,
+    scalar_text,
+)
 from shared.formats.spark_types import T
 from tap_spark.send.spool_files import FILTERED
 from tap_spark.sources.frame_helpers import rank_column
@@ -85,6 +91,26 @@ def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -
         named = zip(fields, record_of(slice_).names, strict=True)
         fields = [T.StructField(name, field.dataType, field.nullable) for field, name in named]
     return struct_to_arrow(T.StructType(fields))
+
+
+def record_frame(slice_: Slice, key: str | None) -> tuple[DataFrame, frozenset[int]]:
+    """Return a frame of columns that tasks write as JSON, and the positions of those that are JSON.
+
+    Columns are as in `typed_frame`, or JSON. A record without columns has one of empty text.
+    """
+    fields = record_of(slice_).fields
+    ready = frozenset(n for n, field in enumerate(fields) if not is_plain(field.dataType))
+    columns = [
+        json_text(F.col(quoted(field.name)), field.dataType)
+        if n in ready
+        else F.col(quoted(field.name))
+        for n, field in enumerate(fields)
+    ]
+    numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)] or [F.lit("")]
+    keys = () if key is None else key_columns(slice_, key)
+    kept = keys if slice_.key_column else keys[:1]
+    frame = slice_.frame.select(*numbered, *kept, *_marks(slice_))
+    return frame, ready if fields else frozenset({0})
 
 
 def line_frame(slice_: Slice, key: str | None) -> DataFrame:

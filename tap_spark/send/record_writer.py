@@ -18,14 +18,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow.compute as pc
-from pyspark.sql import functions as f
 
-from shared.formats.record_text import record_json
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
 from shared.spark.session import JobTags
 from tap_spark.send import spool_files
-from tap_spark.send.batch_columns import key_columns, record_of
+from tap_spark.send.batch_columns import record_frame, record_of
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
 from tap_spark.send.spool_files import (
@@ -34,11 +32,13 @@ from tap_spark.send.spool_files import (
     SPOOL_FAILED,
     ChunkRows,
     KeyMax,
+    RecordLines,
     SpoolWriter,
     blocks,
     greater,
     unpack_meta,
 )
+from tap_spark.sources import finite_keys, record_arrays
 from tap_spark.state import date_numbers
 from tap_spark.state.stream_plans import DriverRows, Resume, Slice, StreamPlan
 
@@ -188,6 +188,8 @@ class RowsWritten:
 
 
 OnChunk = Callable[[ChunkInfo], None]
+Lines = Callable[[SpoolWriter | ChunkRows, str], "DataFrame"]
+"""Lets tasks pass the lines to a writer; returns its results, in columns of a schema."""
 
 
 def write_records(
@@ -251,24 +253,14 @@ def write_rows(plan: StreamPlan, rows: DriverRows, output: LineOutput, on_chunk:
             on_chunk(ChunkInfo(block.rows, len(block.data)))
 
 
-def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> DataFrame:
-    """Select the columns `line` and, with a key to track, `key`.
-
-    If the record may lack the key, a third column has it as a record of its own. The line of a
-    filtered row is null.
-    """
-    line = f.concat(
-        f.lit(record_head(plan.stream)),
-        record_json(record_of(slice_)),
-        f.lit(record_tail(started, plan.version)),
+def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> Lines:
+    """Return what writes the lines of a slice; the line of a filtered row is null."""
+    frame, ready = record_frame(slice_, key)
+    names = tuple(record_of(slice_).names)
+    head, tail = record_head(plan.stream), record_tail(started, plan.version)
+    return lambda writer, schema: frame.mapInArrow(
+        RecordLines(names, ready, head, tail, writer), schema
     )
-    if slice_.filtered_column is not None:
-        line = f.when(f.col(slice_.filtered_column).isNull(), line)
-    line = line.alias("line")
-    if key is None:
-        return slice_.frame.select(line)
-    keys = key_columns(slice_, key)
-    return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]))
 
 
 def _send_by_value() -> None:
@@ -276,18 +268,16 @@ def _send_by_value() -> None:
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    register(platform)
-    register(date_numbers)
-
-    register(spool_files)
+    for module in (platform, date_numbers, finite_keys, record_arrays, spool_files):
+        register(module)
 
 
 def _drain(
-    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput, folder: SpoolFolder
+    spark: SparkSession, lines: Lines, key: str | None, output: LineOutput, folder: SpoolFolder
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
     writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
-    job = SparkJob(spark, lines.mapInArrow(writer, COUNT_SCHEMA).collect)
+    job = SparkJob(spark, lines(writer, COUNT_SCHEMA).collect)
     rows = 0
     try:
         ended = False
@@ -318,11 +308,11 @@ def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
 
 
 def _fetch(
-    spark: SparkSession, lines: DataFrame, key: str | None, output: LineOutput
+    spark: SparkSession, lines: Lines, key: str | None, output: LineOutput
 ) -> Generator[ChunkInfo, None, None]:
     """Fetch chunks through Spark's result stream, partition after partition."""
-    frame = lines.mapInArrow(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
+    chunks = lines(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
     with tagged(spark):
-        for row in frame.toLocalIterator(prefetchPartitions=True):
+        for row in chunks.toLocalIterator(prefetchPartitions=True):
             output.write(row.chunk)
             yield ChunkInfo(row.rows, len(row.chunk), unpack_meta(row.meta)[1])

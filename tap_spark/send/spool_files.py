@@ -21,7 +21,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,11 +32,13 @@ import pyarrow.compute as pc
 
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.finite_keys import finite
+from tap_spark.sources.record_arrays import RecordTexts
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
 FILTERED = "__filtered"
 """Name of the last column of rows for batch files: true in rows that are not written."""
 
+_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _JSON_INTEGERS = range(-(2**63), 2**64)
 
 
@@ -205,6 +207,44 @@ def unpack_meta(text: str) -> tuple[int, KeyMax | None]:
     """Read what `pack_meta` wrote."""
     meta = json.loads(text)
     return meta["rows"], None if meta["key"] is None else KeyMax(*meta["key"])
+
+
+@dataclass(frozen=True)
+class RecordLines:
+    """Makes the RECORD lines of a partition, and passes them on.
+
+    Attributes:
+        names: Names of the record's columns. The batches have these columns, then (with a key) the
+            key, (if records may lack it) a record with only the key, and (if rows are filtered)
+            `FILTERED`.
+        ready: Positions of columns that hold JSON text.
+        before: Text before each record.
+        after: Text after each record.
+        then: Takes batches of lines, with the columns of the key.
+    """
+
+    names: tuple[str, ...]
+    ready: frozenset[int]
+    before: str
+    after: str
+    then: _OfBatches
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run on the batches of one partition."""
+        return self.then(self._lines(batches))
+
+    def _lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        texts = RecordTexts(self.names, self.ready, self.before, self.after)
+        width = len(self.names) or 1
+        for batch in batches:
+            start, others = 0, batch.columns[width:]
+            mark = others.pop() if batch.schema.names[-1] == FILTERED else None
+            for lines in texts.of(batch.columns[:width]):
+                rest = [column.slice(start, len(lines)) for column in others]
+                if mark is not None:
+                    lines = pc.if_else(mark.slice(start, len(lines)), None, lines)  # noqa: PLW2901
+                start += len(lines)
+                yield pa.record_batch([lines, *rest], ["line", "key", "own"][: 1 + len(rest)])
 
 
 class ChunkRows:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.files import text_records
+from tap_spark.sources import record_arrays
 from tap_spark.sources.files.text_records import records_of
 
 NTZ, MONEY = T.TimestampNTZType(), T.DecimalType(5, 2)
@@ -80,5 +80,5 @@ def test_names_are_escaped() -> None:
 
 
 def test_many_rows_come_in_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_records, "NAME_BYTES", 10)
+    monkeypatch.setattr(record_arrays, "PIECE_BYTES", 10)
     assert written(T.LongType(), *map(str, range(9))) == [str(n) for n in range(9)]
