@@ -48,6 +48,8 @@ LINKED_BYTES = 32 << 20
 
 _SCAN_ROWS = 1 << 20
 """Rows whose keys are looked up at once: each time a table of the flush's keys is made."""
+_BUFFER_BYTES = 256 << 10
+"""What is read ahead of each column; else all of a row group would be in memory."""
 _SMALL_BYTES = 128 << 20
 """A file of fewer bytes takes new rows as well."""
 _ENGINE = "target-spark"
@@ -404,7 +406,9 @@ def _shares(files: Iterator[tuple[Path, int]]) -> list[list[tuple[Path, int]]]:
 
 def _rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file, with the columns of a schema."""
-    with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    with parquet.ParquetFile(
+        path, coerce_int96_timestamp_unit="us", buffer_size=_BUFFER_BYTES
+    ) as file:
         stored = set(file.schema_arrow.names)
         names = [name for name in schema.names if name in stored]
         for batch in file.iter_batches(TABLE_ROWS, columns=names, use_threads=False):
