@@ -251,6 +251,11 @@ class TableRequest:
     order_by: tuple[str, ...] = ()
     contract: SchemaContract = field(default_factory=SchemaContract)
 
+    @property
+    def is_upsert(self) -> bool:
+        """Whether rows are matched by key."""
+        return self.method == "upsert" and bool(self.keys)
+
 
 @dataclass(frozen=True)
 class Segment:

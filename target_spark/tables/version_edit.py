@@ -40,6 +40,11 @@ class VersionEdit:
     at: float
     has_rows: bool = True
 
+    @property
+    def marked_at(self) -> float | None:
+        """Time for the mark of rows; None if they are removed."""
+        return None if self.hard_delete else self.at
+
     def phrase(self, rows: int | None) -> str:
         """Return in words what has become of so many rows; None for an unknown number."""
         count = "the rows" if rows is None else f"{rows:,} row{'' if rows == 1 else 's'}"

@@ -42,6 +42,13 @@ def test_only_the_engine_starts_spark_for_work_on_rows() -> None:
     }
 
 
+def test_what_only_spark_can_do_is_caught_in_one_place() -> None:
+    caught = re.compile(r"(?:except|suppress)\b[^\n]*NeedsSparkError")
+    assert {name for name, text in sources_of(None).items() if caught.search(text)} == {
+        "target_spark.destinations.lakes.engines"
+    }
+
+
 def test_types_that_an_older_spark_lacks_come_from_one_module() -> None:
     lacking = r"\b(?:Variant|CalendarInterval|Geometry|Geography|Datetime|Time)Type\b"
     for name, text in sources_of(None).items():

@@ -236,7 +236,7 @@ def _as_stored(spark: SparkSession, rows: TableFlush) -> DataFrame:
         frame = frame.where(F.col(quoted(deleted)).isNull())
     own = rows.change.supplied(request.struct.names)
     others = [field for field in rows.now.struct if field.name not in own]
-    if others and request.method == "upsert" and request.keys:
+    if others and request.is_upsert:
         keys = [targets[key] for key in request.keys]
         return _with_held(frame, spark.table(rows.place.table), keys, others)
     missing = [field for field in others if field.name not in frame.columns]

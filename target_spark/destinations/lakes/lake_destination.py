@@ -27,6 +27,7 @@ from target_spark.destinations.destination import (
     TableWrite,
     remove_parts,
 )
+from target_spark.destinations.lakes.engines import engine_of
 from target_spark.destinations.lakes.held_rows import HeldTables
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
@@ -188,7 +189,7 @@ class LakeDestination(Destination):
     def _described(self, request: TableRequest) -> LakeTable | None:
         place = self._form.place(request.name)
         return repeated(
-            lambda _: self._form.current(self._own_session, place),
+            lambda _: engine_of(self._form, self._own_session).describe(place),
             self._form.conflicts,
             Where(stream=request.stream),
             shown=place.shown,

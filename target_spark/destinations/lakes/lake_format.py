@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from target_spark.core.balance import Committed
     from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.destinations.destination import Flush
-    from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
+    from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.destinations.lakes.lake_table import LakeTable, Place
     from target_spark.destinations.lakes.table_history import (
         Compaction,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.table_changes import NameRules, PartitionStep
+    from target_spark.tables.version_edit import VersionEdit
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,84 @@ class TableFlush:
 
 class NeedsSparkError(Exception):
     """Only Spark can tell or do it."""
+
+
+Keys = tuple[tuple["KeyRange", ...], int]
+"""Ranges of key columns, and the number of different keys."""
+Planner = Callable[["StructType | None", "TableRequest", Mapping[str, str]], "TableChange"]
+"""Plans the change from columns, request and names of columns."""
+
+
+class TableEngine(ABC):
+    """What more than one engine can do to tables of a format: Spark, or a package without it.
+
+    Engines are tried in order, see `engines.InOrder`; Spark is the last one. Every method but
+    Spark's raises NeedsSparkError, after which nothing has changed or Spark can do it all again.
+    Its other errors are those of `LakeFormat`.
+    """
+
+    @abstractmethod
+    def describe(self, place: Place) -> LakeTable | None:
+        """Return the current table, never from a cache; None if there is none."""
+
+    @abstractmethod
+    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
+        """Create the table of `change.create`; keep one that was created concurrently."""
+
+    @abstractmethod
+    def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
+        """Change the columns of a table: see `LakeFormat.alter`."""
+
+    @abstractmethod
+    def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
+        """Append, merge or version the rows of a flush, in one commit; return what it tells.
+
+        Args:
+            rows: The flush and its table.
+            keys: What the parts tell of the keys of an upsert; None if only Spark can tell.
+            base: See `LakeFormat.append`.
+
+        Raises:
+            RefusedByStoreError: Rows break a rule of the table.
+        """
+
+    @abstractmethod
+    def exchange(
+        self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
+    ) -> Committed | None:
+        """Make the parts of a whole run the only files of a table, created if it is missing.
+
+        Args:
+            place: Location of the table.
+            flushes: All flushes of the run, at least one.
+            plan: Plans the change of the table.
+            mark: Mark of the commit.
+
+        Returns:
+            What the commit tells; None if the rows have to be read, and written by `replace`.
+        """
+
+    @abstractmethod
+    def may_have_older(self, place: Place, version: int) -> bool:
+        """Return whether a table may have rows of versions below this one."""
+
+    @abstractmethod
+    def edit(
+        self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+    ) -> None:
+        """Remove or mark the rows of older versions, in one commit with the mark.
+
+        Args:
+            place: Location of the table.
+            now: The table.
+            columns: Column with the version of rows, and that which marks rows as deleted.
+            edit: The change.
+            mark: Mark of the commit.
+        """
+
+    @abstractmethod
+    def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
+        """Return the marks of the newest commits: see `LakeFormat.marks`."""
 
 
 class LakeFormat(ABC):
@@ -85,6 +164,10 @@ class LakeFormat(ABC):
         """
         return {}
 
+    def packages(self) -> Sequence[TableEngine]:
+        """Return the engines to try before Spark, in order."""
+        return ()
+
     @abstractmethod
     def place(self, name: TableName) -> Place:
         """Return the location of a table."""
@@ -102,59 +185,6 @@ class LakeFormat(ABC):
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Create the table of `change.create`; keep one that was created concurrently."""
-
-    def looked_up(self, place: Place) -> LakeTable | None:  # noqa: ARG002
-        """Return the current table like `describe`, without Spark.
-
-        Raises:
-            NeedsSparkError: Only Spark can tell.
-        """
-        raise NeedsSparkError
-
-    def current(self, spark: Callable[[], SparkSession], place: Place) -> LakeTable | None:
-        """Return the current table, without Spark if the format can tell.
-
-        Args:
-            spark: Returns the session, and starts Spark if it has not been started.
-            place: Location of the table.
-        """
-        with suppress(NeedsSparkError):
-            return self.looked_up(place)
-        return self.describe(spark(), place)
-
-    def created(
-        self,
-        place: Place,  # noqa: ARG002
-        change: TableChange,  # noqa: ARG002
-        request: TableRequest,  # noqa: ARG002
-    ) -> None:
-        """Create a table like `create`, without Spark.
-
-        Raises:
-            NeedsSparkError: Only Spark can create such a table; nothing was done.
-        """
-        raise NeedsSparkError
-
-    def altered(
-        self,
-        place: Place,  # noqa: ARG002
-        change: TableChange,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
-    ) -> None:
-        """Change a table like `alter`, without Spark.
-
-        Raises:
-            NeedsSparkError: Only Spark can change it so; it can do it all once more.
-        """
-        raise NeedsSparkError
-
-    def lowest(self, place: Place, column: str) -> int | None:  # noqa: ARG002
-        """Return the least number in a column, as the table's metadata tell; None for no rows.
-
-        Raises:
-            NeedsSparkError: They do not tell.
-        """
-        raise NeedsSparkError
 
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """Return what of a table may change: nothing of others' rules, unless a setting says so."""
@@ -280,14 +310,6 @@ class LakeFormat(ABC):
         Commits that keep all rows (compactions) may be left out.
         """
 
-    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:  # noqa: ARG002
-        """Return the marks of `marks`, without Spark.
-
-        Raises:
-            NeedsSparkError: Only Spark can tell.
-        """
-        raise NeedsSparkError
-
     def changed_rows(
         self,
         spark: SparkSession,  # noqa: ARG002
@@ -401,83 +423,3 @@ class LakeFormat(ABC):
     ) -> int:
         """Remove files of no version that are older than a time, if `expire` leaves them."""
         return 0
-
-    def adopt(
-        self,
-        rows: TableFlush,  # noqa: ARG002
-        keys: Sequence[KeyRange] = (),  # noqa: ARG002
-        *,
-        replaces: bool = False,  # noqa: ARG002
-    ) -> int | None:
-        """Adopt the parts of a flush as files of the table, in one commit with the mark.
-
-        Args:
-            rows: The flush and its table.
-            keys: Keys of the flush, if the table must not hold any of them; empty if it may.
-            replaces: Whether all other files leave the table; see `can_exchange`.
-
-        Returns:
-            The rows in the footers of the files; None if nothing was done. The parts stay
-            unchanged.
-        """
-        return None
-
-    def can_exchange(
-        self,
-        now: LakeTable | None,  # noqa: ARG002
-        whole: TableChange,  # noqa: ARG002
-        request: TableRequest,  # noqa: ARG002
-    ) -> bool:
-        """Return whether `adopt` may replace all files of a table.
-
-        Args:
-            now: The table; None before it is created.
-            whole: The change that creates a table for the rows.
-            request: The request of the stream.
-        """
-        return False
-
-    def merged(
-        self,
-        rows: TableFlush,  # noqa: ARG002
-        plan: MergePlan,  # noqa: ARG002
-        keys: int,  # noqa: ARG002
-    ) -> int | None:
-        """Merge a small flush, as `execute` does by `merge_sql`, without Spark.
-
-        Args:
-            rows: The flush and its table.
-            plan: Keys, columns and conditions.
-            keys: Number of different keys in the flush.
-
-        Returns:
-            The rows that were inserted, updated or deleted; None if the commit was made before.
-
-        Raises:
-            NeedsSparkError: Only Spark can merge it; nothing was committed.
-        """
-        raise NeedsSparkError
-
-    def activated(
-        self,
-        place: Place,  # noqa: ARG002
-        now: LakeTable,  # noqa: ARG002
-        columns: tuple[str, str],  # noqa: ARG002
-        below: int,  # noqa: ARG002
-        at: float | None,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
-    ) -> None:
-        """Change the rows of older versions, as `execute` does by `activate_sql`, without Spark.
-
-        Args:
-            place: Location of the table.
-            now: The table.
-            columns: Column with the version of rows, and that which marks rows as deleted.
-            below: Change rows with a lower version.
-            at: Time for the mark, seconds since the epoch; None to delete the rows.
-            mark: Mark of the commit.
-
-        Raises:
-            NeedsSparkError: Only Spark can change them; nothing was committed.
-        """
-        raise NeedsSparkError

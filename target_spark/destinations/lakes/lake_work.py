@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from target_spark.destinations.destination import (
     RefusedByStoreError,
 )
 from target_spark.destinations.folders.table_folder import writing
-from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError
+from target_spark.destinations.lakes.engines import engine_of
+from target_spark.destinations.lakes.lake_format import LakeFormat, Planner, TableEngine
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import (
@@ -97,11 +98,11 @@ class LakeWork:
                 self.stage(table)
             change = self.plan(now, request)
             if now is None or change.create is not None:
-                self._create(table, change, request)
+                self.engine(table).create(place, change, request)
             elif change.rewrite:
                 self._rewrite(table, request, mark)
             elif _alters(now, change):
-                self._alter(table, change, request, mark)
+                self.engine(table).alter(place, change, request, mark)
             else:
                 return now, change
             if not table.is_copy:
@@ -111,23 +112,13 @@ class LakeWork:
             lasts=True,
         )
 
+    def engine(self, table: OpenTable) -> TableEngine:
+        """Return what changes a table, without Spark if it can be."""
+        return engine_of(self.form, lambda: table.spark)
+
     def now(self, table: OpenTable) -> LakeTable | None:
         """Return what the table has now; None if it does not exist."""
-        return self.form.current(lambda: table.spark, table.place)
-
-    def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
-        with suppress(NeedsSparkError):
-            self.form.created(table.place, change, request)
-            return
-        self.form.create(table.spark, table.place, change, request)
-
-    def _alter(
-        self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
-    ) -> None:
-        with suppress(NeedsSparkError):
-            self.form.altered(table.place, change, mark)
-            return
-        self.form.alter(table.spark, table.place, change, request, mark)
+        return self.engine(table).describe(table.place)
 
     def plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         """Return how the table must change for a request; raise if it must not."""
@@ -257,7 +248,7 @@ class LakeWork:
         """Return whether a commit with this token was made."""
         if self.now(table) is None:
             return False
-        marks = self.marks(table, HISTORY)
+        marks = self.engine(table).marks(table.place, HISTORY)
         return any(mark is not None and mark.token == token for mark in marks)
 
     def held(self, table: OpenTable, stream: str, note: Note) -> Note:
@@ -266,13 +257,7 @@ class LakeWork:
             return Note()
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
-        return held(note, self.marks(table, limit), stream)
-
-    def marks(self, table: OpenTable, limit: int) -> Iterable[Mark | None]:
-        """Return the marks of the newest commits, without Spark if the format can tell."""
-        with suppress(NeedsSparkError):
-            return self.form.logged_marks(table.place, limit)
-        return self.form.marks(table.spark, table.place, limit)
+        return held(note, self.engine(table).marks(table.place, limit), stream)
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
@@ -294,7 +279,9 @@ def _alters(now: LakeTable, change: TableChange) -> bool:
     return change.alters or any(now.names.get(key) != name for key, name in change.renamed.items())
 
 
-def planner(form: LakeFormat, conflicts: str) -> Callable[..., TableChange]:
+def planner(form: LakeFormat, conflicts: str) -> Planner:
+    """Return what plans the change of a table that may change in any respect."""
+
     def plan(struct: Any, request: TableRequest, names: Any) -> TableChange:
         return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
 

@@ -11,7 +11,7 @@ Why a newest row beside `small_flush`: a flush of any size, and the rows of the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -44,7 +44,7 @@ from target_spark.destinations.lakes.flush_frames import (
     newest,
     ordered_frame,
 )
-from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, Planner, TableFlush
 from target_spark.destinations.lakes.lake_sql import (
     STEP,
     TARGET,
@@ -58,7 +58,6 @@ from target_spark.destinations.lakes.lake_sql import (
 )
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.small_flush import part_keys
-from target_spark.destinations.lakes.table_history import Mark
 from target_spark.tables.row_layout import DOCUMENT, project, value_text
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
@@ -209,11 +208,6 @@ def _lacks_equality(dtype: DataType) -> bool:
     return isinstance(dtype, (T.MapType, T.VariantType))
 
 
-Keys = tuple[tuple[KeyRange, ...], int]
-"""Ranges of key columns, and the number of different keys."""
-Planner = Callable[["StructType | None", TableRequest, Mapping[str, str]], TableChange]
-
-
 def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFrame:
     """Return all rows of a flush, projected to the table's columns."""
     return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
@@ -222,43 +216,9 @@ def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFram
 def keys_in_parts(rows: TableFlush) -> Keys | None:
     """Return what the parts of a flush tell of its keys; None if Spark must tell."""
     columns = {item.target: item for item in rows.change.projection}
-    targets = _targets(rows.change)
+    targets = targets_of(rows.change)
     keys = [columns[targets[key]] for key in rows.request.keys]
     return part_keys(rows.flush.parts, keys, rows.now.partitions)
-
-
-def adopted_rows(form: LakeFormat, rows: TableFlush, keys: Keys | None) -> Committed | None:
-    """Make the parts of a flush files of the table; return None if Spark must write its rows.
-
-    Rows that are matched by key are adopted if the table has none of their keys, see
-    `keys_in_parts`.
-    """
-    request = rows.request
-    ranges: tuple[KeyRange, ...] = ()
-    if request.method == "history":
-        return None
-    if request.method == "upsert" and request.keys:
-        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
-        if keys is None or keys[1] != rows.flush.rows or deletes:
-            return None
-        ranges = keys[0]
-    count = form.adopt(rows, ranges)
-    return None if count is None else Committed(count)
-
-
-def merged_rows(form: LakeFormat, rows: TableFlush, keys: Keys | None) -> Committed | None:
-    """Merge a flush into a table without Spark; return None if only Spark can.
-
-    `keys` is what `keys_in_parts` tells.
-    """
-    if keys is None:
-        return None
-    plan = _merge_plan(rows, keys[0])
-    try:
-        changed = form.merged(rows, plan, keys[1])
-    except NeedsSparkError:
-        return None
-    return _merged(plan, changed, keys[1])
 
 
 def upserted(
@@ -270,21 +230,21 @@ def upserted(
     """
     flush, request, change = rows.flush, rows.request, rows.change
     frame = appended(spark, flush, change)
-    targets = _targets(change)
+    targets = targets_of(change)
     keys = [targets[key] for key in request.keys]
     ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
         frame = project(newest(ordered, request.keys, request.order_by), change.projection)
-    plan = _merge_plan(rows, ranges)
+    plan = merge_plan(rows, ranges)
     with view_of(spark, frame) as view:
         form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)
-    return _merged(plan, form.changed_rows(spark, rows.place, rows.mark), count)
+    return merge_result(plan, form.changed_rows(spark, rows.place, rows.mark), count)
 
 
-def _merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
+def merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
     request, change = rows.request, rows.change
-    targets, supplied = _targets(change), change.supplied(request.struct.names)
+    targets, supplied = targets_of(change), change.supplied(request.struct.names)
     keys = {targets[key] for key in request.keys}
     update = [item.target for item in change.projection if item.target in supplied]
     return MergePlan(
@@ -296,7 +256,7 @@ def _merge_plan(rows: TableFlush, ranges: tuple[KeyRange, ...]) -> MergePlan:
     )
 
 
-def _merged(plan: MergePlan, changed: int | None, count: int) -> Committed:
+def merge_result(plan: MergePlan, changed: int | None, count: int) -> Committed:
     """Return what a MERGE of so many keys has changed."""
     may_skip = plan.deleted is not None or not plan.update or bool(plan.order_by)
     if changed is not None:
@@ -336,7 +296,7 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
 
 
 def _version_columns(request: TableRequest, now: LakeTable, change: TableChange) -> VersionColumns:
-    targets = _targets(change)
+    targets = targets_of(change)
     order = [targets[name] for name in request.order_by]
     is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
     received = [targets[name] for name in (RECEIVED_AT,) if name in targets]
@@ -366,44 +326,6 @@ def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
         spark.catalog.dropTempView(name)
 
 
-def exchanged_rows(
-    form: LakeFormat, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
-) -> Committed | None:
-    """Make the parts of a whole run the only files of a table; None if Spark must write its rows.
-
-    The parts must have the columns of the table, and no key twice.
-
-    Args:
-        form: The table format.
-        place: Location of the table.
-        flushes: All flushes of the run, at least one.
-        plan: Plans the change from columns, request and known names.
-        mark: Mark of the commit.
-    """
-    request = flushes[-1].request
-    flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
-    if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
-        return None
-    try:
-        now = form.looked_up(place)
-        whole = _whole([request], plan, {} if now is None else now.names)
-        if now is None and form.can_exchange(now, whole, request):
-            form.created(place, whole, request)
-            now = form.looked_up(place)
-        if now is None or not form.can_exchange(now, whole, request):
-            return None
-    except NeedsSparkError:
-        return None
-    rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
-    if request.keys:
-        keys = keys_in_parts(rows)
-        deletes = request.hard_delete and DELETED_AT in _targets(rows.change)
-        if keys is None or keys[1] != flush.rows or deletes:
-            return None
-    count = form.adopt(rows, replaces=True)
-    return None if count is None else Committed(count, by_key=bool(request.keys))
-
-
 def overwritten(
     spark: SparkSession, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
 ) -> tuple[DataFrame, TableChange, TableRequest]:
@@ -422,7 +344,7 @@ def overwritten(
         DestinationError: The stream's columns have changed their types during the run, and the
             settings do not resolve that.
     """
-    change = _whole([flush.request for flush in flushes], plan, names)
+    change = whole_change([flush.request for flush in flushes], plan, names)
     request = replace(flushes[-1].request, struct=_stream_of(change))
     table = _struct_of(change.create or ())
     return rows_of_run(spark, flushes, plan, table, change.mapping), change, request
@@ -495,7 +417,7 @@ def recast(
     return project(spark.table(place.table), tuple(items)), whole
 
 
-def _whole(
+def whole_change(
     requests: Sequence[TableRequest], plan: Planner, names: Mapping[str, str]
 ) -> TableChange:
     """Return the change that creates a table for all requests; the last one describes it."""
@@ -530,7 +452,7 @@ def _struct_of(columns: Iterable[Column]) -> StructType:
     return StructType([StructField(c.name, c.dtype, c.nullable) for c in columns])
 
 
-def _targets(change: TableChange) -> dict[str, str]:
+def targets_of(change: TableChange) -> dict[str, str]:
     """Return stream's name → table's name of every column that rows set."""
     return {item.source: item.target for item in change.projection if item.source is not None}
 

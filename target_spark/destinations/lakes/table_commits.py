@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.core.balance import Committed
-from target_spark.destinations.destination import (
-    Flush,
-    RefusedByStoreError,
-)
-from target_spark.destinations.lakes.flush_frames import refused_rows
-from target_spark.destinations.lakes.lake_format import NeedsSparkError, TableFlush
-from target_spark.destinations.lakes.lake_sql import activate_sql
-from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.lake_format import TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.lake_work import LakeWork, planner
 from target_spark.destinations.lakes.open_table import OpenTable
-from target_spark.destinations.lakes.row_changes import (
-    adopted_rows,
-    appended,
-    exchanged_rows,
-    keys_in_parts,
-    merged_rows,
-    overwritten,
-    upserted,
-    versioned,
-    with_versions,
-)
+from target_spark.destinations.lakes.row_changes import keys_in_parts, overwritten, with_versions
 from target_spark.destinations.lakes.row_repair import verify
-from target_spark.destinations.lakes.shared_tables import (
-    configured,
-)
-from target_spark.destinations.lakes.table_history import (
-    ACTIVATION,
-    Mark,
-    run_of,
-)
+from target_spark.destinations.lakes.table_history import ACTIVATION, Mark, run_of
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import Backfill, TableRequest
@@ -72,26 +48,8 @@ class TableCommits:
             return Committed(0)
         mark = self._work.mark(flush, flush.rows)
         rows = TableFlush(table.place, flush, request, now, change, mark)
-        is_upsert = request.method == "upsert" and bool(request.keys)
-        keys = keys_in_parts(rows) if is_upsert else None
-        done = adopted_rows(form, rows, keys)
-        if done is None and is_upsert:
-            done = merged_rows(form, rows, keys)
-        if done is not None:
-            return done
-        if flush.write.row_origin is not None:
-            refused = refused_rows(table.spark, rows, form.row_rules(now))
-            if refused:
-                raise RefusedByStoreError(refused[0].reason, refused)
-        size = None if now.size is None else now.size + sum(part.size for part in flush.parts)
-        with configured(table.spark, form.light(size)):
-            if request.method == "history":
-                return versioned(form, table.spark, rows, at=time.time())
-            if is_upsert:
-                return upserted(form, table.spark, rows, keys)
-            frame = appended(table.spark, flush, change)
-            form.append(table.spark, frame, table.place, mark, base)
-            return Committed(form.changed_rows(table.spark, table.place, mark))
+        keys = keys_in_parts(rows) if request.is_upsert else None
+        return self._work.engine(table).load(rows, keys, base)
 
     def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
         """Replace rows by those of all flushes that wait, or verify them: one attempt."""
@@ -107,7 +65,7 @@ class TableCommits:
         plan = planner(form, self._work.conflicts)
         mark = self._work.mark(last, sum(flush.rows for flush in flushes))
         if last.request.view is None and not table.is_copy:
-            done = exchanged_rows(form, table.place, flushes, plan, mark)
+            done = self._work.engine(table).exchange(table.place, flushes, plan, mark)
             if done is not None:
                 return done
         now = self._work.now(table)
@@ -146,9 +104,9 @@ class TableCommits:
 
     def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
         """Remove or mark older rows; return whether the table has any, marked ones included."""
-        with suppress(NeedsSparkError):
-            if self._has_none_below(table.place, edit.version):
-                return False
+        engine = self._work.engine(table)
+        if not engine.may_have_older(table.place, edit.version):
+            return False
         now = self._work.now(table)
         if now is None:
             return False
@@ -156,27 +114,7 @@ class TableCommits:
         version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
         if not {version, deleted} <= set(now.struct.names):
             return False
-        at = None if edit.hard_delete else edit.at
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
-        with suppress(NeedsSparkError):
-            self._form.activated(table.place, now, (version, deleted), edit.version, at, mark)
-            return True
-        statement = activate_sql(table.place.table, version, deleted, edit.version, at)
-        self._form.execute(table.spark, statement, table.place, mark)
+        engine.edit(table.place, now, (version, deleted), edit, mark)
         return True
-
-    def _has_none_below(self, place: Place, version: int) -> bool:
-        """Return whether metadata show that all rows of a table are of a version or newer.
-
-        Raises:
-            NeedsSparkError: They do not tell.
-        """
-        now = self._form.looked_up(place)
-        if now is None:
-            return True
-        column = now.names.get(TABLE_VERSION, TABLE_VERSION)
-        if column not in now.struct.names:
-            return True
-        lowest = self._form.lowest(place, column)
-        return lowest is None or lowest >= version

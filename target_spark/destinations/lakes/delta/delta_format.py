@@ -7,8 +7,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from shared.spark.shared_disk import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
-from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_rows
 from target_spark.destinations.lakes.delta.delta_ddl import (
     FORBIDDEN,
     NAMES_PROPERTY,
@@ -36,16 +35,8 @@ from target_spark.destinations.lakes.delta.delta_ddl import (
     names_property,
     needed_properties,
     table_clauses,
-    table_properties,
 )
-from target_spark.destinations.lakes.delta.delta_files import (
-    Transaction,
-    can_register,
-    has_nulls,
-    is_append_only,
-    register,
-    table_size,
-)
+from target_spark.destinations.lakes.delta.delta_files import table_size
 from target_spark.destinations.lakes.delta.delta_log import (
     changed_rows,
     commit_metrics,
@@ -56,17 +47,21 @@ from target_spark.destinations.lakes.delta.delta_log import (
     vacuumed_files,
     with_defaults,
 )
+from target_spark.destinations.lakes.delta.delta_package import (
+    KEEPS_ROWS,
+    DeltaPackage,
+    Transactions,
+    marks_in,
+)
+from target_spark.destinations.lakes.engines import engine_of
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import LakeFormat, NeedsSparkError, TableFlush
+from target_spark.destinations.lakes.lake_format import LakeFormat, TableEngine
 from target_spark.destinations.lakes.lake_sql import (
-    KeyRange,
-    MergePlan,
     RowRule,
     column_sql,
     not_null_rules,
     properties_sql,
     quoted,
-    table_comment,
 )
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
@@ -90,7 +85,7 @@ from target_spark.destinations.lakes.table_history import (
     read_mark,
 )
 from target_spark.tables.evolution import Capabilities, TableChange
-from target_spark.tables.table_changes import OURS, NameRules, legal_table_name
+from target_spark.tables.table_changes import NameRules, legal_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,11 +147,15 @@ class DeltaFormat(LakeFormat):
         self.copies = config.write_audit_publish
         self._path = config.path
         self._catalog = config.catalog
-        self._adopts = config.adopt_files
-        self._changes_rows = config.engine != SPARK
-        self._shares_disk = executors_share_disk(config.spark)
         self._options = StorageOptions(config.storage_options)
-        self._written: dict[str, int] = {}
+        self._transactions = Transactions()
+        shares_disk = executors_share_disk(config.spark)
+        self._package = DeltaPackage(
+            self._transactions,
+            adopts=config.adopt_files,
+            changes_rows=config.engine != SPARK,
+            shares_disk=shares_disk,
+        )
         self.conf: Mapping[str, str] = {**storage_conf(config), **_ANY_VERSION}
         self.rules = NameRules(
             style=config.column_names,
@@ -166,6 +165,10 @@ class DeltaFormat(LakeFormat):
             ignore_case=True,
         )
         self.can = Capabilities(widen=delta_widens)
+
+    def packages(self) -> Sequence[TableEngine]:
+        """See `LakeFormat`."""
+        return (self._package,)
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
@@ -240,12 +243,6 @@ class DeltaFormat(LakeFormat):
         )
         spark.sql(text)
 
-    def looked_up(self, place: Place) -> LakeTable | None:
-        """See `LakeFormat`."""
-        if place.folder is None or not (self._adopts and self._shares_disk):
-            raise NeedsSparkError
-        return delta_files.look_up(place.folder)
-
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """See `LakeFormat`. The first widened column makes a feature necessary to read a table."""
         can = super().capabilities(now, request)
@@ -256,35 +253,6 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         needed = needed_properties(change).items()
         return [name for name, text in needed if now.properties.get(name, "").lower() != text]
-
-    def lowest(self, place: Place, column: str) -> int | None:
-        """See `LakeFormat`."""
-        if place.folder is None:
-            raise NeedsSparkError
-        return delta_files.lowest(place.folder, column)
-
-    def created(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        """See `LakeFormat`."""
-        layout = request.layout
-        # Parts with other names could not become files of the table.
-        is_renamed = not change.renamed.keys() <= {OURS}
-        if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
-            raise NeedsSparkError
-        properties, comment = table_properties(change, request), table_comment(request.schema)
-        with one_writer(place.folder):
-            delta_files.create(place.folder, change.create or (), properties, comment)
-
-    def altered(self, place: Place, change: TableChange, mark: Mark) -> None:
-        """See `LakeFormat`."""
-        if not self._changes_rows or change.widen or change.add_nested or change.nullable:
-            raise NeedsSparkError
-        now = self.looked_up(place)
-        if now is None or place.folder is None or needed_properties(change):
-            raise NeedsSparkError
-        supplied = names_property(change).items()
-        properties = {name: text for name, text in supplied if now.properties.get(name) != text}
-        with one_writer(place.folder):
-            delta_files.alter(place.folder, change.add, properties, mark.to_text())
 
     def alter(
         self,
@@ -318,67 +286,7 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`. Delta rejects the transaction of a repeated commit."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).append()
-        self._remember(mark)
-
-    def adopt(
-        self, rows: TableFlush, keys: Sequence[KeyRange] = (), *, replaces: bool = False
-    ) -> int | None:
-        """See `LakeFormat`."""
-        folder, parts = rows.place.folder, rows.flush.parts
-        if folder is None or not self._adopts or rows.flush.write.row_origin is not None:
-            return None
-        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
-            return None
-        supplied = rows.now, rows.mark.to_text(), self._application_version(rows.mark), keys
-        with one_writer(folder):
-            count = register(folder, parts, *supplied, replaces=replaces)
-        if count is not None:
-            self._remember(rows.mark)
-        return count
-
-    def can_exchange(
-        self, now: LakeTable | None, whole: TableChange, request: TableRequest
-    ) -> bool:
-        """See `LakeFormat`."""
-        if now is None or not self._changes_rows:
-            return self._changes_rows
-        return fits(now, whole, request) and not is_append_only(now)
-
-    def merged(self, rows: TableFlush, plan: MergePlan, keys: int) -> int | None:
-        """See `LakeFormat`."""
-        folder, parts = self._changeable(rows.place, rows.now), rows.flush.parts
-        strict = {field.name for field in rows.now.struct if not field.nullable}
-        if any(has_nulls(part.url, strict) for part in parts if strict):
-            raise NeedsSparkError  # which says so
-        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
-            raise NeedsSparkError
-        supplied = plan, keys, rows.mark.to_text(), self._application_version(rows.mark)
-        with one_writer(folder):
-            changed = delta_merge.merge(folder, parts, rows.now, *supplied)
-        self._remember(rows.mark)
-        return changed
-
-    def activated(
-        self,
-        place: Place,
-        now: LakeTable,
-        columns: tuple[str, str],
-        below: int,
-        at: float | None,
-        mark: Mark,
-    ) -> None:
-        """See `LakeFormat`."""
-        folder = self._changeable(place, now)
-        with one_writer(folder):
-            delta_rows.activate(folder, now, columns, below, at, mark.to_text())
-
-    def _changeable(self, place: Place, now: LakeTable) -> str:
-        """Return the folder of a table whose rows can be changed without Spark."""
-        folder = place.folder
-        wanted = self._changes_rows and self._shares_disk
-        if folder is None or not wanted or not delta_files.is_plain(folder, now):
-            raise NeedsSparkError
-        return folder
+        self._transactions.remember(mark)
 
     def execute(
         self,
@@ -392,11 +300,11 @@ class DeltaFormat(LakeFormat):
         conf = configured(spark, _AS_THEY_ARE)
         with one_writer(place.folder), conf, self._marked(spark, mark):
             spark.sql(statement).collect()
-        self._remember(mark)
+        self._transactions.remember(mark)
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
-        if self.current(lambda: spark, place) is None:
+        if engine_of(self, lambda: spark).describe(place) is None:
             return None
         return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
 
@@ -412,11 +320,11 @@ class DeltaFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`."""
         with one_writer(place.folder):
-            if self.current(lambda: spark, place) is None:
+            if engine_of(self, lambda: spark).describe(place) is None:
                 self._create(spark, place, change, request)
             if version is not None and version != self.version(spark, place):
                 raise LostCommit
-            now = self.current(lambda: spark, place)
+            now = engine_of(self, lambda: spark).describe(place)
             added = additions(now, change, request)
             if added is not None:
                 self._alter(spark, place, added)
@@ -425,7 +333,7 @@ class DeltaFormat(LakeFormat):
                     frame.writeTo(place.table).overwrite(F.lit(True))
                 else:
                     _replace_all(spark, frame, place, change, request)
-        self._remember(mark)
+        self._transactions.remember(mark)
 
     def replace_range(
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
@@ -433,7 +341,7 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
-        self._remember(mark)
+        self._transactions.remember(mark)
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
@@ -454,19 +362,13 @@ class DeltaFormat(LakeFormat):
             if self.version(spark, place) != version:
                 raise LostCommit
             spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
-        self._remember(mark)
+        self._transactions.remember(mark)
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
         result = rows.select("operation", "userMetadata").collect()
-        return _marks_in((name, text) for name, text in result)
-
-    def logged_marks(self, place: Place, limit: int) -> Sequence[Mark | None]:
-        """See `LakeFormat`."""
-        if place.folder is None or self.looked_up(place) is None:
-            raise NeedsSparkError
-        return _marks_in(delta_files.commit_infos(place.folder, limit))
+        return marks_in((name, text) for name, text in result)
 
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
@@ -516,7 +418,7 @@ class DeltaFormat(LakeFormat):
             conf = {
                 f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
             }
-        now = self.current(lambda: spark, place)
+        now = engine_of(self, lambda: spark).describe(place)
         order = ""
         if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
             columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
@@ -555,30 +457,15 @@ class DeltaFormat(LakeFormat):
         )
         return legal_table_name(name, rules)
 
-    def _marked(self, spark: SparkSession, mark: Mark) -> AbstractContextManager[None]:
-        return configured(spark, {_METADATA: mark.to_text(), **self._transaction(mark)})
-
-    def _transaction(self, mark: Mark) -> dict[str, str]:
-        """Return the transaction options of a commit.
-
-        Delta ignores a commit whose version is not above the last one of its application. That must
-        never happen to a new flush, so an earlier number is written without a transaction.
-        """
-        if mark.token is None:
-            return {}
-        app, number = _application(mark), mark.number
-        if number is None or number < self._written.get(app, -1):
-            return {}
-        return {_APP: app, _VERSION: str(number)}
-
-    def _application_version(self, mark: Mark) -> Transaction | None:
-        conf = self._transaction(mark)
-        return (conf[_APP], int(conf[_VERSION])) if conf else None
-
-    def _remember(self, mark: Mark) -> None:
-        if mark.number is not None:
-            app = _application(mark)
-            self._written[app] = max(mark.number, self._written.get(app, -1))
+    @contextmanager
+    def _marked(self, spark: SparkSession, mark: Mark) -> Iterator[None]:
+        """Give the commit of the block its mark and transaction."""
+        transaction = self._transactions.of(mark)
+        conf = {_METADATA: mark.to_text()}
+        if transaction is not None:
+            conf |= {_APP: transaction[0], _VERSION: str(transaction[1])}
+        with configured(spark, conf):
+            yield
 
 
 # Adaptive execution has a job for each stage, and a broadcast is a job.
@@ -603,12 +490,6 @@ _RETENTION = "delta.deletedFileRetentionDuration"
 _ONE_WEEK = "interval 1 week"
 _SKEW = 0.01
 """Share of an age by which clocks of storage and driver may differ."""
-_KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
-
-
-def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
-    """Return the marks of commits, of which the operation and the metadata are given."""
-    return tuple(read_mark(text) for name, text in commits if name not in _KEEPS_ROWS)
 
 
 def _commit(
@@ -621,7 +502,7 @@ def _commit(
         micros / 1e6,
         read_mark(text),
         restored if returns else before,
-        keeps_rows=returns or operation in _KEEPS_ROWS,
+        keeps_rows=returns or operation in KEEPS_ROWS,
     )
 
 
@@ -632,11 +513,6 @@ def _exists(url: str, options: StorageOptions) -> bool:
     filesystem, inside = remote(url, options)
     with failures(url, options):
         return bool(filesystem.exists(unquote(inside)))
-
-
-def _application(mark: Mark) -> str:
-    digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"target-spark-{mark.run}-{digest}"
 
 
 def _properties(spark: SparkSession, place: Place) -> dict[str, str]:

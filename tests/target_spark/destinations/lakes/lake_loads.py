@@ -6,7 +6,6 @@ import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,9 +28,9 @@ from target_spark.core.load_plans import (
 )
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
+from target_spark.destinations.lakes.engines import engine_of
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
-from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.shared_tables import own_session
 from target_spark.destinations.lakes.table_history import Mark
 from target_spark.replays import Entry, Note
@@ -183,9 +182,8 @@ class Load:
         """Return marks of ours, newest first."""
         form = self.destination._form
         place = form.place(self.request.name)
-        found = form.marks(self.reader(), place, 100)
-        with suppress(NeedsSparkError):
-            assert form.logged_marks(place, 100) == found
+        found = tuple(form.marks(self.reader(), place, 100))
+        assert tuple(engine_of(form, self.reader).marks(place, 100)) == found
         return [mark for mark in found if mark is not None]
 
     def other_reader(self) -> Table:

@@ -1,0 +1,270 @@
+"""Delta tables by the package `deltalake`: what it can do of small changes, without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark.core.balance import Committed
+from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_rows
+from target_spark.destinations.lakes.delta.delta_ddl import (
+    fits,
+    names_property,
+    needed_properties,
+    table_properties,
+)
+from target_spark.destinations.lakes.delta.delta_files import (
+    Transaction,
+    can_register,
+    has_nulls,
+    is_append_only,
+    register,
+)
+from target_spark.destinations.lakes.lake_format import (
+    Keys,
+    NeedsSparkError,
+    Planner,
+    TableEngine,
+    TableFlush,
+)
+from target_spark.destinations.lakes.lake_sql import table_comment
+from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.lakes.row_changes import (
+    keys_in_parts,
+    merge_plan,
+    merge_result,
+    targets_of,
+    whole_change,
+)
+from target_spark.destinations.lakes.shared_tables import one_writer
+from target_spark.destinations.lakes.table_history import Mark, read_mark
+from target_spark.tables.table_changes import OURS
+
+if TYPE_CHECKING:
+    from target_spark.core.load_plans import TableRequest
+    from target_spark.destinations.lakes.lake_sql import KeyRange
+    from target_spark.tables.table_changes import TableChange
+    from target_spark.tables.version_edit import VersionEdit
+
+
+KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
+"""Operations of commits that keep all rows."""
+
+
+def marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
+    """Return the marks of commits, each with its operation and metadata."""
+    return tuple(read_mark(text) for name, text in commits if name not in KEEPS_ROWS)
+
+
+class Transactions:
+    """The numbers by which Delta rejects a flush that is committed again.
+
+    Delta ignores a commit whose version is not above the last one of its application. That must
+    never happen to a new flush, so an earlier number is written without a transaction.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, int] = {}
+
+    def of(self, mark: Mark) -> Transaction | None:
+        """Return the transaction of a commit; None if it must not have one."""
+        app, number = _application(mark), mark.number
+        if mark.token is None or number is None or number < self._written.get(app, -1):
+            return None
+        return app, number
+
+    def remember(self, mark: Mark) -> None:
+        """Note that a commit was made."""
+        if mark.number is not None:
+            app = _application(mark)
+            self._written[app] = max(mark.number, self._written.get(app, -1))
+
+
+def _application(mark: Mark) -> str:
+    digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"target-spark-{mark.run}-{digest}"
+
+
+class DeltaPackage(TableEngine):
+    """The package, for tables by local path that need no feature which it lacks.
+
+    Args:
+        transactions: Those of the run.
+        adopts: Parts become files of tables.
+        changes_rows: Rows and columns of existing tables are changed, too.
+        shares_disk: What the driver calls a local path is one for executors.
+    """
+
+    def __init__(
+        self, transactions: Transactions, *, adopts: bool, changes_rows: bool, shares_disk: bool
+    ) -> None:
+        self._transactions = transactions
+        self._adopts = adopts
+        self._changes_rows = changes_rows
+        self._shares_disk = shares_disk
+
+    def describe(self, place: Place) -> LakeTable | None:
+        """See `TableEngine`."""
+        if place.folder is None or not (self._adopts and self._shares_disk):
+            raise NeedsSparkError
+        return delta_files.look_up(place.folder)
+
+    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
+        """See `TableEngine`."""
+        layout = request.layout
+        # Parts with other names could not become files of the table.
+        is_renamed = not change.renamed.keys() <= {OURS}
+        if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
+            raise NeedsSparkError
+        properties, comment = table_properties(change, request), table_comment(request.schema)
+        with one_writer(place.folder):
+            delta_files.create(place.folder, change.create or (), properties, comment)
+
+    def alter(
+        self,
+        place: Place,
+        change: TableChange,
+        request: TableRequest,  # noqa: ARG002
+        mark: Mark,
+    ) -> None:
+        """See `TableEngine`."""
+        if not self._changes_rows or change.widen or change.add_nested or change.nullable:
+            raise NeedsSparkError
+        now = self.describe(place)
+        if now is None or place.folder is None or needed_properties(change):
+            raise NeedsSparkError
+        supplied = names_property(change).items()
+        properties = {name: text for name, text in supplied if now.properties.get(name) != text}
+        with one_writer(place.folder):
+            delta_files.alter(place.folder, change.add, properties, mark.to_text())
+
+    def load(
+        self,
+        rows: TableFlush,
+        keys: Keys | None,
+        base: str | None,  # noqa: ARG002
+    ) -> Committed:
+        """See `TableEngine`. Rows with keys are adopted if the table has none of the keys."""
+        request = rows.request
+        if request.method == "history":
+            raise NeedsSparkError
+        if not request.is_upsert:
+            count = self._adopt(rows)
+        elif keys is not None and _adds_each_row(rows, keys):
+            count = self._adopt(rows, keys[0])
+        else:
+            count = None
+        if count is not None:
+            return Committed(count)
+        if not request.is_upsert or keys is None:
+            raise NeedsSparkError
+        return self._merge(rows, keys)
+
+    def _adopt(
+        self, rows: TableFlush, keys: Sequence[KeyRange] = (), *, replaces: bool = False
+    ) -> int | None:
+        """Make the parts of a flush files of the table, in one commit with the mark.
+
+        Args:
+            rows: The flush and its table.
+            keys: Keys of the flush, if the table must not hold any of them; empty if it may.
+            replaces: Whether all other files leave the table.
+
+        Returns:
+            The rows in the footers of the files; None if nothing was done.
+        """
+        folder, parts = rows.place.folder, rows.flush.parts
+        if folder is None or not self._adopts or rows.flush.write.row_origin is not None:
+            return None
+        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
+            return None
+        supplied = rows.now, rows.mark.to_text(), self._transactions.of(rows.mark), keys
+        with one_writer(folder):
+            count = register(folder, parts, *supplied, replaces=replaces)
+        if count is not None:
+            self._transactions.remember(rows.mark)
+        return count
+
+    def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
+        folder, parts = self._changeable(rows.place, rows.now), rows.flush.parts
+        strict = {field.name for field in rows.now.struct if not field.nullable}
+        if any(has_nulls(part.url, strict) for part in parts if strict):
+            raise NeedsSparkError  # which says so
+        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
+            raise NeedsSparkError
+        plan = merge_plan(rows, keys[0])
+        supplied = plan, keys[1], rows.mark.to_text(), self._transactions.of(rows.mark)
+        with one_writer(folder):
+            changed = delta_merge.merge(folder, parts, rows.now, *supplied)
+        self._transactions.remember(rows.mark)
+        return merge_result(plan, changed, keys[1])
+
+    def exchange(
+        self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
+    ) -> Committed:
+        """See `TableEngine`. The parts must have the columns of the table, and no key twice."""
+        request = flushes[-1].request
+        flush = replace(flushes[-1], parts=tuple(part for one in flushes for part in one.parts))
+        if not flush.parts or len({one.request.struct.json() for one in flushes}) > 1:
+            raise NeedsSparkError
+        now = self.describe(place)
+        whole = whole_change([request], plan, {} if now is None else now.names)
+        if now is None and self._changes_rows:
+            self.create(place, whole, request)
+            now = self.describe(place)
+        if now is None or not self._can_exchange(now, whole, request):
+            raise NeedsSparkError
+        rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
+        keys = keys_in_parts(rows) if request.keys else None
+        if request.keys and (keys is None or not _adds_each_row(rows, keys)):
+            raise NeedsSparkError
+        count = self._adopt(rows, replaces=True)
+        if count is None:
+            raise NeedsSparkError
+        return Committed(count, by_key=bool(request.keys))
+
+    def _can_exchange(self, now: LakeTable, whole: TableChange, request: TableRequest) -> bool:
+        return self._changes_rows and fits(now, whole, request) and not is_append_only(now)
+
+    def may_have_older(self, place: Place, version: int) -> bool:
+        """See `TableEngine`."""
+        now = self.describe(place)
+        if now is None or place.folder is None:
+            return False
+        column = now.names.get(TABLE_VERSION, TABLE_VERSION)
+        if column not in now.struct.names:
+            return False
+        lowest = delta_files.lowest(place.folder, column)
+        return lowest is not None and lowest < version
+
+    def edit(
+        self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
+    ) -> None:
+        """See `TableEngine`."""
+        folder = self._changeable(place, now)
+        with one_writer(folder):
+            delta_rows.activate(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
+
+    def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
+        """See `TableEngine`."""
+        if place.folder is None or self.describe(place) is None:
+            raise NeedsSparkError
+        return marks_in(delta_files.commit_infos(place.folder, limit))
+
+    def _changeable(self, place: Place, now: LakeTable) -> str:
+        """Return the folder of a table whose rows can be changed without Spark."""
+        folder = place.folder
+        wanted = self._changes_rows and self._shares_disk
+        if folder is None or not wanted or not delta_files.is_plain(folder, now):
+            raise NeedsSparkError
+        return folder
+
+
+def _adds_each_row(rows: TableFlush, keys: Keys) -> bool:
+    """Return whether no two rows of a flush have one key, and none deletes."""
+    deletes = rows.request.hard_delete and DELETED_AT in targets_of(rows.change)
+    return keys[1] == rows.flush.rows and not deletes
