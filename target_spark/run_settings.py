@@ -469,3 +469,10 @@ class TargetConfig(TableSettings, EngineSettings):
     verification: Verification | None = None
     dry_run: DryRun | None = None
     strict_end: bool = False
+
+    @property
+    def operates(self) -> bool:
+        """Whether a run does more than load: compares, audits or maintains tables."""
+        compacts = self.compact or any(own.get("compact") for own in self.streams.values())
+        audits, maintains = self.write_audit_publish, self.maintenance.after_run
+        return bool(self.verification or audits or maintains or compacts)

@@ -136,7 +136,6 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         source=schema.source,
         replaces_source=own.hard_delete is None and schema.source is not None,
         backfill=backfill,
-        verification=config.verification,
         order_by=() if by_keys_alone else _order_by(own, stream, struct),
         contract=own.schema_contract if method != "overwrite" else SchemaContract(),
     )

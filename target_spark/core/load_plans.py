@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.settings.kinds import one_of, setting
-from target_spark.core.differences import Verification
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -229,7 +228,6 @@ class TableRequest:
         replaces_source: Remove rows of older versions from files that come from `source` alone.
         view: Columns of a view over a table with the record in one column, or None.
         backfill: The range to replace, if `overwrite` does not replace all rows.
-        verification: Compare the rows with the table instead of loading them; None to load.
         order_by: Columns of `struct` that tell which of two rows of a key is newer; empty if the
             later arrival is.
         contract: What of the table may change.
@@ -247,7 +245,6 @@ class TableRequest:
     replaces_source: bool = False
     view: StructType | None = None
     backfill: Backfill | None = None
-    verification: Verification | None = None
     order_by: tuple[str, ...] = ()
     contract: SchemaContract = field(default_factory=SchemaContract)
 

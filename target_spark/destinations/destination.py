@@ -1,4 +1,6 @@
-"""The contract of destinations, and their tools.
+"""The contract of loading, which every destination has, and the tools of destinations.
+
+`operations` holds the contract of what can be done with tables beside that.
 
 Executors write the parts that a `TableWrite` describes into a place hidden from readers; the driver
 commits or aborts them.
@@ -176,8 +178,9 @@ class Destination(ABC):
     Attributes:
         keeps_notes: `recall` and `keep` work, and it can show that a table still holds what a note
             says. For destinations that declare `replays`.
-        holds_rows: Nothing is visible before `publish`: `commit` and `activate` keep it aside, and
-            `finish` is called twice for each stream: before `audit`, and after the last STATE.
+        holds_rows: Nothing is visible before `Operations.publish`: `commit` and `activate` keep it
+            aside, and `finish` is called twice for each stream: before `Operations.audit`, and
+            after the last STATE.
         may_refuse: `commit` may raise `RefusedByStoreError`.
         changed: Told what a commit has done to the columns of a stream's table, one phrase for each
             step: see `target_spark.tables.table_changes`.
@@ -255,32 +258,6 @@ class Destination(ABC):
             DestinationError: The table cannot hold the rows, or cannot be read.
         """
         return None
-
-    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
-        """Check the rows of all streams that wait to be published (`write_audit_publish`).
-
-        Args:
-            checks: Stream → conditions that no row of its table may meet.
-
-        Returns:
-            What is wrong, one line each; also conditions that cannot be evaluated.
-
-        Raises:
-            DestinationError: A table cannot be read.
-        """
-        raise NotImplementedError
-
-    def staged(self) -> list[str]:
-        """Return where the rows are that wait to be published, for people."""
-        raise NotImplementedError
-
-    def publish(self) -> None:
-        """Make all rows that wait visible, each table in one step, durably. May be repeated.
-
-        Raises:
-            DestinationError: It failed; what was not published stays as it is.
-        """
-        raise NotImplementedError
 
     def exists(self, request: TableRequest) -> bool:
         """Return whether the table of a stream exists; for destinations with `schema_contract`.

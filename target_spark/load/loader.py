@@ -35,6 +35,7 @@ from target_spark.core.load_plans import (
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
+from target_spark.destinations.operations import Operations
 from target_spark.load.guards.audit import AuditGuard
 from target_spark.load.guards.balance import BalanceGuard
 from target_spark.load.guards.expectations import ExpectationGuard, plain_names
@@ -86,9 +87,10 @@ class Loader:
         why = declared.needs_spark(config)
         if why:
             engine.needs(why)
-        self._destination: Destination = declared.open(
-            config, Tools(partial(engine.session, COMMIT), Rewriter(engine))
-        )
+        tools = Tools(partial(engine.session, COMMIT), Rewriter(engine))
+        self._destination: Destination = declared.open(config, tools)
+        operate = declared.operate if config.operates else None
+        self._operations = (operate or Operations)(config, self._destination, tools)
         if config.dry_run is not None:
             from target_spark.destinations.dry_destination import DryDestination  # noqa: PLC0415
 
@@ -111,7 +113,7 @@ class Loader:
             BalanceGuard(),
             LineageGuard(config, self._destination),
             self._expected,
-            AuditGuard(config, self._destination),
+            AuditGuard(config, self._operations),
         )
 
     def plan(self, stream: StreamSchema) -> bool:
@@ -342,10 +344,13 @@ class Loader:
         step = EndStep(stream, awaits_state, self._tables.latest_written(stream))
         for guard in self._guards:
             guard.before_end(step)
-        for flush in step.flushes:
-            self._destination.commit(flush)
-        if step.request is not None:
-            step.committed = self._destination.finish(step.request)
+        if self._config.verification is None:
+            for flush in step.flushes:
+                self._destination.commit(flush)
+            if step.request is not None:
+                step.committed = self._destination.finish(step.request)
+        elif step.flushes:
+            self._operations.verify(step.flushes, self._config.verification)
         for guard in self._guards:
             guard.after_end(step)
         return {} if step.loaded == Loaded(Counts()) else {stream: step.loaded}
@@ -366,9 +371,9 @@ class Loader:
         if problems:
             raise AuditError(
                 f"nothing was published: {'; '.join(problems)}",
-                hint=f"the rows are in {', '.join(self._destination.staged()) or 'no table'}",
+                hint=f"the rows are in {', '.join(self._operations.staged()) or 'no table'}",
             )
-        self._destination.publish()
+        self._operations.publish()
 
     def check(self) -> None:
         """Check the whole run once its input has ended well.

@@ -8,7 +8,6 @@ import json
 import logging
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +45,6 @@ from target_spark.destinations.databases.run_resources import (
     named_schema,
 )
 from target_spark.destinations.databases.sink import DATABASES, StagingSink
-from target_spark.destinations.databases.staged_comparison import verify_table
 from target_spark.destinations.databases.table_replacement import empty_table, swap_in, swap_names
 from target_spark.destinations.databases.table_work import (
     TablePlan,
@@ -71,7 +69,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
@@ -183,7 +180,7 @@ class JdbcDestination(Destination):
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
         check_request(request)
-        with self._work(request) as work:
+        with self.work(request) as work:
             if request.method != "overwrite" or work.is_theirs():
                 self._warn_computed(request, work.plan(request))
             if request.view is not None:
@@ -222,34 +219,28 @@ class JdbcDestination(Destination):
                 if flush.token not in {earlier.token for earlier in held}:
                     held.append(flush)
             return None
-        return _repeated(lambda: self._append(flush))
+        return repeated_in_session(lambda: self._append(flush))
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`. Staging tables that remain are removed at the end of the run."""
-        with contextlib.suppress(SingerSparkError), self._work(flush.request) as work:
+        with contextlib.suppress(SingerSparkError), self.work(flush.request) as work:
             work.drop(work.place.schema, staging_tables_of([flush]))
 
     def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`."""
         held, committed = self._held.get(request.stream), None
-        wanted = request.verification
-        if wanted is not None:
-            self._held.pop(request.stream, None)
-            if held:
-                _repeated(lambda: self._verify(held, wanted))
-            return None
         if held:
-            committed = _repeated(lambda: self._replace(held))
+            committed = repeated_in_session(lambda: self._replace(held))
             with self._lock:
                 self._held.pop(request.stream, None)
-        _repeated(lambda: self._end(request))
+        repeated_in_session(lambda: self._end(request))
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return None
-        rows = _repeated(lambda: self._activate(request, edit))
+        rows = repeated_in_session(lambda: self._activate(request, edit))
         return edit.phrase(rows) if rows else None
 
     def exists(self, request: TableRequest) -> bool:
@@ -270,11 +261,11 @@ class JdbcDestination(Destination):
 
     def recall(self, request: TableRequest) -> Note:
         """See `Destination`."""
-        return _repeated(lambda: self._recall(request)) if self.keeps_notes else Note()
+        return repeated_in_session(lambda: self._recall(request)) if self.keeps_notes else Note()
 
     def keep(self, request: TableRequest, note: Note) -> None:
         """See `Destination`."""
-        _repeated(lambda: self._keep(request, note))
+        repeated_in_session(lambda: self._keep(request, note))
 
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
@@ -285,7 +276,7 @@ class JdbcDestination(Destination):
 
     def _append(self, flush: Flush) -> Committed | None:
         request, committed = flush.request, None
-        with self._work(request) as work:
+        with self.work(request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, flush.token):
                 result = work.plan(request)
@@ -303,7 +294,7 @@ class JdbcDestination(Destination):
                 with self._finding_refused(work, flush, plan):  # deferred constraints
                     work.connection.commit()
             work.connection.commit()
-            self._drop_staging(work, staging_tables_of([flush]))
+            self.drop_staging(work, staging_tables_of([flush]))
         return committed
 
     @contextlib.contextmanager
@@ -330,7 +321,7 @@ class JdbcDestination(Destination):
     def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
         last, result = held[-1], list[Committed]()
-        with self._work(last.request) as work:
+        with self.work(last.request) as work:
             work.lock()
             if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
@@ -352,20 +343,10 @@ class JdbcDestination(Destination):
                 swap_in(work, filled)
                 self._add_token(work, last)
             work.connection.commit()
-            self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
+            self.drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
         # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
         by_key = any(one.by_key for one in result)
         return None if by_key or not result else Committed(sum(one.rows or 0 for one in result))
-
-    def _verify(self, held: Sequence[Flush], wanted: Verification) -> None:
-        """Compare the rows of all flushes with the table; repair what differs, if wanted."""
-        with self._work(held[-1].request) as work:
-            work.lock()
-            shown = self.table(held[-1].request.name).shown
-            result = verify_table(work, held, wanted, shown, time.time())
-            work.connection.commit()
-            self._drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
-        wanted.report(result)
 
     def _view(self, work: TableWork, request: TableRequest, plan: TablePlan) -> None:
         """Create the view, once for each set of columns."""
@@ -378,7 +359,7 @@ class JdbcDestination(Destination):
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def _drop_staging(self, work: TableWork, parts: Sequence[str]) -> None:
+    def drop_staging(self, work: TableWork, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
         try:
             with explain_errors(self._database, self._target.place):
@@ -387,13 +368,13 @@ class JdbcDestination(Destination):
             _log.debug("staging tables are removed at the end of the run: %s", error)
 
     def _end(self, request: TableRequest) -> None:
-        with self._work(request) as work:
+        with self.work(request) as work:
             work.lock()
             work.ledger.end(work.cursor, request.stream)
             work.connection.commit()
 
     def _recall(self, request: TableRequest) -> Note:
-        with self._work(request) as work:
+        with self.work(request) as work:
             # A killed run's last transaction may still be under way on the server.
             work.lock()
             note = work.ledger.take(work.cursor, request.stream)
@@ -403,7 +384,7 @@ class JdbcDestination(Destination):
 
     def _keep(self, request: TableRequest, note: Note) -> None:
         # Without the table's lock, which a commit may hold for long.
-        with self._work(request) as work:
+        with self.work(request) as work:
             self._check_note(work, request, work.ledger.keep(work.cursor, request.stream, note))
             work.connection.commit()
         self._has_note(request, note)
@@ -429,7 +410,7 @@ class JdbcDestination(Destination):
     def _activate(self, request: TableRequest, edit: VersionEdit) -> int:
         """Remove or mark older rows; return how many."""
         rows = 0
-        with self._work(request) as work:
+        with self.work(request) as work:
             work.lock()
             result = self._database.describe(work.cursor, work.place)
             present = {column.name for column in result.columns} if result else set()
@@ -453,7 +434,7 @@ class JdbcDestination(Destination):
         return rows
 
     @contextlib.contextmanager
-    def _work(self, request: TableRequest) -> Iterator[TableWork]:
+    def work(self, request: TableRequest) -> Iterator[TableWork]:
         """Yield the work on one table, over a connection of the calling thread."""
         with self._connected(request) as connection:
             schema = self._resources.schema(connection, request.name.schema, self._rules)
@@ -518,7 +499,7 @@ def check_request(request: TableRequest) -> None:
         )
 
 
-def _repeated(action: Callable[[], Result]) -> Result:
+def repeated_in_session(action: Callable[[], Result]) -> Result:
     """Do work, and repeat it after a conflict with another session or a lost connection."""
     return repeated(
         lambda _: action(),

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,8 @@ from shared.errors import DestinationError, SettingsError, SingerSparkError, Whe
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.singer.datasets import DatasetName, place_name
-from shared.spark.s3a import s3a_options
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
-from shared.storage.urls import S3_SCHEMES, join, local_path, shown
+from shared.storage.urls import join, local_path, shown
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
@@ -49,10 +48,8 @@ from target_spark.destinations.folders.table_folder import (
 from target_spark.tables.table_changes import struct_change
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.differences import Verification
     from target_spark.destinations.folders.remote_folder import RemoteFolder
     from target_spark.destinations.leases import FolderLeases, Lease
     from target_spark.run_settings import TargetConfig
@@ -123,11 +120,9 @@ class FileDestination(Destination):
         settings: FileSettings,
         rewrite: Rewrite,
         leases: FolderLeases | None = None,
-        spark: Callable[[], SparkSession] | None = None,
     ) -> None:
-        self._spark = spark
         self._leases = leases
-        self._settings = settings
+        self.settings = settings
         self._options = settings.options
         self._rewrite = rewrite
         self._run = uuid.uuid4().hex[:12]
@@ -140,28 +135,22 @@ class FileDestination(Destination):
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
-        folder = self._settings.table(name)
+        folder = self.settings.table(name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
 
     def dataset(self, name: TableName) -> DatasetName:
         """See `Destination`."""
-        return place_name(self._settings.table(name))
+        return place_name(self.settings.table(name))
 
     def lease(self, request: TableRequest) -> Lease | None:
         """See `Destination`."""
-        folder = self._settings.table(request.name)
+        folder = self.settings.table(request.name)
         return None if self._leases is None else self._leases(folder, request.stream)
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
-        path = self._settings.path
-        unknown = local_path(path) is None and not path.startswith(S3_SCHEMES)
-        if request.verification is not None and unknown:
-            raise SettingsError(
-                "files can only be compared on a local disk and on S3", where=Where(setting="path")
-            )
         with self._lock:
-            folder = self._folder(request)
+            folder = self.folder(request)
             return self._write(folder, self._tables(folder, request)[1])
 
     def preview(self, request: TableRequest) -> Sequence[str]:
@@ -173,7 +162,7 @@ class FileDestination(Destination):
         """See `Destination`."""
         folder = self._closed_folder(request)
         with writing(folder.table, self._options):
-            return read_table_schema(folder, self._settings.encoding.format) is not None
+            return read_table_schema(folder, self.settings.encoding.format) is not None
 
     def _tables(
         self, folder: TableFolder, request: TableRequest
@@ -186,12 +175,12 @@ class FileDestination(Destination):
                 hint="set it to `freeze` or `evolve`, or load into a lake table",
             )
         with writing(folder.table, self._options):
-            existing = read_table_schema(folder, self._settings.encoding.format)
+            existing = read_table_schema(folder, self.settings.encoding.format)
         table = None if request.method == OVERWRITE else existing
         old = table.struct if table else None
         columns = merge_columns(old, contracted(old, request), folder.table)
         named = partition_columns(request, columns, table.partition_by if table else None)
-        new = TableSchema(self._settings.encoding.format, columns, named)
+        new = TableSchema(self.settings.encoding.format, columns, named)
         if table is not None:
             before, after = (self._write(folder, one).stored for one in (table, new))
             if must_rewrite(table.format, before, after):
@@ -211,9 +200,7 @@ class FileDestination(Destination):
         """See `Destination`."""
         stream, committed = request.stream, None
         with self._lock:
-            if request.verification is not None:
-                self._verify(self._held.pop(stream, []), request.verification)
-            elif stream in self._held:
+            if stream in self._held:
                 committed = self._publish(request, self._held[stream])
                 del self._held[stream]
             folder = self._folders.pop(stream, None)
@@ -221,28 +208,15 @@ class FileDestination(Destination):
                 folder.close()
         return committed
 
-    def _verify(self, held: Sequence[Flush], wanted: Verification) -> None:
-        """Compare the rows of flushes with the table."""
-        if not held or self._spark is None:
-            return
-        from target_spark.destinations.files.file_comparison import verify_files  # noqa: PLC0415
-
-        folder, shown_ = self._folder(held[-1].request), self.table(held[-1].request.name).shown
-        with writing(folder.table, self._options):
-            table = read_table_schema(folder, self._settings.encoding.format)
-            storage = s3a_options(self._options.for_url(folder.table))
-            result = verify_files(self._spark(), folder, table, held, wanted, shown_, storage)
-        wanted.report(result)
-
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == OVERWRITE:
             return None
         with self._lock:
-            folder = self._folder(request)
+            folder = self.folder(request)
             with folder.locked():
                 present = folder.files()
-                existing = read_table_schema(folder, self._settings.encoding.format)
+                existing = read_table_schema(folder, self.settings.encoding.format)
                 names = existing.struct.names if existing else []
                 if existing is None or not present or not {TABLE_VERSION, DELETED_AT} <= set(names):
                     return None
@@ -278,14 +252,15 @@ class FileDestination(Destination):
             with contextlib.suppress(SingerSparkError):
                 folder.close()
 
-    def _folder(self, request: TableRequest) -> TableFolder:
+    def folder(self, request: TableRequest) -> TableFolder:
+        """Return the open folder of a stream's table."""
         stream = request.stream
         if stream not in self._folders:
             self._folders[stream] = self._closed_folder(request).open()
         return self._folders[stream]
 
     def _closed_folder(self, request: TableRequest) -> LocalFolder | RemoteFolder:
-        table = self._settings.table(request.name)
+        table = self.settings.table(request.name)
         path = local_path(table)
         if path is None:
             from target_spark.destinations.folders.remote_folder import RemoteFolder  # noqa: PLC0415
@@ -296,7 +271,7 @@ class FileDestination(Destination):
     def _write(self, folder: TableFolder, table: TableSchema) -> TableWrite:
         return TableWrite(
             folder.pending,
-            self._settings.encoding,
+            self.settings.encoding,
             table.struct,
             folder.options,
             partition_by=table.partition_by,
@@ -317,11 +292,11 @@ class FileDestination(Destination):
         Returns:
             The rows of the new files, as their footers tell; None if they do not.
         """
-        folder = self._folder(request)
+        folder = self.folder(request)
         overwrite = request.method == OVERWRITE
         with folder.locked():
             present = folder.files()
-            existing = read_table_schema(folder, self._settings.encoding.format)
+            existing = read_table_schema(folder, self.settings.encoding.format)
             old = None if overwrite else existing
             table = self._merged(folder, old, flushes)
             if table is None:
@@ -369,7 +344,7 @@ class FileDestination(Destination):
                 hint="run again",
             )
         [layout] = layouts or ((),)
-        return TableSchema(self._settings.encoding.format, columns, layout)
+        return TableSchema(self.settings.encoding.format, columns, layout)
 
     def _renewed(
         self,

@@ -1,22 +1,13 @@
-"""Write-audit-publish: what a run holds back for its tables, its audit, and the publication."""
+"""Write-audit-publish: what a run holds back for its tables, and its publication."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import TYPE_CHECKING
-
-from pyspark.errors import (
-    AnalysisException,
-    ArithmeticException,
-    DateTimeException,
-    NumberFormatException,
-)
-from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import (
     BalanceError,
@@ -43,48 +34,11 @@ from target_spark.destinations.lakes.table_history import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.table_commits import TableCommits
 
 
 _log = logging.getLogger(__name__)
-
-
-def rows_found(frame: DataFrame, conditions: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with the rows of a table, one line each.
-
-    Args:
-        frame: The rows; read once, without files that cannot have such rows.
-        conditions: Spark SQL over the columns.
-
-    Raises:
-        Exception: Spark's, if the rows cannot be read.
-    """
-    valid = []
-    for text in conditions:
-        try:
-            frame.where(text).schema  # noqa: B018 - Spark Connect looks at it only now
-            valid.append(text)
-        except AnalysisException as error:
-            yield f"the condition '{text}' cannot be checked: {_reason(error)}"
-    if not valid:
-        return
-    columns = [F.expr(text) for text in valid]
-    counting = frame.where(reduce(or_, columns)).agg(*map(F.count_if, columns))
-    try:
-        [counts] = counting.collect()
-    except (ArithmeticException, DateTimeException, NumberFormatException) as error:
-        yield f"one of the conditions cannot be checked: {_reason(error)}"
-        return
-    for text, count in zip(valid, counts, strict=True):
-        if count:
-            yield f"{count} rows meet '{text}'"
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 class HeldTables:
@@ -114,18 +68,10 @@ class HeldTables:
         self._end_table = end_table
         self._survives = survives
 
-    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
-        """See `Destination`."""
-        return [
-            f"stream '{stream}': {line}"
-            for stream, table in self._waiting()
-            for line in self._rows_found(table, stream, checks(stream))
-        ]
-
     def staged(self) -> list[str]:
-        """See `Destination`."""
+        """See `Operations`."""
         shown: dict[str, None] = {}
-        for _, table in self._waiting():
+        for _, table in self.waiting():
             if table.copy is None:
                 shown[f"branch '{self._form.branch}' of {table.place.shown}"] = None
             elif self.outlives_run(table):
@@ -133,25 +79,19 @@ class HeldTables:
         return list(shown)
 
     def publish(self) -> None:
-        """See `Destination`. Before the first one, all tables are looked at."""
-        staged = self._waiting()
+        """See `Operations`. Before the first one, all tables are looked at."""
+        staged = self.waiting()
         for stream, table in staged:
             self._check_base(table, stream)
         for stream, table in staged:
             with table.lock:
                 self._publish(table, stream)
 
-    def _waiting(self) -> list[tuple[str, OpenTable]]:
+    def waiting(self) -> list[tuple[str, OpenTable]]:
+        """Return the tables that wait, each with its stream."""
         return [
             (stream, table) for stream, table in self._opened() if table.is_staged or table.copy
         ]
-
-    def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
-        frame = table.spark.table((table.copy or table).place.table)
-        results: list[str] = self._work.repeat(
-            table, stream, lambda _: list(rows_found(frame, conditions))
-        )
-        return results
 
     def _check_base(self, table: OpenTable, stream: str) -> None:
         form, spark, place = self._form, table.spark, table.place

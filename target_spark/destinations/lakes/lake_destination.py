@@ -47,7 +47,6 @@ from target_spark.destinations.lakes.shared_tables import (
     repeated,
 )
 from target_spark.destinations.lakes.table_commits import TableCommits
-from target_spark.destinations.lakes.table_maintenance import look_after
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
 from target_spark.tables.table_changes import change_lines
@@ -68,6 +67,10 @@ _SESSION_LOCK = threading.RLock()
 destination that a KEYS message has within a run."""
 
 
+def _ignore(table: OpenTable, request: TableRequest) -> None:
+    """Stand for `LakeDestination.ending` if nobody asks."""
+
+
 class LakeDestination(Destination):
     """See `Destination`.
 
@@ -75,10 +78,14 @@ class LakeDestination(Destination):
         form: The table format.
         config: The settings.
         spark: Returns the session.
+
+    Attributes:
+        ending: Called with each table and its last request before the stream ends.
     """
 
     keeps_notes = True
     may_refuse = True
+    ending: Callable[[OpenTable, TableRequest], None] = staticmethod(_ignore)
 
     def __init__(
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
@@ -86,11 +93,11 @@ class LakeDestination(Destination):
         self._form = form
         self.holds_rows = form.copies
         self._config = config
-        self._work = LakeWork(form, config.type_conflicts, self._tell)
-        self._commits = TableCommits(self._work)
+        self.work = LakeWork(form, config.type_conflicts, self._tell)
+        self._commits = TableCommits(self.work)
         survives = config.staging.root is not None
-        self._held_tables = HeldTables(
-            self._work, self._commits, self._opened, self._end, survives=survives
+        self.held_tables = HeldTables(
+            self.work, self._commits, self._opened, self._end, survives=survives
         )
         self._spark = spark
         self._shares_session = config.spark.remote is not None
@@ -116,15 +123,15 @@ class LakeDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
-        folder = self._open(request).folder
+        folder = self.open_table(request).folder
         return TableWrite(folder.pending, PARTS, as_nullable(request.struct), folder.options)
 
     def commit(self, flush: Flush) -> Committed | None:
         """See `Destination`."""
-        table, committed = self._open(flush.request), None
+        table, committed = self.open_table(flush.request), None
         with table.lock:
             if flush.request.method != "overwrite" and not self.holds_rows:
-                committed = self._work.repeat(
+                committed = self.work.repeat(
                     table, flush.stream, lambda _: self._commits.load(table, flush), flush
                 )
                 settle(table)
@@ -141,16 +148,16 @@ class LakeDestination(Destination):
         """
         key = request.stream, self._form.place(request.name).table
         if self.holds_rows and key in self._tables and self._tables[key].held:
-            return self._held_tables.copy(self._tables[key], request)
+            return self.held_tables.copy(self._tables[key], request)
         notes = self._notes.pop(key, None)
         if notes is not None:
             notes.close(remove=False)
         if key not in self._tables:
             return None
-        table, committed = self._open(request), None
+        table, committed = self.open_table(request), None
         with table.lock:
             if table.held:
-                committed = self._work.repeat(
+                committed = self.work.repeat(
                     table, request.stream, lambda attempt: self._commits.overwrite(table, attempt)
                 )
                 settle(table)
@@ -165,19 +172,19 @@ class LakeDestination(Destination):
         """See `Destination`. With `overwrite` all rows belong to the run."""
         if request.method == "overwrite":
             return None
-        table = self._open(request)
+        table = self.open_table(request)
         with table.lock:
             if self.holds_rows:
                 table.held.append(HeldEdit(request, edit))
                 return None
-            is_changed = self._work.repeat(
+            is_changed = self.work.repeat(
                 table, request.stream, lambda _: self._commits.edit(table, request, edit)
             )
             settle(table)
         return edit.phrase(None) if is_changed else None
 
     def _end(self, table: OpenTable, request: TableRequest) -> None:
-        look_after(self._config, self._work, table, request)
+        self.ending(table, request)
         with self._lock:
             self._tables.pop((request.stream, table.place.table), None)
         table.folder.close()
@@ -201,10 +208,10 @@ class LakeDestination(Destination):
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         """See `Destination`. The columns of a replaced table do not depend on the old ones."""
-        wanted = with_versions(self._work.storable(request))
+        wanted = with_versions(self.work.storable(request))
         if request.method == "overwrite" and request.backfill is None:
-            return change_lines(self._work.plan(None, wanted))
-        return change_lines(self._work.plan(self._described(request), wanted))
+            return change_lines(self.work.plan(None, wanted))
+        return change_lines(self.work.plan(self._described(request), wanted))
 
     def recall(self, request: TableRequest) -> Note:
         """See `Destination`."""
@@ -222,10 +229,10 @@ class LakeDestination(Destination):
             return Note()
         if not left.entries:
             return left
-        table = self._open(request)
+        table = self.open_table(request)
         with table.lock:
-            result: Note = self._work.repeat(
-                table, request.stream, lambda _: self._work.held(table, request.stream, left)
+            result: Note = self.work.repeat(
+                table, request.stream, lambda _: self.work.held(table, request.stream, left)
             )
         notes.write(result)
         return result
@@ -242,7 +249,8 @@ class LakeDestination(Destination):
             with suppress(SingerSparkError):
                 notes.close(remove=False)
 
-    def _open(self, request: TableRequest) -> OpenTable:
+    def open_table(self, request: TableRequest) -> OpenTable:
+        """Return the table of a stream, as the run uses it."""
         place = self._form.place(request.name)
         key = request.stream, place.table
         with self._lock:
@@ -271,7 +279,7 @@ class LakeDestination(Destination):
         self.close()
         for table in self._tables.values():
             with suppress(SingerSparkError):
-                if table.copy is not None and self._held_tables.outlives_run(table):
+                if table.copy is not None and self.held_tables.outlives_run(table):
                     for flush in table.flushes:
                         remove_parts(flush)
                 else:
@@ -279,18 +287,6 @@ class LakeDestination(Destination):
 
     def _tell(self, stream: str, lines: Sequence[str]) -> None:
         self.changed(stream, lines)
-
-    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
-        """See `Destination`."""
-        return self._held_tables.audit(checks)
-
-    def staged(self) -> list[str]:
-        """See `Destination`."""
-        return self._held_tables.staged()
-
-    def publish(self) -> None:
-        """See `Destination`."""
-        self._held_tables.publish()
 
     def _opened(self) -> list[tuple[str, OpenTable]]:
         with self._lock:

@@ -12,7 +12,6 @@ from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.lake_work import LakeWork, planner
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import keys_in_parts, overwritten, with_versions
-from target_spark.destinations.lakes.row_repair import verify
 from target_spark.destinations.lakes.table_history import ACTIVATION, Mark, run_of
 
 if TYPE_CHECKING:
@@ -52,12 +51,9 @@ class TableCommits:
         return self._work.engine(table).load(rows, keys, base)
 
     def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
-        """Replace rows by those of all flushes that wait, or verify them: one attempt."""
+        """Replace rows by those of all flushes that wait: one attempt."""
         last = table.flushes[-1]
         if attempt and self._work.is_stored(table, last.token):
-            return None
-        if last.request.verification is not None:
-            verify(self._work, table, last.request.verification)
             return None
         if last.request.backfill is not None or self._form.branch is not None:
             return self._replace_rows(table, last.request.backfill)

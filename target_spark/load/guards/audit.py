@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from target_spark.destinations.destination import Destination
+from target_spark.destinations.operations import Operations
 from target_spark.load.guards.guard import Guard
 from target_spark.stream_settings import expectations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class AuditGuard(Guard):
-    """Lets the destination look for rows that the expectations of their stream forbid.
+    """Lets operations look for rows that the expectations of their stream forbid.
 
     Args:
         config: The settings.
-        destination: Holds the rows back.
+        operations: Those of the destination, which holds the rows back.
     """
 
     config: TargetConfig
-    destination: Destination
+    operations: Operations
 
     def before_publish(self) -> Sequence[str]:
         """Return which conditions rows of tables meet that none may meet."""
-        return self.destination.audit(self._conditions)
+        return self.operations.audit(self._conditions)
 
     def _conditions(self, stream: str) -> Sequence[str]:
         expected = expectations(self.config, stream)

@@ -203,7 +203,7 @@ class TestFormats:
     def test_object_stores(self, form: str) -> None:
         t = filled(Table(f"memory://versions-{form}/out", form))
         t.destination.activate(t.request(), HARD)
-        urls = [f"{t.table}/{name}" for name in t.destination._folder(t.request()).files()]
+        urls = [f"{t.table}/{name}" for name in t.destination.folder(t.request()).files()]
         assert len(urls) == 3
         assert sum(table.num_rows for url in urls for table in FORMATS[form].read(url)) >= 3
 

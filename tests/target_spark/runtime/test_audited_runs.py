@@ -180,14 +180,14 @@ def test_a_failed_audit_leaves_the_rows(target: Target) -> None:
 
 def kill(loader: Loader, point: int) -> None:
     """End the run: before the audit, before and between the tables, or before STATE."""
-    destination: Any = loader._destination
+    operations: Any = loader._operations
     if point == 0:
-        destination.audit = _die
+        operations.audit = _die
     elif point == 3:
         audit = loader.audit
         loader.audit = lambda: _die(audit())  # type: ignore[func-returns-value,method-assign]
     else:
-        held = destination._held_tables
+        held = operations.destination.held_tables
         calls, publish_one = [], held._publish
 
         def publish_some(*given: Any) -> Any:
@@ -217,7 +217,7 @@ def test_a_run_that_is_killed_before_its_state(target: Target, points: tuple[int
 @pytest.mark.slow
 def test_others_have_committed_meanwhile(target: Target, lake_spark: Any) -> None:
     def commit(loader: Loader) -> None:
-        audit = loader._destination.audit
+        audit = loader._operations.audit
 
         def and_then(checks: Any) -> list[str]:
             plain = Target(lake_spark, target._folder, target.form)
@@ -228,7 +228,7 @@ def test_others_have_committed_meanwhile(target: Target, lake_spark: Any) -> Non
             plain.run(schema("added"), record("added", 9), state(9), **own)
             return audit(checks)
 
-        loader._destination.audit = and_then  # type: ignore[method-assign]
+        loader._operations.audit = and_then  # type: ignore[method-assign]
 
     with pytest.raises(DestinationError, match=r"others have committed to .* since the run began"):
         target.run(*LATER, change=commit)

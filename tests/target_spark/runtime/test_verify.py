@@ -118,7 +118,7 @@ class TestRequests:
         return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
 
     def test_rows_are_compared_by_key(self) -> None:
-        assert self.request().verification is not None
+        assert self.request().method == "overwrite"
         assert self.request().backfill is not None
         with pytest.raises(MessageError, match="key properties"):
             self.request(StreamSchema("a", self.STREAM.schema))
@@ -131,7 +131,7 @@ class TestRequests:
 
     def test_files_may_be_appended_to(self) -> None:
         files = {"format": "parquet", "load_method": "append-only"}
-        assert self.request(**files).verification is not None
+        assert self.request(**files).method == "overwrite"
         with pytest.raises(SettingsError, match="'append-only' holds other rows"):
             self.request(load_method="append-only")
 

@@ -377,7 +377,7 @@ def test_a_commit_to_an_object_store_may_be_repeated(
         t.destination.commit(flush)
     assert isinstance(caught.value.__cause__, ConnectionResetError)
     t.destination.commit(flush)
-    urls = [f"{t.table}/{name}" for name in t.destination._folder(t.request()).files()]
+    urls = [f"{t.table}/{name}" for name in t.destination.folder(t.request()).files()]
     assert sum(table.num_rows for url in urls for table in FORMATS["parquet"].read(url)) == 2
 
 

@@ -16,7 +16,6 @@ from pyarrow import parquet
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.spark_settings import SparkSettings
-from target_spark.core.differences import Verification
 from target_spark.core.load_plans import (
     Backfill,
     Layout,
@@ -31,6 +30,7 @@ from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.engines import engine_of
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import described
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
+from target_spark.destinations.lakes.lake_operations import LakeOperations
 from target_spark.destinations.lakes.shared_tables import own_session
 from target_spark.destinations.lakes.table_history import Mark
 from target_spark.replays import Entry, Note
@@ -59,13 +59,13 @@ class Load:
     view: StructType | None = None
     order_by: tuple[str, ...] = ()
     contract: SchemaContract = field(default_factory=SchemaContract)
-    verification: Verification | None = None
     backfill: Backfill | None = None
     stream: str = "orders"
     table: str = "orders"
     run: str = ""
     number: int = 0
     destination: Any = None
+    operations: Any = None
     noted: list[str] = field(default_factory=list)
 
     make: ClassVar[Callable[..., Any]]
@@ -81,6 +81,7 @@ class Load:
         self.run = uuid.uuid4().hex[:12]
         self.number = 0
         self.destination = type(self).make(self.config, lambda: self.spark)
+        self.operations = LakeOperations(self.config, self.destination, None)  # type: ignore[arg-type]
 
     def other(self, **changes: Any) -> Load:
         """Return a run of another process on the same table."""
@@ -100,7 +101,6 @@ class Load:
             view=self.view,
             order_by=self.order_by,
             contract=self.contract,
-            verification=self.verification,
             backfill=self.backfill,
         )
 

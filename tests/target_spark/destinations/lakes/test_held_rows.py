@@ -50,8 +50,8 @@ def test_what_several_commits_tell() -> None:
 def publish(load: Load, expected: str | None = None) -> None:
     """End the input, audit and publish, and end the stream."""
     load.end()
-    assert load.destination.audit(lambda _: [expected] if expected else []) == []
-    load.destination.publish()
+    assert load.operations.audit(lambda _: [expected] if expected else []) == []
+    load.operations.publish()
     load.end()
 
 
@@ -135,23 +135,23 @@ def test_what_ends_before_it_is_published(delta_load: Make) -> None:
     load.destination.commit(again := load.flush([row(1)]))
     load.destination.commit(again)
     load.end()
-    [found] = load.destination.audit(lambda _: ["id = 1"])
+    [found] = load.operations.audit(lambda _: ["id = 1"])
     assert found == "stream 'orders': 1 rows meet 'id = 1'"
     assert not (Path(load.config.path) / "orders").exists()
     with pytest.raises(SettingsError, match=r"'.*orders' is loaded by stream 'orders' too") as two:
         load.destination.prepare(load.other(stream="another").request)
     assert two.value.where.setting == "write_audit_publish"
     load.sql("CREATE TABLE {t} (id long) USING delta")
-    [place] = load.destination.staged()
+    [place] = load.operations.staged()
     with pytest.raises(DestinationError, match=r"others have committed .* in the table '/"):
-        load.destination.publish()
+        load.operations.publish()
     folder = place.removeprefix("the table '").rstrip("'")
     load.begin()
     assert load.spark.read.format("delta").load(folder).count() == 1, "it outlives the run"
     load.table = "counted"
     load.load([row(1)])
     load.end()
-    [(_, table)] = load.destination._held_tables._waiting()
+    [(_, table)] = load.destination.held_tables.waiting()
     table.copied = Committed(2)
     with pytest.raises(BalanceError, match=r"1 rows were published in .*, 2 were audited"):
-        load.destination.publish()
+        load.operations.publish()

@@ -34,9 +34,8 @@ def compare(load: Load, *parts: Any, ddl: str = "", **how: Any) -> TableDifferen
     given = {"report": found.append, "ranges": 8, **how}
     struct = StructType.fromDDL(ddl) if ddl else load.struct
     own = {"backfill": given.pop("backfill", None), "struct": struct}
-    run = load.other(method="overwrite", verification=Verification(**given), **own)
-    run.load(*parts)
-    run.end()
+    run = load.other(method="overwrite", **own)
+    run.operations.verify([run.flush(*parts)], Verification(**given))
     return found[0]
 
 

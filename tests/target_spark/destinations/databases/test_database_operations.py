@@ -15,6 +15,8 @@ from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, ta
 from shared.errors import DestinationError, DifferenceError, RecordError
 from target_spark.core.differences import TableDifference, Verification
 from target_spark.core.load_plans import Backfill, TableRequest
+from target_spark.destinations.databases.database_operations import DatabaseOperations
+from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -37,6 +39,10 @@ def row(number: int, v: str | None = "x", sequence: int = 1) -> tuple[Any, ...]:
 SOURCE = [row(number) for number in range(1, 21)]
 
 
+def operations(loads: Loads) -> DatabaseOperations:
+    return DatabaseOperations(TargetConfig(), loads.destination, None)  # type: ignore[arg-type]
+
+
 def compare(
     new_loads: NewLoads, db: Db, asked: TableRequest, *parts: Rows, **how: Any
 ) -> TableDifference:
@@ -44,10 +50,8 @@ def compare(
     settings = {name: how.pop(name) for name in ("conflicts",) if name in how}
     wanted = Verification(**{"report": found.append, "ranges": 8, **how})
     loads = new_loads(db, **settings)
-    asked = replace(asked, method="overwrite", verification=wanted)
-    for rows in parts:
-        loads.load(asked, rows)
-    loads.destination.finish(asked)
+    asked = replace(asked, method="overwrite")
+    operations(loads).verify([loads.stage(asked, rows) for rows in parts], wanted)
     assert len(found) == 1
     return found[0]
 
@@ -207,15 +211,15 @@ def test_a_killed_repair_leaves_the_old_rows_or_the_new(
     rows = "select id, v from t order by id"
     before, after = db.table(rows), [("1", "new"), ("3", "x"), ("4", "added")]
     wanted = Verification(lambda _: None, ranges=8, repair=True, force=True)
-    repair = replace(asked, method="overwrite", verification=wanted)
+    repair = replace(asked, method="overwrite")
     for number in range(100):
         loads = new_loads(db)
-        loads.load(repair, [(1, "new"), (3, "x"), (4, "added")])
+        flush = loads.stage(repair, [(1, "new"), (3, "x"), (4, "added")])
         killer = Killer(number, [loads.destination._resources._connection])
         database = loads.destination._database
         database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
         try:
-            loads.destination.finish(repair)
+            operations(loads).verify([flush], wanted)
         except Killed:
             assert db.table(rows) in (before, after), number
         else:

@@ -1,12 +1,20 @@
-"""The rows of a run that a lake table should equal: what to compare, and the MERGE of a repair."""
+"""Lake tables beside the rows of a run: compared, repaired, audited, and maintained at its end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+)
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import DestinationError, Where
@@ -15,10 +23,12 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
-from target_spark.destinations.lakes.lake_work import LakeWork
+from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.lakes.table_history import Mark, run_of
+from target_spark.destinations.lakes.table_maintenance import look_after
+from target_spark.destinations.operations import Operations
 from target_spark.destinations.row_comparison import KIND, RowComparison
 
 if TYPE_CHECKING:
@@ -26,7 +36,94 @@ if TYPE_CHECKING:
 
     from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableRequest
+    from target_spark.destinations.destination import Tools
+    from target_spark.destinations.lakes.lake_destination import LakeDestination
     from target_spark.destinations.lakes.lake_table import LakeTable
+    from target_spark.run_settings import TargetConfig
+
+
+@dataclass
+class LakeOperations(Operations):
+    """See `Operations`. Also looks after each table at the end of its stream (`maintenance`)."""
+
+    def __init__(self, config: TargetConfig, destination: LakeDestination, tools: Tools) -> None:
+        super().__init__(config, destination, tools)
+        self._destination = destination
+        self._work = destination.work
+        self._held = destination.held_tables
+        destination.ending = partial(look_after, config, self._work)
+
+    def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
+        """See `Operations`."""
+        last, opened = flushes[-1], self._destination.open_table(flushes[-1].request)
+        table = replace(opened, held=list(flushes), sessions=lambda: opened.spark)
+
+        def attempt(number: int) -> None:
+            if not (number and self._work.is_stored(table, last.token)):
+                verify(self._work, table, wanted)
+
+        with opened.lock:
+            self._work.repeat(table, last.stream, attempt)
+            settle(table)
+        self._destination.finish(last.request)
+
+    def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
+        """See `Operations`."""
+        return [
+            f"stream '{stream}': {line}"
+            for stream, table in self._held.waiting()
+            for line in self._rows_found(table, stream, checks(stream))
+        ]
+
+    def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
+        frame = table.spark.table((table.copy or table).place.table)
+        results: list[str] = self._work.repeat(
+            table, stream, lambda _: list(rows_found(frame, conditions))
+        )
+        return results
+
+    def staged(self) -> list[str]:
+        """See `Operations`."""
+        return self._held.staged()
+
+    def publish(self) -> None:
+        """See `Operations`."""
+        self._held.publish()
+
+
+def rows_found(frame: DataFrame, conditions: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the rows of a table, one line each.
+
+    Args:
+        frame: The rows; read once, without files that cannot have such rows.
+        conditions: Spark SQL over the columns.
+
+    Raises:
+        Exception: Spark's, if the rows cannot be read.
+    """
+    valid = []
+    for text in conditions:
+        try:
+            frame.where(text).schema  # noqa: B018 - Spark Connect looks at it only now
+            valid.append(text)
+        except AnalysisException as error:
+            yield f"the condition '{text}' cannot be checked: {_reason(error)}"
+    if not valid:
+        return
+    columns = [F.expr(text) for text in valid]
+    counting = frame.where(reduce(or_, columns)).agg(*map(F.count_if, columns))
+    try:
+        [counts] = counting.collect()
+    except (ArithmeticException, DateTimeException, NumberFormatException) as error:
+        yield f"one of the conditions cannot be checked: {_reason(error)}"
+        return
+    for text, count in zip(valid, counts, strict=True):
+        if count:
+            yield f"{count} rows meet '{text}'"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:

@@ -13,12 +13,18 @@ from pyspark.sql import SparkSession
 
 from shared.errors import DestinationError, SettingsError
 from target_spark.core.differences import TableDifference, Verification
-from target_spark.destinations.destination import Flush
-from target_spark.destinations.files.file_destination import FileDestination
+from target_spark.destinations.destination import Flush, Tools
+from target_spark.destinations.files.file_operations import FileOperations
+from target_spark.run_settings import TargetConfig
 
 Rows = Sequence[tuple[Any, ...]]
 COLUMNS = struct("a bigint, b string, c string")
 ROWS = [(1, "01", 'x,\n"y"'), (2, None, None), (3, "a b", "z"), (5, "01", "z")]
+
+
+def operations(table: Table, spark: SparkSession | None) -> FileOperations:
+    tools: Any = Tools(lambda: spark, rewrite_here)  # type: ignore[arg-type, return-value]
+    return FileOperations(TargetConfig(format=table.form), table.destination, tools)
 
 
 def compared(
@@ -27,15 +33,13 @@ def compared(
     found: list[TableDifference] = []
     wanted = Verification(**{"report": found.append, "ranges": 4, **how})
     given = Table(str(table.folder.parent), table.form, partition_by=table.layout.partition_by)
-    given.destination = FileDestination(table.settings, rewrite_here, None, lambda: spark)
     given.method = "overwrite"
     asked = replace(given.request(struct(ddl) if ddl else COLUMNS), keys=("a",))
-    asked = replace(asked, verification=wanted)
-    write = given.destination.prepare(asked)
+    write, flushes = given.destination.prepare(asked), list[Flush]()
     for number, rows in enumerate(parts):
         made = given.divided(write, rows) if write.partition_by else [given.part(write, rows)]
-        given.destination.commit(Flush("s", f"t{number}", write, asked, tuple(made)))
-    given.destination.finish(asked)
+        flushes.append(Flush("s", f"t{number}", write, asked, tuple(made)))
+    operations(given, spark).verify(flushes, wanted)
     assert len(found) == 1
     return found[0]
 
@@ -76,7 +80,5 @@ def test_keys_alone_and_columns_that_a_table_lacks(tmp_path: Path, spark: SparkS
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="does not exist"):
         compared(None, Table(str(tmp_path / "none")), [(1, "x", "y")])  # type: ignore[arg-type]
-    wanted = Verification(print)
-    remote = Table("memory://bucket/tables")
     with pytest.raises(SettingsError, match="only be compared on a local disk and on S3"):
-        remote.destination.prepare(replace(remote.request(), verification=wanted))
+        operations(Table("memory://bucket/tables"), None)

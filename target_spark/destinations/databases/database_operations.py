@@ -1,4 +1,4 @@
-"""The staged rows of a run beside those of a database table: compared and repaired by the server.
+"""Tables of databases beside the staged rows of a run: compared and repaired by the server.
 
 The staged rows first go into a table like the real one, by the statements of a load: both sides
 then have the values that the table stores.
@@ -7,6 +7,7 @@ then have the values that the table stores.
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -26,16 +27,20 @@ from target_spark.core.differences import (
     Verification,
 )
 from target_spark.core.load_plans import without_column
+from target_spark.destinations.databases.database_destination import repeated_in_session
 from target_spark.destinations.databases.database_tables import FoundTable, StagedRows, TablePlace
 from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.destinations.databases.table_replacement import swap_names
-from target_spark.destinations.databases.table_work import TableWork
+from target_spark.destinations.databases.table_work import TableWork, staging_tables_of
+from target_spark.destinations.operations import Operations
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import Backfill, TableRequest
+    from target_spark.destinations.databases.database_destination import JdbcDestination
     from target_spark.destinations.databases.database_tables import Cursor
     from target_spark.destinations.databases.statements import LoadSql
-    from target_spark.destinations.destination import Flush
+    from target_spark.destinations.destination import Flush, Tools
+    from target_spark.run_settings import TargetConfig
 
 _ARGUMENT = "\0"
 """Place of an argument in a statement; no name of a column has this character."""
@@ -250,6 +255,29 @@ class StagedComparison:
             return
         statement = statement.replace("%", "%%").replace(_ARGUMENT, "%s")
         self.cursor.execute(statement, (self.part.since, self.part.until))
+
+
+@dataclass
+class DatabaseOperations(Operations):
+    """See `Operations`."""
+
+    def __init__(self, config: TargetConfig, destination: JdbcDestination, tools: Tools) -> None:
+        super().__init__(config, destination, tools)
+        self._destination = destination
+
+    def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
+        """See `Operations`."""
+        repeated_in_session(lambda: self._verify(flushes, wanted))
+
+    def _verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
+        destination, request = self._destination, flushes[-1].request
+        with destination.work(request) as work:
+            work.lock()
+            shown = destination.table(request.name).shown
+            result = verify_table(work, flushes, wanted, shown, time.time())
+            work.connection.commit()
+            destination.drop_staging(work, [*staging_tables_of(flushes), *swap_names(work)])
+        wanted.report(result)
 
 
 def verify_table(

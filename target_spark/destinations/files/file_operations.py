@@ -1,8 +1,9 @@
-"""The files of a run beside those of a table: both are read by Spark in the same way."""
+"""Tables of files beside the files of a run: both are read by Spark in the same way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +11,59 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
-from shared.errors import DestinationError, Where
+from shared.errors import DestinationError, SettingsError, Where
 from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
-from shared.storage.urls import join
+from shared.spark.s3a import s3a_options
+from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.differences import KINDS, VANISHED, TableDifference, Verification
+from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
+from target_spark.destinations.folders.table_folder import TableFolder, writing
+from target_spark.destinations.operations import Operations
 from target_spark.destinations.row_comparison import RowComparison
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from target_spark.destinations.destination import Flush
-    from target_spark.destinations.files.stored_columns import TableSchema
-    from target_spark.destinations.folders.table_folder import TableFolder
+    from target_spark.destinations.destination import Flush, Tools
+    from target_spark.destinations.files.file_destination import FileDestination
+    from target_spark.run_settings import TargetConfig
 
 _FILE, _PART, _BLOCK, _ROW, _RANK = "__file", "__part", "__block", "__row", "__rank"
 
 
-def verify_files(
+@dataclass
+class FileOperations(Operations):
+    """See `Operations`.
+
+    Raises:
+        SettingsError: Spark cannot read the storage of tables that are to be compared.
+    """
+
+    def __init__(self, config: TargetConfig, destination: FileDestination, tools: Tools) -> None:
+        super().__init__(config, destination, tools)
+        self._destination = destination
+        self._spark = tools.spark
+        path = destination.settings.path
+        if local_path(path) is None and not path.startswith(S3_SCHEMES):
+            raise SettingsError(
+                "files can only be compared on a local disk and on S3", where=Where(setting="path")
+            )
+
+    def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
+        """See `Operations`. Files are not repaired."""
+        destination, request = self._destination, flushes[-1].request
+        folder, settings = destination.folder(request), destination.settings
+        with writing(folder.table, settings.options):
+            table = read_table_schema(folder, settings.encoding.format)
+            storage = s3a_options(settings.options.for_url(folder.table))
+            shown = destination.table(request.name).shown
+            result = compared(self._spark(), folder, table, flushes, wanted, shown, storage)
+        wanted.report(result)
+        destination.finish(request)
+
+
+def compared(
     spark: SparkSession,
     folder: TableFolder,
     table: TableSchema | None,
