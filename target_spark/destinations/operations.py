@@ -7,6 +7,7 @@ operations declares a subclass of `Operations`; a run that only loads never open
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
 
 
+@dataclass
 class Operations:
     """The operations of one destination: by default none, which each method says.
 
-    Args:
+    Attributes:
         config: The settings.
         destination: The opened destination.
         tools: Its tools.
     """
 
-    def __init__(self, config: TargetConfig, destination: Any, tools: Tools) -> None:  # noqa: ARG002
-        self._format = config.format
+    config: TargetConfig
+    destination: Any
+    tools: Tools
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:  # noqa: ARG002
         """Compare all rows of a stream with its table, and repair what differs if that is wanted.
@@ -72,7 +75,7 @@ class Operations:
 
     def _lacks(self, what: str, method: str) -> SettingsError:
         return SettingsError(
-            f"the destination '{self._format}' cannot {what}: it lacks `Operations.{method}`",
+            f"the destination '{self.config.format}' cannot {what}: it lacks `Operations.{method}`",
             where=Where(setting="format"),
             hint="it only loads; its declaration names operations by `operate`",
         )

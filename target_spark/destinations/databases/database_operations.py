@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from target_spark.destinations.databases.database_destination import JdbcDestination
     from target_spark.destinations.databases.database_tables import Cursor
     from target_spark.destinations.databases.statements import LoadSql
-    from target_spark.destinations.destination import Flush, Tools
-    from target_spark.run_settings import TargetConfig
+    from target_spark.destinations.destination import Flush
 
 _ARGUMENT = "\0"
 """Place of an argument in a statement; no name of a column has this character."""
@@ -261,16 +260,14 @@ class StagedComparison:
 class DatabaseOperations(Operations):
     """See `Operations`."""
 
-    def __init__(self, config: TargetConfig, destination: JdbcDestination, tools: Tools) -> None:
-        super().__init__(config, destination, tools)
-        self._destination = destination
+    destination: JdbcDestination
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`."""
         repeated_in_session(lambda: self._verify(flushes, wanted))
 
     def _verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
-        destination, request = self._destination, flushes[-1].request
+        destination, request = self.destination, flushes[-1].request
         with destination.work(request) as work:
             work.lock()
             shown = destination.table(request.name).shown

@@ -25,9 +25,8 @@ from target_spark.destinations.row_comparison import RowComparison
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from target_spark.destinations.destination import Flush, Tools
+    from target_spark.destinations.destination import Flush
     from target_spark.destinations.files.file_destination import FileDestination
-    from target_spark.run_settings import TargetConfig
 
 _FILE, _PART, _BLOCK, _ROW, _RANK = "__file", "__part", "__block", "__row", "__rank"
 
@@ -40,11 +39,10 @@ class FileOperations(Operations):
         SettingsError: Spark cannot read the storage of tables that are to be compared.
     """
 
-    def __init__(self, config: TargetConfig, destination: FileDestination, tools: Tools) -> None:
-        super().__init__(config, destination, tools)
-        self._destination = destination
-        self._spark = tools.spark
-        path = destination.settings.path
+    destination: FileDestination
+
+    def __post_init__(self) -> None:
+        path = self.destination.settings.path
         if local_path(path) is None and not path.startswith(S3_SCHEMES):
             raise SettingsError(
                 "files can only be compared on a local disk and on S3", where=Where(setting="path")
@@ -52,13 +50,13 @@ class FileOperations(Operations):
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`. Files are not repaired."""
-        destination, request = self._destination, flushes[-1].request
+        destination, request = self.destination, flushes[-1].request
         folder, settings = destination.folder(request), destination.settings
         with writing(folder.table, settings.options):
             table = read_table_schema(folder, settings.encoding.format)
             storage = s3a_options(settings.options.for_url(folder.table))
             shown = destination.table(request.name).shown
-            result = compared(self._spark(), folder, table, flushes, wanted, shown, storage)
+            result = compared(self.tools.spark(), folder, table, flushes, wanted, shown, storage)
         wanted.report(result)
         destination.finish(request)
 

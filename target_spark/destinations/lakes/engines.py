@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from target_spark.core.balance import Committed
@@ -34,33 +35,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class SparkEngine(TableEngine):
     """Spark, which can do all that a format allows.
 
-    Args:
+    Attributes:
         form: The table format.
         spark: Returns the session of a table, and starts Spark if it has not been started.
     """
 
-    def __init__(self, form: LakeFormat, spark: Callable[[], SparkSession]) -> None:
-        self._form = form
-        self._spark = spark
+    form: LakeFormat
+    spark: Callable[[], SparkSession]
 
     def describe(self, place: Place) -> LakeTable | None:
         """See `TableEngine`."""
-        return self._form.describe(self._spark(), place)
+        return self.form.describe(self.spark(), place)
 
     def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
         """See `TableEngine`."""
-        self._form.create(self._spark(), place, change, request)
+        self.form.create(self.spark(), place, change, request)
 
     def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
         """See `TableEngine`."""
-        self._form.alter(self._spark(), place, change, request, mark)
+        self.form.alter(self.spark(), place, change, request, mark)
 
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
         """See `TableEngine`."""
-        form, spark, flush, request = self._form, self._spark(), rows.flush, rows.request
+        form, spark, flush, request = self.form, self.spark(), rows.flush, rows.request
         if flush.write.row_origin is not None:
             refused = refused_rows(spark, rows, form.row_rules(rows.now))
             if refused:
@@ -100,28 +101,28 @@ class SparkEngine(TableEngine):
     ) -> None:
         """See `TableEngine`."""
         statement = activate_sql(place.table, *columns, edit.version, edit.marked_at)
-        self._form.execute(self._spark(), statement, place, mark)
+        self.form.execute(self.spark(), statement, place, mark)
 
     def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `TableEngine`."""
-        return self._form.marks(self._spark(), place, limit)
+        return self.form.marks(self.spark(), place, limit)
 
 
+@dataclass(frozen=True)
 class InOrder(TableEngine):
     """The first engine that can, for each operation of its own.
 
-    Args:
-        *engines: The last one can do everything.
+    Attributes:
+        engines: The last one can do everything.
     """
 
-    def __init__(self, *engines: TableEngine) -> None:
-        self._engines = engines
+    engines: tuple[TableEngine, ...]
 
     def _first(self, work: Callable[[TableEngine], T]) -> T:
-        for engine in self._engines[:-1]:
+        for engine in self.engines[:-1]:
             with suppress(NeedsSparkError):
                 return work(engine)
-        return work(self._engines[-1])
+        return work(self.engines[-1])
 
     def describe(self, place: Place) -> LakeTable | None:
         """See `TableEngine`."""
@@ -167,4 +168,4 @@ def engine_of(form: LakeFormat, spark: Callable[[], SparkSession]) -> TableEngin
         form: The table format.
         spark: Returns the session of a table, and starts Spark if it has not been started.
     """
-    return InOrder(*form.packages(), SparkEngine(form, spark))
+    return InOrder((*form.packages(), SparkEngine(form, spark)))

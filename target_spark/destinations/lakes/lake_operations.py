@@ -36,26 +36,24 @@ if TYPE_CHECKING:
 
     from target_spark.core.differences import Verification
     from target_spark.core.load_plans import TableRequest
-    from target_spark.destinations.destination import Tools
     from target_spark.destinations.lakes.lake_destination import LakeDestination
     from target_spark.destinations.lakes.lake_table import LakeTable
-    from target_spark.run_settings import TargetConfig
 
 
 @dataclass
 class LakeOperations(Operations):
     """See `Operations`. Also looks after each table at the end of its stream (`maintenance`)."""
 
-    def __init__(self, config: TargetConfig, destination: LakeDestination, tools: Tools) -> None:
-        super().__init__(config, destination, tools)
-        self._destination = destination
-        self._work = destination.work
-        self._held = destination.held_tables
-        destination.ending = partial(look_after, config, self._work)
+    destination: LakeDestination
+
+    def __post_init__(self) -> None:
+        self._work = self.destination.work
+        self._held = self.destination.held_tables
+        self.destination.ending = partial(look_after, self.config, self._work)
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`."""
-        last, opened = flushes[-1], self._destination.open_table(flushes[-1].request)
+        last, opened = flushes[-1], self.destination.open_table(flushes[-1].request)
         table = replace(opened, held=list(flushes), sessions=lambda: opened.spark)
 
         def attempt(number: int) -> None:
@@ -65,7 +63,7 @@ class LakeOperations(Operations):
         with opened.lock:
             self._work.repeat(table, last.stream, attempt)
             settle(table)
-        self._destination.finish(last.request)
+        self.destination.finish(last.request)
 
     def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
         """See `Operations`."""

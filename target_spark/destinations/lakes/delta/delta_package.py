@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
@@ -60,20 +60,23 @@ def marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | N
     return tuple(read_mark(text) for name, text in commits if name not in KEEPS_ROWS)
 
 
+@dataclass(frozen=True)
 class Transactions:
     """The numbers by which Delta rejects a flush that is committed again.
 
     Delta ignores a commit whose version is not above the last one of its application. That must
     never happen to a new flush, so an earlier number is written without a transaction.
+
+    Attributes:
+        written: The last number of each application.
     """
 
-    def __init__(self) -> None:
-        self._written: dict[str, int] = {}
+    written: dict[str, int] = field(default_factory=dict)
 
     def of(self, mark: Mark) -> Transaction | None:
         """Return the transaction of a commit; None if it must not have one."""
         app, number = _application(mark), mark.number
-        if mark.token is None or number is None or number < self._written.get(app, -1):
+        if mark.token is None or number is None or number < self.written.get(app, -1):
             return None
         return app, number
 
@@ -81,7 +84,7 @@ class Transactions:
         """Note that a commit was made."""
         if mark.number is not None:
             app = _application(mark)
-            self._written[app] = max(mark.number, self._written.get(app, -1))
+            self.written[app] = max(mark.number, self.written.get(app, -1))
 
 
 def _application(mark: Mark) -> str:
@@ -89,27 +92,25 @@ def _application(mark: Mark) -> str:
     return f"target-spark-{mark.run}-{digest}"
 
 
+@dataclass(frozen=True)
 class DeltaPackage(TableEngine):
     """The package, for tables by local path that need no feature which it lacks.
 
-    Args:
+    Attributes:
         transactions: Those of the run.
         adopts: Parts become files of tables.
         changes_rows: Rows and columns of existing tables are changed, too.
         shares_disk: What the driver calls a local path is one for executors.
     """
 
-    def __init__(
-        self, transactions: Transactions, *, adopts: bool, changes_rows: bool, shares_disk: bool
-    ) -> None:
-        self._transactions = transactions
-        self._adopts = adopts
-        self._changes_rows = changes_rows
-        self._shares_disk = shares_disk
+    transactions: Transactions
+    adopts: bool
+    changes_rows: bool
+    shares_disk: bool
 
     def describe(self, place: Place) -> LakeTable | None:
         """See `TableEngine`."""
-        if place.folder is None or not (self._adopts and self._shares_disk):
+        if place.folder is None or not (self.adopts and self.shares_disk):
             raise NeedsSparkError
         return delta_files.look_up(place.folder)
 
@@ -132,7 +133,7 @@ class DeltaPackage(TableEngine):
         mark: Mark,
     ) -> None:
         """See `TableEngine`."""
-        if not self._changes_rows or change.widen or change.add_nested or change.nullable:
+        if not self.changes_rows or change.widen or change.add_nested or change.nullable:
             raise NeedsSparkError
         now = self.describe(place)
         if now is None or place.folder is None or needed_properties(change):
@@ -178,15 +179,15 @@ class DeltaPackage(TableEngine):
             The rows in the footers of the files; None if nothing was done.
         """
         folder, parts = rows.place.folder, rows.flush.parts
-        if folder is None or not self._adopts or rows.flush.write.row_origin is not None:
+        if folder is None or not self.adopts or rows.flush.write.row_origin is not None:
             return None
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             return None
-        supplied = rows.now, rows.mark.to_text(), self._transactions.of(rows.mark), keys
+        supplied = rows.now, rows.mark.to_text(), self.transactions.of(rows.mark), keys
         with one_writer(folder):
             count = register(folder, parts, *supplied, replaces=replaces)
         if count is not None:
-            self._transactions.remember(rows.mark)
+            self.transactions.remember(rows.mark)
         return count
 
     def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
@@ -197,10 +198,10 @@ class DeltaPackage(TableEngine):
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
         plan = merge_plan(rows, keys[0])
-        supplied = plan, keys[1], rows.mark.to_text(), self._transactions.of(rows.mark)
+        supplied = plan, keys[1], rows.mark.to_text(), self.transactions.of(rows.mark)
         with one_writer(folder):
             changed = delta_merge.merge(folder, parts, rows.now, *supplied)
-        self._transactions.remember(rows.mark)
+        self.transactions.remember(rows.mark)
         return merge_result(plan, changed, keys[1])
 
     def exchange(
@@ -213,7 +214,7 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         now = self.describe(place)
         whole = whole_change([request], plan, {} if now is None else now.names)
-        if now is None and self._changes_rows:
+        if now is None and self.changes_rows:
             self.create(place, whole, request)
             now = self.describe(place)
         if now is None or not self._can_exchange(now, whole, request):
@@ -228,7 +229,7 @@ class DeltaPackage(TableEngine):
         return Committed(count, by_key=bool(request.keys))
 
     def _can_exchange(self, now: LakeTable, whole: TableChange, request: TableRequest) -> bool:
-        return self._changes_rows and fits(now, whole, request) and not is_append_only(now)
+        return self.changes_rows and fits(now, whole, request) and not is_append_only(now)
 
     def may_have_older(self, place: Place, version: int) -> bool:
         """See `TableEngine`."""
@@ -258,7 +259,7 @@ class DeltaPackage(TableEngine):
     def _changeable(self, place: Place, now: LakeTable) -> str:
         """Return the folder of a table whose rows can be changed without Spark."""
         folder = place.folder
-        wanted = self._changes_rows and self._shares_disk
+        wanted = self.changes_rows and self.shares_disk
         if folder is None or not wanted or not delta_files.is_plain(folder, now):
             raise NeedsSparkError
         return folder
