@@ -67,8 +67,11 @@ def delete_all(
 
 def _each(work: Callable[[str], _Result], urls: Sequence[str]) -> list[_Result]:
     """Return what `work` returns for each URL, in order."""
-    with ThreadPoolExecutor(_THREADS, "files") as threads:
-        return list(threads.map(work, urls))
+    try:
+        with ThreadPoolExecutor(_THREADS, "files") as threads:
+            return list(threads.map(work, urls))
+    except RuntimeError:  # The process ends: functions at exit get no new threads.
+        return list(map(work, urls))
 
 
 def _asked(url: str, options: StorageOptions | None) -> StorageFacts | OSError:
