@@ -115,7 +115,7 @@ class Reading:
 
 
 def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = False) -> Reading:
-    """Read every batch setting of a document.
+    """Read every batch setting of a document, by the engine of all settings.
 
     Args:
         config: The settings; other keys are ignored.
@@ -125,9 +125,26 @@ def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = Fa
     reading = Reading(side, is_shared)
     for variants in VARIANT_BLOCKS.values():
         reading.choices[variants.name] = _choice(reading, variants, config)
-    for name in BLOCKS:
-        _read_block(reading, name, config.get(name, {}))
-    _read_dotted(reading, config)
+    dotted = dict(_counting(reading, config))
+    reading.blocks |= {name for name in BLOCKS if _holds_anything(config.get(name))}
+    reading.blocks |= {setting.path[0] for setting in dotted.values()}
+    available = [setting for name in BLOCKS for setting in _available(reading, name)]
+    # Without a choice, settings of several owners have one key; the first of them counts.
+    places = {setting.path: (setting, setting.schema) for setting in reversed(available)}
+    for key, setting in dotted.items():
+        if setting in available:
+            places[(key,)] = setting, in_properties(setting.schema)
+    schema = block(object_of({path: schema for path, (_, schema) in places.items()}))
+    ours = {key: value for key, value in config.items() if key in BLOCKS or key in dotted}
+    ours |= {key: config[key] for key in map(str, config) if _is_unknown(key)}
+    unknown = partial(_unknown_key, reading)
+    reading.problems += (problems := list(schema_problems(schema, ours, (), unknown)))
+    for path, (setting, kind) in places.items():
+        value = _at(config, path)
+        if value is not _MISSING:
+            reading.seen.add(setting)
+            if all(problem.path[: len(path)] != path for problem in problems):
+                reading.take(setting, path, kind, value)
     return reading
 
 
@@ -135,22 +152,6 @@ def _available(reading: Reading, name: str) -> list[Field]:
     if name in VARIANT_BLOCKS:
         return VARIANT_BLOCKS[name].available(reading.choices[name])
     return [setting for setting in BATCH_CONFIG if setting.side in (None, reading.side)]
-
-
-def _read_block(reading: Reading, name: str, value: Json) -> None:
-    # Without a choice, settings of several owners have one key; the first of them counts.
-    fields = {setting.path[1:]: setting for setting in reversed(_available(reading, name))}
-    schema = block(object_of({path: setting.schema for path, setting in fields.items()}))
-    problems = list(schema_problems(schema, value, (name,), partial(_unknown_key, reading)))
-    reading.problems += problems
-    if _holds_anything(value):
-        reading.blocks.add(name)
-    for path, setting in fields.items():
-        content = _at(value, path)
-        if content is not _MISSING:
-            reading.seen.add(setting)
-            if all(problem.path[: len(setting.path)] != setting.path for problem in problems):
-                reading.take(setting, setting.path, setting.schema, content)
 
 
 def _at(value: Json, path: Iterable[str]) -> Json:
@@ -167,6 +168,8 @@ def _holds_anything(value: Json) -> bool:
 
 def _unknown_key(reading: Reading, _: Schema, path: Location, value: Json) -> Problem | None:
     name, key = str(path[0]), str(path[-1])
+    if len(path) == 1:
+        return _unknown_dotted_key(reading, key, value)
     named = [setting for setting in FIELDS if setting.path == path]
     if name in VARIANT_BLOCKS:
         variants = VARIANT_BLOCKS[name]
@@ -228,25 +231,10 @@ def _foreign_key(
     return Problem(path, message, shown(value), allowed, twin)
 
 
-def _read_dotted(reading: Reading, config: Mapping[str, Any]) -> None:
-    for key in map(str, config):
-        prefix, name = split_prefix(key)
-        is_ours = prefix or name.startswith(tuple(f"{block}." for block in BLOCKS))
-        if key not in BLOCKS and name not in DOTTED and is_ours:
-            reading.problems.append(_unknown_dotted_key(reading, key))
-    for key, setting in _counting(reading, config):
-        variants = VARIANT_BLOCKS[setting.path[0]]
-        reading.blocks.add(variants.name)
-        if setting not in variants.available(reading.choices[variants.name]):
-            problem = _foreign_key(reading, variants, (key,), setting.dotted or "", config[key])
-            reading.problems.append(problem)
-            continue
-        reading.seen.add(setting)
-        schema = in_properties(setting.schema)
-        problems = list(schema_problems(schema, config[key], (key,)))
-        reading.problems += problems
-        if not problems:
-            reading.take(setting, (key,), schema, config[key])
+def _is_unknown(key: str) -> bool:
+    prefix, name = split_prefix(key)
+    is_ours = prefix or name.startswith(tuple(f"{block}." for block in BLOCKS))
+    return bool(is_ours) and key not in BLOCKS and name not in DOTTED
 
 
 def _counting(reading: Reading, config: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
@@ -257,8 +245,10 @@ def _counting(reading: Reading, config: Mapping[str, Any]) -> Iterator[tuple[str
             yield key, DOTTED[name]
 
 
-def _unknown_dotted_key(reading: Reading, key: str) -> Problem:
+def _unknown_dotted_key(reading: Reading, key: str, value: Json) -> Problem:
     prefix, name = split_prefix(key)
+    if name in DOTTED:
+        return _foreign_key(reading, VARIANT_BLOCKS[DOTTED[name].path[0]], (key,), name, value)
     path = tuple(name.split("."))
     same = [setting for setting in FIELDS if setting.path == path]
     message = "unknown dotted key"
