@@ -19,7 +19,7 @@ from importlib.util import find_spec
 _MODULES = {
     "tap-spark": "tap_spark.cli",
     "target-spark": "target_spark.cli",
-    "singer-spark": "shared.jobs.cli",
+    "singer-spark": "shared.jobs",
 }
 
 

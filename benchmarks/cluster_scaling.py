@@ -32,7 +32,7 @@ from s3_servers import Server, running
 from spark_cluster import SparkCluster
 
 from shared.spark.bake_packages import bake, coordinates
-from shared.spark.baked_packages import INDEX
+from shared.spark.package_cache import INDEX
 from shared.storage.access import StorageOptions, remote
 
 COLUMNS = 10

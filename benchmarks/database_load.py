@@ -35,8 +35,8 @@ import pyarrow.parquet
 from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
-from shared.spark.class_archive import SWITCH
-from shared.spark.jdbc_drivers import DRIVERS
+from shared.spark.java import SWITCH
+from shared.spark.packages import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 

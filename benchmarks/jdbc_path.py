@@ -25,7 +25,7 @@ from benchmarks.database_load import CpuWatch, process_of
 from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
-from shared.spark.jdbc_drivers import DRIVERS
+from shared.spark.packages import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from shared.engine.engine import Engine
 from shared.formats.file_formats import Encoding
 from shared.formats.json_schema import spark_to_json_schema
+from shared.spark.conf import SparkSettings
 from shared.spark.session import start_session
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.sources.spark_tables import generated_frame
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema

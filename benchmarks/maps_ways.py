@@ -29,8 +29,8 @@ from shared.maps.expressions import columns
 from shared.maps.expressions.values import uncompiled
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
+from shared.spark.conf import SparkSettings
 from shared.spark.session import start_session
-from shared.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

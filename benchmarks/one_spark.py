@@ -42,7 +42,7 @@ def measure(
         encoding = {"format": "parquet"}
         tap["batch_config"] = {"encoding": encoding, "storage": storage, "batch_size": BATCH_ROWS}
     (folder / "job.yml").write_text(json.dumps({"jobs": {"rows": {"tap": tap, "target": target}}}))
-    return run_piped([python_module("shared.jobs.cli", "run", str(folder / "job.yml"))], folder)
+    return run_piped([python_module("shared.jobs", "run", str(folder / "job.yml"))], folder)
 
 
 def main() -> None:

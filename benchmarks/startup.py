@@ -38,7 +38,7 @@ if os.environ.get("STOCK"):
         gateway.proc.wait()
 else:
     from shared.spark.session import SessionStarter
-    from shared.spark.spark_settings import SparkSettings
+    from shared.spark.conf import SparkSettings
     starter = SessionStarter(SparkSettings(master="local[2]", conf=conf))
     starter.start()
     spark = starter.get()

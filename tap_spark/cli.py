@@ -30,9 +30,9 @@ from shared.singer.platform import arrow_without_pandas, run_to_exit
 from shared.singer.run_summary import RunSummary, summarized
 from shared.singer.signals import heartbeats, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
-from shared.spark.server_record import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
+from shared.spark.conf import SparkSettings
+from shared.spark.connect import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_server import ServerPlan, start_server, stop_server
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
 from tap_spark.place_argument import place_settings
 from tap_spark.plan.catalog import catalog_lines, load_catalog

@@ -34,8 +34,8 @@ from shared.settings.kinds import (
 )
 from shared.settings.loading import OTHER_VARIABLES
 from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
+from shared.spark.conf import SparkSettings, spark_problems
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
-from shared.spark.spark_settings import SparkSettings, spark_problems
 from tap_spark.sources.formats import (
     FORMATS,
     SOURCES,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from shared.errors import DestinationError, SettingsError, SourceError, SparkStartError, Where
 from shared.settings.config_text import Comment, without_comments
 from shared.settings.database_urls import DatabaseLogin, database_login
-from shared.spark.jdbc_drivers import driver_of
+from shared.spark.packages import driver_of
 from shared.spark.s3a import PACKAGE
 from shared.storage.files import open_input
 from shared.storage.urls import S3_SCHEMES, join, local_path

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shared.engine.engine import Engine
 from shared.engine.settings import THREADS
 from shared.singer.stdout import MessageOutput
+from shared.spark.conf import SparkSettings
 from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import LineOutput, StateWriter

@@ -25,8 +25,8 @@ from shared.settings.about import Program
 from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow
 from shared.settings.checking import Problem, Rule, complete_settings
 from shared.settings.kinds import fields_of, schema_of, typed
+from shared.spark.conf import spark_problems
 from shared.spark.packages import with_needs
-from shared.spark.spark_settings import spark_problems
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
 from target_spark.destinations.destination_registry import Registry, read_registry
 from target_spark.run_settings import LoadSettings, TableSettings, TargetConfig

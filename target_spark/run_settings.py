@@ -26,7 +26,7 @@ from shared.settings.kinds import (
     setting,
 )
 from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.core.differences import MOST_VANISHED, DryRun, Verification
 from target_spark.core.load_plans import Backfill, SchemaContract
 

@@ -22,8 +22,8 @@ from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
 
 from shared.singer.signals import forget_signals
+from shared.spark.conf import SparkSettings
 from shared.spark.packages import with_needs
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.sources.formats import BUILT_IN
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
-"""The encodings of batch files: declarations, without readers and writers.
+"""What each encoding of batch files declares, and what other packages add by entry points.
 
-Imports only `shared.errors` and `shared.extensions`. Every package of `shared` and both programs
-may import it.
+Imports only `shared.errors`: every package of `shared` and both programs may import it.
 """

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from shared.extensions import imported
+from shared.encodings.extensions import imported
 
 if TYPE_CHECKING:
     import pyarrow as pa

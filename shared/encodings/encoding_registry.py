@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
-from shared import extensions
+from shared.encodings import extensions
 from shared.encodings.encoding_format import PACKINGS, EncodingFormat
 
 _JSONL = EncodingFormat(

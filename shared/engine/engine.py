@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from shared.spark.spark_settings import SparkSettings
+    from shared.spark.conf import SparkSettings
 
 _log = logging.getLogger(__name__)
 

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SparkStartError
-from shared.spark.baked_packages import INDEX, artifact_and_version
-from shared.spark.conf import session_conf
-from shared.spark.jdbc_drivers import DRIVERS
+from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.jvm import pyspark_home, spawn_jvm
-from shared.spark.package_cache import only_resolver
+from shared.spark.package_cache import INDEX, artifact_and_version, only_resolver
+from shared.spark.packages import DRIVERS
 from shared.spark.session import gateway_of
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 
 _RELEASED = installed().packages
 NAMES: Mapping[str, tuple[str, ...]] = {

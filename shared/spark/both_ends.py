@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from shared.settings.kinds import typed
-from shared.spark.conf import is_one_process
+from shared.spark.conf import SparkSettings, is_one_process
 from shared.spark.jvm import FOLDER_PREFIX, ORDERLY_SECONDS
 from shared.spark.packages import EXTENSIONS, NEEDED
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 
 VARIABLE = "SINGER_SPARK_BOTH_ENDS"

@@ -1,21 +1,90 @@
-"""Connect to a Spark Connect server."""
+"""Connect to a Spark Connect server, perhaps to that of this user, which stays between runs.
+
+A process of its own holds the user's server. Its record, which only its user can read, tells others
+where it is; a lock on the record tells whether it runs. By both, a program knows whether Spark's
+executors see its files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, SparkLostError, SparkStartError, Where
-from shared.spark.conf import SQL_DEFAULTS
-from shared.spark.server_record import own_server
+from shared.spark.conf import SQL_DEFAULTS, SparkSettings
+from shared.spark.java import archive_folder
 from shared.spark.spark_release import installed, line_of, too_old
-from shared.spark.spark_settings import SparkSettings
+from shared.storage.owned_folders import is_locked, is_trusted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DEFAULT_PORT = 15002
+DEFAULT_IDLE_MINUTES = 30.0
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """A server that runs.
+
+    Attributes:
+        pid: The process that holds it.
+        port: Where it listens, on loopback.
+        token: What its clients must send.
+        files: What files it and its executors see; None if executors run elsewhere.
+    """
+
+    pid: int
+    port: int
+    token: str
+    files: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Return what `spark.remote` must be."""
+        return f"sc://localhost:{self.port}"
+
+
+def running_server(environ: Mapping[str, str]) -> ServerRecord | None:
+    """Return the server of this user; None if none runs."""
+    path = record_path(environ)
+    if path is None or not is_trusted(path) or not is_locked(path):
+        return None
+    text = path.read_text(encoding="utf-8")
+    return ServerRecord(**json.loads(text)) if text else None
+
+
+def own_server(url: str, environ: Mapping[str, str]) -> ServerRecord | None:
+    """Return the server of this user if it is at this URL."""
+    record = running_server(environ)
+    return record if record is not None and url.removesuffix("/") == record.url else None
+
+
+def visible_files() -> str | None:
+    """Identify the files that this process sees; None if the system does not tell.
+
+    Processes of one machine see others in a container, or with a temporary folder of their own.
+    """
+    try:
+        mounts = os.readlink("/proc/self/ns/mnt")  # noqa: PTH115
+    except OSError:
+        return None
+    root = Path("/").stat()
+    return f"{mounts} {root.st_dev}:{root.st_ino}"
+
+
+def record_path(environ: Mapping[str, str]) -> Path | None:
+    """Return the place of the record; None if caches are turned off."""
+    folder = archive_folder(environ)
+    return None if folder is None else folder / "server" / "record.json"
+
 
 CONNECT_SECONDS = 10.0
 CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
@@ -155,3 +224,18 @@ def artifacts(settings: SparkSettings) -> dict[str, tuple[str, ...]]:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def executors_share_disk(settings: SparkSettings) -> bool:
+    """Return whether the executors see the files that this process writes to local disk.
+
+    They do in a local Spark, and in a local one of this user's `spark-server`.
+
+    Args:
+        settings: The `spark` block.
+    """
+    place = settings.remote or settings.master
+    if place.startswith("local"):
+        return True
+    server = own_server(place, os.environ)
+    return server is not None and server.files is not None and server.files == visible_files()

@@ -26,9 +26,8 @@ from typing import IO
 
 from shared.errors import SparkStartError
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
-from shared.spark.class_archive import archive_options
 from shared.spark.conf import executor_python
-from shared.spark.java import find_java
+from shared.spark.java import archive_options, find_java
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_release import check_home, installed
 from shared.storage.owned_folders import OwnedFolder, remove_stale

@@ -12,11 +12,10 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from shared.errors import SparkStartError
-from shared.spark.class_archive import DUMP_TO, archive_path, base_archive
-from shared.spark.java import Java, find_java
+from shared.spark.conf import SparkSettings
+from shared.spark.java import DUMP_TO, Java, archive_path, base_archive, find_java
 from shared.spark.jvm import classpath
 from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 
 KEPT = 4
 DUMP_SECONDS = 300.0

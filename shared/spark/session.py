@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
 from shared.singer.signals import own_interrupt
 from shared.spark import s3a, submitted
-from shared.spark.baked_packages import PACKAGES
 from shared.spark.both_ends import BothEnds, JavaRecord
 from shared.spark.cluster_executors import (
     CORES,
@@ -26,23 +25,22 @@ from shared.spark.cluster_executors import (
     share_of_cores,
     shares_cores,
 )
-from shared.spark.conf import executor_python, is_one_process, session_conf
+from shared.spark.conf import SparkSettings, executor_python, is_one_process, session_conf
 from shared.spark.connect import (
     CONNECT_FLAG,
     CONNECT_TOKEN,
     check_serves_connect,
     connect,
+    executors_share_disk,
     first_line,
     require_connect,
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
-from shared.spark.package_cache import resolved
+from shared.spark.package_cache import PACKAGES, resolved
 from shared.spark.packages import check_released, missing_jars
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.s3a import executor_environment
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_release import installed, too_old
-from shared.spark.spark_settings import SparkSettings
-from shared.storage.aws_environment import executor_environment
 
 if TYPE_CHECKING:
     import pyarrow as pa

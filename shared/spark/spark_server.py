@@ -18,19 +18,21 @@ from pathlib import Path
 from typing import IO, cast
 
 from shared.errors import SparkStartError
-from shared.spark.connect import CONNECT_TOKEN, check_serves_connect, require_connect
-from shared.spark.jvm import ORDERLY_SECONDS
-from shared.spark.packages import LAKES, with_needs
-from shared.spark.server_record import (
+from shared.spark.conf import SparkSettings
+from shared.spark.connect import (
+    CONNECT_TOKEN,
     DEFAULT_IDLE_MINUTES,
     DEFAULT_PORT,
     ServerRecord,
+    check_serves_connect,
     record_path,
+    require_connect,
     running_server,
     visible_files,
 )
+from shared.spark.jvm import ORDERLY_SECONDS
+from shared.spark.packages import LAKES, with_needs
 from shared.spark.session import SessionStarter, connect_port, connect_users
-from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import is_locked
 
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"

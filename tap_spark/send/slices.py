@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from shared.encodings.extensions import imported
 from shared.engine.engine import Engine
 from shared.engine.settings import THREADS
 from shared.errors import (
@@ -18,7 +19,6 @@ from shared.errors import (
     SourceError,
     Where,
 )
-from shared.extensions import imported
 from shared.formats.file_formats import FORMATS
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import (

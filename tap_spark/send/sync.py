@@ -51,7 +51,7 @@ from shared.singer.run_summary import RunSummary
 from shared.singer.signals import Termination, ends_if_stalled
 from shared.singer.stdout import MessageOutput
 from shared.spark.both_ends import declare
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.connect import executors_share_disk
 from shared.spark.spark_errors import explain, explain_environment
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id

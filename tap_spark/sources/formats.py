@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from shared import extensions
+from shared.encodings import extensions
 from shared.spark.packages import AVRO, KAFKA, LAKES
 from tap_spark.sources.reader_options import (
     AS_OF,

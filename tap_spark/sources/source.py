@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from shared.encodings.extensions import imported
 from shared.errors import SettingsError, Where
-from shared.extensions import imported
 from tap_spark.sources.formats import FORMATS, source_format
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS
 from shared.settings.batch_settings import BatchConfig
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, delete, remote, size_of
 from shared.storage.many_files import delete_all, facts_of
 from shared.storage.roots import Roots, place

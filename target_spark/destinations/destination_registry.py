@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared import extensions
+from shared.encodings import extensions
 from shared.errors import SettingsError, Where
 from shared.settings.kinds import schema_of, typed
+from shared.spark.connect import executors_share_disk
 from shared.spark.packages import LAKES
-from shared.spark.shared_disk import executors_share_disk
 from shared.storage.urls import local_path
 from target_spark.destinations.databases.database_tables import JdbcSettings
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports

@@ -25,7 +25,7 @@ from shared.singer.metrics import JOB_DURATION, Timer
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
 from shared.spark.both_ends import declare
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions
 from target_spark.core import events as ev
 from target_spark.core.failures import Backoff

@@ -18,10 +18,9 @@ from doc_pages import ROOT, blocks, text_of
 
 from shared.settings.loading import ENV, load_settings
 from shared.spark import s3a
-from shared.spark.conf import session_conf
+from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.packages import LAKES
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET

@@ -29,12 +29,12 @@ from doc_pages import (
     text_of,
 )
 
-import shared.jobs.cli
+import shared.jobs
 import tap_spark.cli
 import target_spark.cli
 from shared.cli import page_text
+from shared.encodings.extensions import DESTINATIONS, ENCODINGS, SOURCES
 from shared.errors import SettingsError
-from shared.extensions import DESTINATIONS, ENCODINGS, SOURCES
 from shared.settings.yaml_text import yaml_value
 from tap_spark.config import tap_config
 from target_spark.config import target_config
@@ -265,7 +265,7 @@ def check_command(words: list[str]) -> None:
 PROGRAMS: dict[str, Any] = {
     "tap-spark": tap_spark.cli,
     "target-spark": target_spark.cli,
-    "singer-spark": shared.jobs.cli,
+    "singer-spark": shared.jobs,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from extension_packages import install, install_examples, run_python
 
-from shared.extensions import DESTINATIONS, SWITCH
+from shared.encodings.extensions import DESTINATIONS, SWITCH
 from target_spark.config import method_problems, place_problems
 from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
 from target_spark.destinations.destination_registry import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from extension_packages import EXAMPLES, ROOT, install, install_examples, run_python
 
-from shared import extensions
+from shared.encodings import extensions
 from shared.encodings.encoding_format import EncodingFormat
+from shared.encodings.extensions import Declared, declared
 from shared.errors import InvalidSettingsError, SettingsError
-from shared.extensions import Declared, declared
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.source_declaration import SourceFormat
 

@@ -15,10 +15,10 @@ from typing import Any
 from shared.engine import engine
 from shared.singer.platform import arrow_without_pandas
 from shared.singer.stdout import MessageOutput, claim_stdout
+from shared.spark.conf import SparkSettings
 from shared.spark.packages import KAFKA, LAKES, with_needs
 from shared.spark.session import SessionStarter
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
 from tap_spark.send.sync import run_sync
 from target_spark.config import target_config

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pipe_programs import TAP, Programs
 
-from shared.spark.server_record import running_server
+from shared.spark.connect import running_server
 
 pytest.importorskip("grpc")
 pytestmark = [pytest.mark.pipe, pytest.mark.once, pytest.mark.costly]

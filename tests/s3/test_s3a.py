@@ -18,7 +18,7 @@ import pytest
 from shared.errors import SourceError, SparkStartError
 from shared.formats.file_formats import FORMATS
 from shared.spark import s3a
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
 from target_spark.destinations.lakes.shared_tables import storage_conf

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-import shared.jobs.cli
+import shared.jobs
 import tap_spark.cli
 import target_spark.cli
 
@@ -15,7 +15,7 @@ MOST = 80
 PROGRAMS = {
     "tap-spark": tap_spark.cli,
     "target-spark": target_spark.cli,
-    "singer-spark": shared.jobs.cli,
+    "singer-spark": shared.jobs,
 }
 
 

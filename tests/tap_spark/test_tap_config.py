@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import InvalidSettingsError
 from shared.settings.loading import environment_settings, normalize
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from tap_spark.config import PROGRAM, SETTINGS_SCHEMA, SpoolSettings, TapConfig, tap_config
 from tap_spark.sources.formats import FILE_FORMATS
 from tap_spark.stream_config import StreamConfig

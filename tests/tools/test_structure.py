@@ -42,6 +42,14 @@ def test_only_the_engine_starts_spark_for_work_on_rows() -> None:
     }
 
 
+def test_shared_has_eight_packages_and_what_users_run_and_import() -> None:
+    inside = [name.split(".") for name in sources_of(None) if name.startswith("shared.")]
+    packages = {name for _, name, *rest in inside if rest}
+    assert len(packages) <= 8, packages
+    users = {"batch_config", "cli", "errors", "jobs", "testing"}
+    assert {name for _, name, *_ in inside} - packages == users
+
+
 def test_what_only_spark_can_do_is_caught_in_one_place() -> None:
     caught = re.compile(r"(?:except|suppress)\b[^\n]*NeedsSparkError")
     assert {name for name, text in sources_of(None).items() if caught.search(text)} == {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from shared.spark.conf import is_one_process
-from shared.spark.jdbc_drivers import driver_of
+from shared.spark.packages import driver_of
 from tap_spark.sources.jdbc.metadata import REPEATABLE, reader_options
 from tap_spark.sources.source_failures import with_retries
 

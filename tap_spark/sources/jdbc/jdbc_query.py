@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError, SourceError, Where
 from shared.formats.schema_nodes import type_of_hint
 from shared.formats.spark_functions import micros_after
-from shared.spark.jdbc_drivers import driver_of
+from shared.spark.packages import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import col, fail_job, quoted

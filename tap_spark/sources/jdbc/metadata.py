@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.spark.jdbc_drivers import driver_of
+from shared.spark.packages import driver_of
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, dialect_for
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
 from tap_spark.stream_config import property_problems

@@ -67,10 +67,6 @@ _SESSION_LOCK = threading.RLock()
 destination that a KEYS message has within a run."""
 
 
-def _ignore(table: OpenTable, request: TableRequest) -> None:
-    """Stand for `LakeDestination.ending` if nobody asks."""
-
-
 class LakeDestination(Destination):
     """See `Destination`.
 
@@ -80,12 +76,12 @@ class LakeDestination(Destination):
         spark: Returns the session.
 
     Attributes:
-        ending: Called with each table and its last request before the stream ends.
+        ending: Called with each table and its last request before the stream ends, if it is set.
     """
 
     keeps_notes = True
     may_refuse = True
-    ending: Callable[[OpenTable, TableRequest], None] = staticmethod(_ignore)
+    ending: Callable[[OpenTable, TableRequest], None] | None = None
 
     def __init__(
         self, form: LakeFormat, config: TargetConfig, spark: Callable[[], SparkSession]
@@ -184,7 +180,8 @@ class LakeDestination(Destination):
         return edit.phrase(None) if is_changed else None
 
     def _end(self, table: OpenTable, request: TableRequest) -> None:
-        self.ending(table, request)
+        if self.ending is not None:
+            self.ending(table, request)
         with self._lock:
             self._tables.pop((request.stream, table.place.table), None)
         table.folder.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SettingsError, Where
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.connect import executors_share_disk
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, remote
 from shared.storage.owned_folders import (
     ENDED,

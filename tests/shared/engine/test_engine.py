@@ -20,8 +20,8 @@ from shared.engine.settings import (
 )
 from shared.errors import SettingsError, SparkLostError
 from shared.formats.file_formats import Encoding
+from shared.spark.conf import SparkSettings
 from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
 
 LIMIT = 1000
 DDL = "number bigint"

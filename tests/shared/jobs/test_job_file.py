@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shared.errors import SettingsError
-from shared.jobs.job_file import SCHEMA, NamedJob, job_of, read_job_file
+from shared.settings.job_file import SCHEMA, NamedJob, job_of, read_job_file
 
 ROOT = Path(__file__).resolve().parents[3]
 ORDERS = {"tap": {"streams": []}, "target": {"path": "${LAKE}/orders"}}

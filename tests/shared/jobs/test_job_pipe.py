@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.jobs import pipe
-from shared.jobs.pipe import Command, Ends, run_pipe
+from shared.singer import pipe
+from shared.singer.pipe import Command, Ends, run_pipe
 
 GOOD = Ends(0, 0)
 
@@ -82,7 +82,7 @@ COUNTING = (
 RUNNER = """
 import os, sys
 from pathlib import Path
-from shared.jobs.pipe import Command, run_pipe
+from shared.singer.pipe import Command, run_pipe
 tap, target = (Command(["sh", "-c", text]) for text in sys.argv[1:])
 print(run_pipe(tap, target, Path(), os.environ).code())
 """

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from shared import jobs
 from shared.errors import AlreadyRunningError, DestinationError
-from shared.jobs import cli, job_run
-from shared.jobs.history import JobRun, add_run, runs_in
-from shared.jobs.job_file import NamedJob, job_of, read_job_file
-from shared.jobs.job_run import JobOptions, run_job
-from shared.jobs.pipe import Command, Ends
+from shared.jobs import JobOptions, JobRun, add_run, run_job, runs_in
+from shared.settings.job_file import NamedJob, job_of, read_job_file
+from shared.singer.pipe import Command, Ends
 from shared.singer.run_summary import RunSummary, summarized
 from shared.storage.owned_folders import lock_name
 
@@ -36,7 +35,7 @@ class Programs:
         self.settings: list[Any] = []
         self.ends = Ends(0, 0)
         self.errors: list[Exception | None] = [None, None]
-        monkeypatch.setattr(job_run, "run_pipe", self)
+        monkeypatch.setattr(jobs, "run_pipe", self)
 
     def __call__(self, tap: Command, target: Command, folder: Path, environ: Any) -> Ends:
         self.commands = [tap, target]
@@ -109,7 +108,7 @@ def test_a_summary_of_an_earlier_run_is_none_of_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
     run_job(job(tmp_path), JobOptions())
-    monkeypatch.setattr(job_run, "run_pipe", lambda *_: Ends(137, 0))
+    monkeypatch.setattr(jobs, "run_pipe", lambda *_: Ends(137, 0))
     assert run_job(job(tmp_path), JobOptions()) == 137
     (file, run), _ = runs_in(tmp_path / "runs", None, None)
     assert (run.tap, run.target, run.error) == (None, None, "tap-spark: it wrote no summary")
@@ -163,7 +162,7 @@ def test_the_list_of_runs(
         (tmp_path / "runs" / name).mkdir(parents=True, exist_ok=True)
         add_run(tmp_path / "runs" / name, run_at(second, name), keep=9)
     (tmp_path / "runs/orders/20260101T000008.000Z.json").write_text("no run")
-    assert cli.main(["runs"]) == 0
+    assert jobs.main(["runs"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["started", "job", "end"]
     assert [line.split()[1:4] for line in lines] == [
@@ -171,7 +170,7 @@ def test_the_list_of_runs(
         ["00:00:01", "users.dev", "ok"],
         ["00:00:00", "orders.dev", "ok"],
     ]
-    assert cli.main(["runs", "job.yml", "orders", "--limit", "1", "--json"]) == 0
+    assert jobs.main(["runs", "job.yml", "orders", "--limit", "1", "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     facts = json.loads(line)
     assert (facts["started_at"], facts["error"]) == ("2026-01-01T00:00:02.000Z", None)
@@ -185,8 +184,8 @@ def test_one_page_of_two_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixt
         with summarized(program, files[-1]):
             pass
     page = tmp_path / "run.html"
-    assert cli.main(["report", *files, "-o", str(page)]) == 0
+    assert jobs.main(["report", *files, "-o", str(page)]) == 0
     assert all(program in page.read_text() for program in ("tap-spark", "target-spark"))
     Path(files[0]).write_text("{}")
-    assert cli.main(["report", *files, "-o", str(page)]) == 3
+    assert jobs.main(["report", *files, "-o", str(page)]) == 3
     assert "is no run summary" in caplog.text

@@ -187,7 +187,7 @@ def test_java_cannot_write_between_the_messages() -> None:
         "from shared.singer.stdout import claim_stdout\n"
         "output = claim_stdout()\n"
         "from shared.spark.session import SessionStarter\n"
-        "from shared.spark.spark_settings import SparkSettings\n"
+        "from shared.spark.conf import SparkSettings\n"
         "starter = SessionStarter(SparkSettings(master='local[1]'))\n"
         "starter.start()\n"
         "java = starter.get()._jvm.java.lang.System\n"

@@ -15,9 +15,9 @@ from shared.spark.both_ends import (
     spark_of_both_ends,
     why_apart,
 )
+from shared.spark.conf import SparkSettings
 from shared.spark.packages import LAKES, with_needs
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 
 PLAIN = SparkSettings(master="local[2]", conf={"spark.driver.memory": "2g"})
 

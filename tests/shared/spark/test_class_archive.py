@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark import class_archive, make_class_archive
-from shared.spark.class_archive import archive_folder, archive_options, archive_path, base_archive
-from shared.spark.java import Java
+from shared.spark import java, make_class_archive
+from shared.spark.java import Java, archive_folder, archive_options, archive_path, base_archive
 
 JAVA = Java(Path("/jdk"), "17.0.1", "test")
 
@@ -21,19 +20,19 @@ def jars(tmp_path: Path) -> list[str]:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return {class_archive.SWITCH: str(folder)}
+    return {java.SWITCH: str(folder)}
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0", "no", "false"])
 def test_switched_off(word: str, jars: list[str]) -> None:
-    assert archive_folder({class_archive.SWITCH: word}) is None
-    assert archive_options(JAVA, jars, {class_archive.SWITCH: word}) == []
+    assert archive_folder({java.SWITCH: word}) is None
+    assert archive_options(JAVA, jars, {java.SWITCH: word}) == []
 
 
 def test_folder() -> None:
     assert archive_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/singer-spark")
     assert archive_folder({}) == Path.home() / ".cache" / "singer-spark"
-    assert archive_folder({class_archive.SWITCH: "/x/y", "XDG_CACHE_HOME": "/c"}) == Path("/x/y")
+    assert archive_folder({java.SWITCH: "/x/y", "XDG_CACHE_HOME": "/c"}) == Path("/x/y")
 
 
 def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:

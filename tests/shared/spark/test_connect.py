@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from shared.errors import SparkStartError
+from shared.spark.conf import SparkSettings
 from shared.spark.connect import artifacts, check_release, session_values
 from shared.spark.spark_release import installed
-from shared.spark.spark_settings import SparkSettings
 
 URL = "sc://spark.example.com:443/;token=not-for-logs"
 

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 import shared
 from shared.spark.bake_packages import coordinates
-from shared.spark.baked_packages import INDEX
+from shared.spark.package_cache import INDEX
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 

@@ -14,8 +14,7 @@ from python_code import run_code
 
 from shared.errors import SparkStartError
 from shared.spark.bake_packages import NAMES, coordinates
-from shared.spark.baked_packages import INDEX, newest
-from shared.spark.package_cache import resolved
+from shared.spark.package_cache import INDEX, newest, resolved
 from shared.spark.spark_release import installed
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}

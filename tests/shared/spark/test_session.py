@@ -19,12 +19,12 @@ import pytest
 from shared.errors import DestinationError, SparkStartError
 from shared.spark.conf import (
     KEPT_FOR_PAGES,
+    SparkSettings,
     executor_python,
     session_conf,
 )
 from shared.spark.jvm import FOLDER_PREFIX
 from shared.spark.session import SessionStarter, stream_arrow
-from shared.spark.spark_settings import SparkSettings
 from shared.storage.owned_folders import remove_stale
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SECONDS = 180
 PRELUDE = """
 import json, os, sys, threading, time
 from shared.spark.session import SessionStarter, start_session, stream_arrow
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 def settings(**given):
     conf = {"spark.driver.memory": "700m", **given.pop("conf", {})}
     return SparkSettings(**{"master": "local[1]", "conf": conf, **given})

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.spark.server_record import ServerRecord, record_path, visible_files
-from shared.spark.shared_disk import executors_share_disk
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
+from shared.spark.connect import ServerRecord, executors_share_disk, record_path, visible_files
 
 OURS = SparkSettings(remote="sc://localhost:15002")
 
@@ -72,7 +71,7 @@ def test_a_server_of_an_older_version(record: Path) -> None:
 
 
 def test_other_mounts_are_other_files() -> None:
-    code = "from shared.spark.server_record import visible_files; print(visible_files())"
+    code = "from shared.spark.connect import visible_files; print(visible_files())"
     command = [sys.executable, "-c", code]
     same = subprocess.run(command, capture_output=True, text=True, check=True)
     assert same.stdout.strip() == visible_files()

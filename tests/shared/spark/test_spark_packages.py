@@ -8,10 +8,17 @@ import pytest
 
 from shared.errors import SettingsError, SparkStartError
 from shared.spark import packages, spark_release
-from shared.spark.jdbc_drivers import DRIVERS, driver_of
-from shared.spark.packages import EXTENSIONS, LAKES, check_released, missing_jars, with_needs
+from shared.spark.conf import SparkSettings
+from shared.spark.packages import (
+    DRIVERS,
+    EXTENSIONS,
+    LAKES,
+    check_released,
+    driver_of,
+    missing_jars,
+    with_needs,
+)
 from shared.spark.spark_release import COMPLETE, LINES, RELEASES, installed
-from shared.spark.spark_settings import SparkSettings
 from tap_spark.config import tap_config
 from tap_spark.sources.formats import BUILT_IN
 

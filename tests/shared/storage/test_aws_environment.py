@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.storage.aws_environment import REDACTED, aws_environment, executor_environment
+from shared.spark.s3a import REDACTED, aws_environment, executor_environment
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
 S3A = {"spark.hadoop.fs.s3a.access.key": "a", "spark.hadoop.fs.s3a.secret.key": "b"}

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import json, sys
 from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from shared.maps.map_settings import map_rules
 from shared.maps.map_settings import TransformSettings
 from tap_spark.config import TapConfig

@@ -19,7 +19,7 @@ from shared.errors import PartialRunError, SettingsError, SourceError
 from shared.formats import columnar_encoding
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from shared.storage.access import remote
 from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry

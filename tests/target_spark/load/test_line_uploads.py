@@ -13,7 +13,7 @@ import pytest
 
 from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.convert import batch_files
 from target_spark.convert.batch_files import LineUploads
 from target_spark.convert.read_rows import Piece, ReadPlan

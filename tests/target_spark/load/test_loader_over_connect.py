@@ -22,7 +22,7 @@ from shared.formats.file_formats import Encoding
 from shared.errors import RecordError
 from shared.engine.engine import Engine
 from shared.spark.session import SessionStarter
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from shared.maps.map_settings import map_rules
 from shared.maps.map_settings import TransformSettings
 from target_spark.config import TargetConfig

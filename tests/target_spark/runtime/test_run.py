@@ -29,7 +29,7 @@ from shared.errors import (
 )
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, LoadResult, StreamSchema
 from target_spark.receive.run import run, run_with

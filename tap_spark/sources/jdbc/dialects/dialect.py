@@ -16,7 +16,7 @@ from importlib import import_module
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.spark.jdbc_drivers import driver_of
+from shared.spark.packages import driver_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -34,7 +34,7 @@ MODULES = {
     "duckdb": "duckdb:DuckDbDialect",
     "other": "dialect:GenericDialect",
 }
-"""Module and class of each database, by the names of `shared.spark.jdbc_drivers`."""
+"""Module and class of each database, by the names of `shared.spark.packages`."""
 
 
 class QueryRunner(Protocol):

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.engine.settings import SPARK
 from shared.formats.record_text import quoted as column_name
-from shared.spark.shared_disk import executors_share_disk
+from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
@@ -286,7 +286,6 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`. Delta rejects the transaction of a repeated commit."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).append()
-        self._transactions.remember(mark)
 
     def execute(
         self,
@@ -300,7 +299,6 @@ class DeltaFormat(LakeFormat):
         conf = configured(spark, _AS_THEY_ARE)
         with one_writer(place.folder), conf, self._marked(spark, mark):
             spark.sql(statement).collect()
-        self._transactions.remember(mark)
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
@@ -333,7 +331,6 @@ class DeltaFormat(LakeFormat):
                     frame.writeTo(place.table).overwrite(F.lit(True))
                 else:
                     _replace_all(spark, frame, place, change, request)
-        self._transactions.remember(mark)
 
     def replace_range(
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
@@ -341,7 +338,6 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
-        self._transactions.remember(mark)
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
@@ -362,7 +358,6 @@ class DeltaFormat(LakeFormat):
             if self.version(spark, place) != version:
                 raise LostCommit
             spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
-        self._transactions.remember(mark)
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`."""
@@ -466,6 +461,7 @@ class DeltaFormat(LakeFormat):
             conf |= {_APP: transaction[0], _VERSION: str(transaction[1])}
         with configured(spark, conf):
             yield
+        self._transactions.remember(transaction)
 
 
 # Adaptive execution has a job for each stage, and a broadcast is a job.

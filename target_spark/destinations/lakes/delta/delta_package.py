@@ -75,21 +75,16 @@ class Transactions:
 
     def of(self, mark: Mark) -> Transaction | None:
         """Return the transaction of a commit; None if it must not have one."""
-        app, number = _application(mark), mark.number
+        digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        app, number = f"target-spark-{mark.run}-{digest}", mark.number
         if mark.token is None or number is None or number < self.written.get(app, -1):
             return None
         return app, number
 
-    def remember(self, mark: Mark) -> None:
+    def remember(self, transaction: Transaction | None) -> None:
         """Note that a commit was made."""
-        if mark.number is not None:
-            app = _application(mark)
-            self.written[app] = max(mark.number, self.written.get(app, -1))
-
-
-def _application(mark: Mark) -> str:
-    digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"target-spark-{mark.run}-{digest}"
+        if transaction is not None:
+            self.written[transaction[0]] = transaction[1]
 
 
 @dataclass(frozen=True)
@@ -183,11 +178,12 @@ class DeltaPackage(TableEngine):
             return None
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             return None
-        supplied = rows.now, rows.mark.to_text(), self.transactions.of(rows.mark), keys
+        transaction = self.transactions.of(rows.mark)
+        supplied = rows.now, rows.mark.to_text(), transaction, keys
         with one_writer(folder):
             count = register(folder, parts, *supplied, replaces=replaces)
         if count is not None:
-            self.transactions.remember(rows.mark)
+            self.transactions.remember(transaction)
         return count
 
     def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
@@ -197,11 +193,11 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError  # which says so
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        plan = merge_plan(rows, keys[0])
-        supplied = plan, keys[1], rows.mark.to_text(), self.transactions.of(rows.mark)
+        plan, transaction = merge_plan(rows, keys[0]), self.transactions.of(rows.mark)
+        supplied = plan, keys[1], rows.mark.to_text(), transaction
         with one_writer(folder):
             changed = delta_merge.merge(folder, parts, rows.now, *supplied)
-        self.transactions.remember(rows.mark)
+        self.transactions.remember(transaction)
         return merge_result(plan, changed, keys[1])
 
     def exchange(

@@ -10,7 +10,7 @@ from postgres_server import PASSWORD, Database
 from table_reads import read, texts
 
 from shared.errors import SourceError
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import metadata_of
 from tap_spark.plan.discovery import catalog_for

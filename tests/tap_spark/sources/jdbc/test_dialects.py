@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from shared.spark.jdbc_drivers import DRIVERS
+from shared.spark.packages import DRIVERS
 from tap_spark.sources.jdbc.dialects.dialect import (
     MODULES,
     ColumnInfo,

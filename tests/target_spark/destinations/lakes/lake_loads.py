@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from shared.formats.arrow_types import struct_to_arrow
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import (
     Backfill,
     Layout,

@@ -12,7 +12,7 @@ from catalog_servers import CatalogProcess, CatalogServer
 from lake_loads import IcebergLoad, run_together, struct
 from lake_story import EXPECTED, STREAMS, found, load_story, settings
 
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout
 from target_spark.run_settings import TargetConfig
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout, TableName, TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     Described,

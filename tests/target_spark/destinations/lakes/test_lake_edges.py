@@ -16,7 +16,7 @@ import pytest
 
 from shared import errors as doing_again
 from shared.errors import DestinationError, SettingsError, Where
-from shared.spark.spark_settings import SparkSettings
+from shared.spark.conf import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
 from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.lakes.run_files import pending_folders

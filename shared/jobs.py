@@ -1,0 +1,419 @@
+"""`singer-spark`: runs both programs as a pipe by a job file, and lists and shows such runs.
+
+Each run leaves one JSON file with both summaries, and its page.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+import singer_spark
+from shared.cli import CHOSEN_CODE, FILE, docs_command, run_main
+from shared.errors import AlreadyRunningError, DestinationError, SourceError, Where
+from shared.settings.about import Program, version
+from shared.settings.job_file import SCHEMA, NamedJob, Settings, job_of, read_job_file
+from shared.settings.texts import printable, text_table
+from shared.singer.pipe import Command, Ends, run_pipe
+from shared.singer.platform import run_to_exit
+from shared.singer.run_report import html_report
+from shared.singer.run_summary import FORMAT, write_file
+from shared.spark.both_ends import spark_of_both_ends
+from shared.storage.owned_folders import NO_LOCKS, lock_name
+
+JOB_FORMAT = "singer-spark/job-run/1"
+_RUNS = "[0-9]*Z.json"
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A run of a job.
+
+    Attributes:
+        job: Name of the job.
+        environment: Its environment; None without one.
+        started_at: When it began, as in run summaries.
+        seconds: How long it took.
+        exit_code: Its exit code.
+        error: What failed; None if nothing did.
+        tap: The run summary of the tap; None if it could not write one.
+        target: The run summary of the target, likewise.
+    """
+
+    job: str
+    environment: str | None
+    started_at: str
+    seconds: float
+    exit_code: int
+    error: str | None
+    tap: Summary | None
+    target: Summary | None
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """Records sent, rows loaded, records rejected."""
+        counts = (_sum(self.tap, "sent"), 0, _sum(self.target, "rejected"))
+        return counts[0], sum((self.target or _NOTHING)["timeline"]["rows"]), counts[2]
+
+
+_NOTHING: Summary = {"streams": {}, "timeline": {"rows": []}}
+
+
+def _sum(summary: Summary | None, key: str) -> int:
+    return sum(facts.get(key, 0) for facts in (summary or _NOTHING)["streams"].values())
+
+
+def time_text(at: datetime) -> str:
+    """Return a time in UTC as run summaries have it."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def add_run(folder: Path, run: JobRun, keep: int) -> Path:
+    """Write a run and its page, and remove the oldest runs.
+
+    Args:
+        folder: Of the job.
+        run: The run.
+        keep: Runs to keep.
+
+    Returns:
+        The page; the JSON file if neither program has written a summary.
+
+    Raises:
+        DestinationError: A file cannot be written.
+    """
+    name = run.started_at.replace("-", "").replace(":", "")
+    file = folder / f"{name}.json"
+    ended = datetime.fromisoformat(run.started_at.replace("Z", "+00:00"))
+    ended += timedelta(seconds=run.seconds)
+    facts = {"format": JOB_FORMAT, **asdict(run), "ended_at": time_text(ended)}
+    write_file(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", str(file), "runs")
+    page = file.with_suffix(".html")
+    if summaries := [one for one in (run.tap, run.target) if one is not None]:
+        title = f"{run.job} ({run.environment})" if run.environment else run.job
+        text = html_report(*summaries, title=f"{title}, {run.started_at}")
+        write_file(text, str(page), "runs")
+    for old in sorted(folder.glob(_RUNS))[:-keep]:
+        for path in (old, old.with_suffix(".html")):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+    return page if summaries else file
+
+
+def runs_in(
+    folder: Path, job: str | None, environment: str | None
+) -> Iterator[tuple[Path, JobRun]]:
+    """Yield the runs in the history, the last one first; leave out files that are no run.
+
+    Args:
+        folder: The folder with all jobs.
+        job: Only runs of this job; None for all.
+        environment: Only runs in this environment; None for all.
+    """
+    files = sorted(folder.glob(f"*/{_RUNS}"), key=lambda file: file.name, reverse=True)
+    for file in files:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            run = JobRun(**{name: facts[name] for name in JobRun.__dataclass_fields__})
+            if job in {None, run.job} and environment in {None, run.environment}:
+                yield file, run
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """Options of one run, which both programs know.
+
+    Attributes:
+        streams: Patterns of streams to read; empty for all.
+        full_refresh: Patterns of streams to read without their bookmarks.
+        empty_code: Exit code if nothing was to do.
+        overlap_code: Exit code if another run is at work.
+    """
+
+    streams: Sequence[str] = ()
+    full_refresh: Sequence[str] = ()
+    empty_code: int | None = None
+    overlap_code: int | None = None
+
+
+def run_job(job: NamedJob, options: JobOptions) -> int:
+    """Run a job, and add the run to its history.
+
+    Returns:
+        The exit code of the run.
+
+    Raises:
+        AlreadyRunningError: Another run of the job is at work.
+        DestinationError: A folder or the record of the run cannot be written.
+    """
+    for folder in (job.state.parent, job.history, *_metrics_folder(job)):
+        _make(folder)
+    with _only_run(job, options.overlap_code), ExitStack() as files:
+        _log.info("job %s: starts; STATE is kept in %s", job.key, job.state)
+        started = datetime.now(timezone.utc)
+        commands = (_tap(job, options, files), _target(job, options, files))
+        environ = {**job.variables, **files.enter_context(spark_of_both_ends())}
+        ends = run_pipe(*commands, job.file.folder, environ)
+        run = _record(job, ends, started, options.empty_code)
+        page = add_run(job.history, run, job.file.settings["keep_runs"])
+    if run.error is None:
+        _log.info("job %s: ended well (exit code %d); see %s", job.key, run.exit_code, page)
+    else:
+        text = "job %s: failed (exit code %d): %s; see %s"
+        _log.error(text, job.key, run.exit_code, run.error, page)
+    return run.exit_code
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DestinationError(
+            f"cannot be made ({error.strerror})", where=Where(file=str(folder)), lasts=True
+        ) from error
+
+
+@contextmanager
+def _only_run(job: NamedJob, overlap_code: int | None) -> Iterator[None]:
+    try:
+        lock = lock_name(job.history, job.key)
+    except BlockingIOError:
+        problem = AlreadyRunningError(
+            f"another run of job {job.key} is at work", hint="run again when it has ended"
+        )
+        problem.exit_code = overlap_code or problem.exit_code
+        raise problem from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _tap(job: NamedJob, options: JobOptions, files: ExitStack) -> Command:
+    more = [] if job.catalog is None else ["--catalog", job.catalog]
+    more += [word for pattern in options.streams for word in ("--streams", pattern)]
+    more += [word for pattern in options.full_refresh for word in ("--full-refresh", pattern)]
+    if options.empty_code is not None:
+        more += ["--empty-code", str(options.empty_code)]
+    return _command("tap", job, job.tap, more, files)
+
+
+def _target(job: NamedJob, options: JobOptions, files: ExitStack) -> Command:
+    code = options.overlap_code
+    more = [] if code is None else ["--overlap-code", str(code)]
+    return _command("target", job, job.target, more, files)
+
+
+def _command(
+    side: str, job: NamedJob, settings: Sequence[Settings], more: Sequence[str], files: ExitStack
+) -> Command:
+    """Return the command line of a program; nothing secret is in it."""
+    inherited = [files.enter_context(_nameless(one)) for one in settings]
+    args = [sys.executable, singer_spark.__file__, f"{side}-spark"]
+    args += [word for file in inherited for word in ("--config", f"/dev/fd/{file.fileno()}")]
+    args += ["--state", str(job.state), "--summary", str(_run_summary(job, side)), *more]
+    if job.file.settings["warn_drift"]:
+        args += ["--warn-drift"]
+    for folder in _metrics_folder(job):
+        args += ["--metrics-file", str(folder / f"{job.key}.{side}.prom")]
+    return Command(args, [file.fileno() for file in inherited])
+
+
+def _metrics_folder(job: NamedJob) -> list[Path]:
+    return [job.file.inside("metrics")] if "metrics" in job.file.settings else []
+
+
+@contextmanager
+def _nameless(settings: Settings) -> Iterator[IO[bytes]]:
+    """Yield a file with settings that has no name, so that only its heirs can read it."""
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(settings).encode())
+        file.flush()
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        yield file
+
+
+def _run_summary(job: NamedJob, side: str) -> Path:
+    """Return the file of the last summary, which `--warn-drift` compares with."""
+    return job.history / f"{side}.json"
+
+
+def _record(job: NamedJob, ends: Ends, started: datetime, empty_code: int | None) -> JobRun:
+    begin = time_text(started)
+    summaries = {side: _read(_run_summary(job, side), begin) for side in ("tap", "target")}
+    failed = ends.failed(empty_code)
+    error = None
+    if failed is not None:
+        reason = (summaries[failed] or {}).get("error")
+        error = f"{failed}-spark: {reason or 'it wrote no summary'}"
+    seconds = (datetime.now(timezone.utc) - started).total_seconds()
+    code = ends.code(empty_code)
+    return JobRun(job.name, job.environment, begin, seconds, code, error, **summaries)
+
+
+def _read(path: Path, since: str) -> Mapping[str, Any] | None:
+    """Return the summary of this run; None if the program could not write one."""
+    try:
+        summary: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return summary if summary["started_at"] >= since else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+PROGRAM = Program(
+    name="singer-spark",
+    description="Run tap-spark and target-spark as one job, with its state and history.",
+    schema=SCHEMA,
+    rules=(),
+    capabilities=(),
+)
+
+
+def _of_job(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--env", "environment", metavar="NAME", help="Environment of the job file."),
+        click.argument("job", required=False),
+        click.argument("file", required=False, type=FILE),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    help=PROGRAM.description,
+    epilog="`singer-spark run --help`: run a job. `singer-spark runs --help`: the runs so far. "
+    "`singer-spark report --help`: one page of the summaries of both programs. "
+    "`singer-spark docs --help`: pages of the documentation.",
+)
+@click.version_option(version(), message="singer-spark v%(version)s", help="Show the version.")
+def command() -> None:
+    """Show the help: every use is a command."""
+    click.echo(click.get_current_context().get_help())
+
+
+@click.command("run")
+@_of_job
+@click.option("--streams", multiple=True, metavar="PATTERN",
+              help="Read only streams whose name matches; repeatable.")  # fmt: skip
+@click.option("--full-refresh", multiple=True, metavar="PATTERN",
+              help="Read streams again, without their bookmarks; repeatable.")  # fmt: skip
+@click.option("--empty-code", type=CHOSEN_CODE, metavar="N",
+              help="Exit code if nothing was to do, e.g. 99 (default: 0).")  # fmt: skip
+@click.option("--overlap-code", type=CHOSEN_CODE, metavar="N",
+              help="Exit code if another run is at work, e.g. 99 (default: 13).")  # fmt: skip
+def run_command(
+    *, file: str | None, job: str | None, environment: str | None, **options: Any
+) -> int:
+    """Run JOB of a job FILE: tap-spark | target-spark.
+
+    FILE is job.yml or jobs.yml by default. JOB is needed if the file has several. The exit code is
+    that of the tap, if it failed, else that of the target.
+    """
+    chosen = job_of(read_job_file(file), job, environment, os.environ)
+    return run_job(chosen, JobOptions(**options))
+
+
+@click.command("runs")
+@_of_job
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
+              help="List at most so many runs.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object for each run.")
+def runs_command(
+    *, file: str | None, job: str | None, environment: str | None, limit: int, as_json: bool
+) -> None:
+    """List the runs of a job FILE, the last one first; only those of JOB, if given."""
+    runs = runs_in(read_job_file(file).runs, job, environment)
+    rows = [_facts(path, run) for (path, run), _ in zip(runs, range(limit), strict=False)]
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    head = ("started", "job", "end", "sent", "loaded", "rejected", "seconds", "record")
+    cells = [head, *(_shown(row) for row in rows)]
+    for line in text_table(cells, None):
+        click.echo(line)
+
+
+def _facts(path: Path, run: JobRun) -> dict[str, Any]:
+    sent, loaded, rejected = run.rows
+    return {
+        "started_at": run.started_at,
+        "job": run.job,
+        "environment": run.environment,
+        "exit_code": run.exit_code,
+        "error": run.error,
+        "sent": sent,
+        "loaded": loaded,
+        "rejected": rejected,
+        "seconds": run.seconds,
+        "record": os.path.relpath(path),
+    }
+
+
+def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+    name = row["job"] if row["environment"] is None else f"{row['job']}.{row['environment']}"
+    end = "ok" if row["error"] is None else "failed"
+    counts = (f"{row[key]:,}" for key in ("sent", "loaded", "rejected"))
+    code = f"{end} {row['exit_code']}" if row["exit_code"] else end
+    time = row["started_at"][:19].replace("T", " ")
+    return time, printable(name), code, *counts, f"{row['seconds']:,.1f}", printable(row["record"])
+
+
+@click.command("report")
+@click.argument("summaries", nargs=-1, required=True, type=FILE, metavar="SUMMARY...")
+@click.option("-o", "--output", required=True, type=FILE, metavar="FILE", help="The HTML page.")
+def report_command(*, summaries: tuple[str, ...], output: str) -> None:
+    """Write one HTML page of the --summary files of a tap and a target."""
+    write_file(html_report(*map(_summary, summaries)), output, "--output")
+
+
+def _summary(path: str) -> dict[str, Any]:
+    try:
+        summary = json.loads(Path(path).read_text(encoding="utf-8"))
+        if summary["format"] == FORMAT:
+            return dict(summary)
+    except OSError as error:
+        raise SourceError(f"cannot be read ({error.strerror})", where=Where(file=path)) from None
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SourceError("is no run summary", where=Where(file=path), hint="see --summary")
+
+
+COMMANDS = {str(one.name): one for one in (run_command, runs_command, report_command, docs_command)}
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run singer-spark.
+
+    Args:
+        args: Arguments; None for those of the process.
+
+    Returns:
+        The exit code (see docs/jobs.md).
+    """
+    return run_main(PROGRAM, command, args, list(COMMANDS.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(run_to_exit(main))
