@@ -48,6 +48,7 @@ from shared.settings.batch_settings import (
     Strategy,
     TimeWindow,
     Validated,
+    is_batch_key,
     split_prefix,
 )
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
@@ -114,13 +115,6 @@ def validate(
     return Validated(
         side, _batch_config(target), strategy, _failure(target), warnings=tuple(warnings)
     )
-
-
-def is_batch_key(name: str) -> bool:
-    """Return whether `validate` checks a top-level setting."""
-    prefix, rest = split_prefix(name)
-    is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
-    return name in BLOCKS or name in DOTTED_KEYS or is_dotted
 
 
 def _is_set(name: str, value: Json) -> bool:

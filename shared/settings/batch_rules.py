@@ -46,6 +46,7 @@ from shared.settings.batch_settings import (
     VARIANT_BLOCKS,
     Strategy,
     VariantBlock,
+    is_batch_key,
     split_prefix,
 )
 from shared.settings.checking import (
@@ -135,8 +136,8 @@ def read_document(config: Mapping[str, Any], side: Side, *, is_shared: bool = Fa
         if setting in available:
             places[(key,)] = setting, in_properties(setting.schema)
     schema = block(object_of({path: schema for path, (_, schema) in places.items()}))
-    ours = {key: value for key, value in config.items() if key in BLOCKS or key in dotted}
-    ours |= {key: config[key] for key in map(str, config) if _is_unknown(key)}
+    of_others = set(DOTTED_KEYS) - dotted.keys()
+    ours = {key: config[key] for key in config if is_batch_key(str(key)) and key not in of_others}
     unknown = partial(_unknown_key, reading)
     reading.problems += (problems := list(schema_problems(schema, ours, (), unknown)))
     for path, (setting, kind) in places.items():
@@ -229,12 +230,6 @@ def _foreign_key(
     twin = next((names[other] for other in available if other.key == mine.key), None)
     allowed = _listed(names[other] for other in available)
     return Problem(path, message, shown(value), allowed, twin)
-
-
-def _is_unknown(key: str) -> bool:
-    prefix, name = split_prefix(key)
-    is_ours = prefix or name.startswith(tuple(f"{block}." for block in BLOCKS))
-    return bool(is_ours) and key not in BLOCKS and name not in DOTTED
 
 
 def _counting(reading: Reading, config: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:

@@ -369,6 +369,13 @@ def split_prefix(key: str) -> tuple[str, str]:
     return prefix, key[len(prefix) :]
 
 
+def is_batch_key(name: str) -> bool:
+    """Return whether `shared.batch_config.validate` checks a top-level setting."""
+    prefix, rest = split_prefix(name)
+    is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
+    return name in BLOCKS or name in DOTTED_KEYS or is_dotted
+
+
 @dataclass(frozen=True)
 class Validated:
     """The answer of `validate`; if there are problems, only those (and warnings) count.

@@ -22,7 +22,7 @@ from shared.storage.storage_errors import storage_error
 from shared.storage.urls import S3_SCHEMES, local_path, shown
 
 if TYPE_CHECKING:
-    from shared.storage.roots import Roots
+    from shared.storage.urls import Roots
 
 
 class RedirectRefusedError(OSError):

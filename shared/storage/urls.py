@@ -1,8 +1,17 @@
-"""Places of files as text: local paths and URLs. No I/O."""
+"""Places of files as text: local paths and URLs, and which of them are below a folder. No I/O.
+
+Servers read URLs differently: some decode a URL twice, treat a backslash as a slash, or ignore
+parameters of a path segment. A file counts as below a root only if it is below it in every one of
+these readings.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 S3_SCHEMES = ("s3://", "s3a://")
 
@@ -26,3 +35,106 @@ def shown(url: str) -> str:
 def join(url: str, *names: str) -> str:
     """Return `url` with path segments appended."""
     return "/".join([url.rstrip("/") or "/", *names]).replace("//", "/", int(url == "/"))
+
+
+_WEB = {"http": ":80", "https": ":443"}
+_S3 = {"s3a", "s3n"}
+_MOST_DECODINGS = 5
+_NOT_TEXT = re.compile("[\x00-\x1f\x7f\ufffd]")
+_PARAMETERS = re.compile(r";[^/]*")
+
+
+def place(url: str) -> str:
+    """Return one text for each place: an absolute path without links, or the shortest URL."""
+    path = _real_path(url)
+    if path is not None:
+        return path
+    host, path = _parts(url)
+    if host.startswith(tuple(_WEB)):
+        path = unquote(path)
+    plain = posixpath.normpath(f"/{path}").replace("//", "/")
+    return f"{host}{plain if plain != '/' else ''}"
+
+
+class Roots:
+    """Folders and URLs that the user has named.
+
+    Args:
+        urls: Each with its scheme, or a local path.
+    """
+
+    def __init__(self, urls: Iterable[str]) -> None:
+        self._urls = tuple(urls)
+        self._folders = [path for url in self._urls if (path := _real_path(url)) is not None]
+        self._remote = [_parts(url) for url in self._urls if local_path(url) is None]
+
+    def __repr__(self) -> str:
+        return f"Roots({', '.join(place(url) for url in self._urls)})"
+
+    def hold(self, url: str) -> bool:
+        """Return whether a file is in one of them, for every way to read its URL."""
+        if is_chained(url):
+            return False
+        path = _real_path(url)
+        if path is not None:
+            return any(_is_below(path, folder) for folder in self._folders)
+        host, path = _parts(url)
+        roots = [
+            reading for name, root in self._remote if name == host for reading in _readings(root)
+        ]
+        if host.startswith(tuple(_WEB)) and re.search(r"[?#]", path):
+            return False
+        readings = list(_readings(path))
+        return bool(readings) and all(
+            any(_is_below(one, root) for root in roots) for one in readings
+        )
+
+    def reach(self, url: str) -> bool:
+        """Return whether a URL names the host, or bucket, of one of them."""
+        return not is_chained(url) and _parts(url)[0] in {host for host, _ in self._remote}
+
+
+def is_chained(url: str) -> bool:
+    """Return whether a URL reaches one file system through another, as fsspec writes it."""
+    return "::" in url
+
+
+def _real_path(url: str) -> str | None:
+    path = local_path(url)
+    if path is None:
+        return None
+    if url.startswith("file:") and "%" in path and not os.path.lexists(path):
+        path = unquote(path)
+    return os.path.realpath(path)
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return scheme and host, or bucket, in one spelling; and the rest unchanged."""
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
+    host, path = rest[:end], rest[end:]
+    if scheme in _WEB:
+        host = host.lower().removesuffix(_WEB[scheme])
+    return f"{'s3' if scheme in _S3 else scheme}://{host}", path
+
+
+def _readings(path: str) -> Iterator[str]:
+    """Return the paths that servers may read a path as; empty if it is not a place."""
+    readings: list[str] = []
+    for _ in range(_MOST_DECODINGS):
+        if _NOT_TEXT.search(path):
+            return
+        slashes = path.replace("\\", "/")
+        readings += [path, slashes, _PARAMETERS.sub("", slashes)]
+        decoded = unquote(path)
+        if decoded == path:
+            for one in dict.fromkeys(readings):
+                yield one.rstrip("/")
+                yield posixpath.normpath(f"/{one}").replace("//", "/", 1)
+            return
+        path = decoded
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")

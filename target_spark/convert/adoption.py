@@ -23,8 +23,7 @@ from shared.formats.json_schema import struct_to_arrow
 from shared.formats.row_groups import footer_facts
 from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.files import open_random
-from shared.storage.roots import Roots
-from shared.storage.urls import join, local_path
+from shared.storage.urls import Roots, join, local_path
 from target_spark.convert.batch_files import batch_options, roots_of
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest

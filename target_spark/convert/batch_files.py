@@ -1,7 +1,7 @@
 """Files of BATCH messages and of staged lines: may they be read, with which options, until when.
 
 A path is used unchanged, relative ones from the working folder; `..` and symbolic links are
-resolved before anything is compared (`shared.storage.roots`). A file may be listed once in a
+resolved before anything is compared (`shared.storage.urls`). A file may be listed once in a
 message and once among the messages that are committed together; if it is listed again later, it is
 loaded again.
 
@@ -26,9 +26,8 @@ from shared.settings.batch_settings import BatchConfig
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, delete, remote, size_of
 from shared.storage.many_files import delete_all, facts_of
-from shared.storage.roots import Roots, place
 from shared.storage.storage_errors import is_trouble
-from shared.storage.urls import join, local_path, shown
+from shared.storage.urls import Roots, join, local_path, place, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
 from target_spark.destinations.folders.table_folder import read_error, writing
 

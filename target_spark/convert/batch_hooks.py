@@ -14,8 +14,7 @@ from shared.formats.file_formats import FORMATS, Encoding, bare_lines
 from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.formats.row_values import plain_rows
 from shared.storage.access import StorageOptions
-from shared.storage.roots import Roots
-from shared.storage.urls import join, local_path, shown
+from shared.storage.urls import Roots, join, local_path, shown
 from target_spark.convert.batch_files import resolve
 from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects

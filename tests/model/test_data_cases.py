@@ -16,7 +16,7 @@ from whole_runs import run_target
 
 from shared.engine.engine import Engine
 from target_spark.config import target_config
-from target_spark.destinations.lakes.delta.delta_ddl import FORBIDDEN
+from target_spark.destinations.lakes.delta.delta_log import FORBIDDEN
 from target_spark.load.loader import Loader
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.spark.s3a import s3a_options
 from shared.storage.urls import S3_SCHEMES, join, local_path
-from target_spark.core.differences import KINDS, VANISHED, TableDifference, Verification
+from target_spark.core.differences import KINDS, VANISHED, Verification
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
 from target_spark.destinations.folders.table_folder import TableFolder, writing
 from target_spark.destinations.operations import Operations
@@ -25,6 +25,7 @@ from target_spark.destinations.row_comparison import RowComparison
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+    from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.destination import Flush
     from target_spark.destinations.files.file_destination import FileDestination
 
@@ -50,50 +51,30 @@ class FileOperations(Operations):
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`. Files are not repaired."""
-        destination, request = self.destination, flushes[-1].request
+        destination, request, spark = self.destination, flushes[-1].request, self.tools.spark()
         folder, settings = destination.folder(request), destination.settings
+        shown = destination.table(request.name).shown
         with writing(folder.table, settings.options):
             table = read_table_schema(folder, settings.encoding.format)
-            storage = s3a_options(settings.options.for_url(folder.table))
-            shown = destination.table(request.name).shown
-            result = compared(self.tools.spark(), folder, table, flushes, wanted, shown, storage)
+            if table is None:
+                raise DestinationError(
+                    f"{shown} does not exist",
+                    where=Where(stream=request.stream),
+                    hint="load the stream first",
+                    lasts=True,
+                )
+            reader = spark.read.options(**s3a_options(settings.options.for_url(folder.table)))
+            source = _source(spark, reader, flushes)
+            sides, lacking = _sides(source, _table(spark, reader, folder, table), request, wanted)
+            result = sides.difference(request.stream, shown, lacking)
         wanted.report(result)
         destination.finish(request)
 
 
-def compared(
-    spark: SparkSession,
-    folder: TableFolder,
-    table: TableSchema | None,
-    held: Sequence[Flush],
-    wanted: Verification,
-    shown: str,
-    storage: Mapping[str, str],
-) -> TableDifference:
-    """Compare the rows of flushes with those of a table.
-
-    Args:
-        spark: The session.
-        folder: The table, on a local disk or on S3.
-        table: Its columns; None if it does not exist.
-        held: The flushes.
-        wanted: How to compare.
-        shown: Name of the table in messages.
-        storage: Options by which Spark reads the table's storage.
-
-    Raises:
-        DestinationError: The table does not exist.
-    """
-    request = held[-1].request
-    if table is None:
-        raise DestinationError(
-            f"{shown} does not exist",
-            where=Where(stream=request.stream),
-            hint="load the stream first",
-            lasts=True,
-        )
-    reader = spark.read.options(**storage)
-    source, rows = _source(spark, reader, held), _table(spark, reader, folder, table)
+def _sides(
+    source: DataFrame, rows: DataFrame, request: TableRequest, wanted: Verification
+) -> tuple[RowComparison, tuple[str, ...]]:
+    """Return both sides, and the stream's columns that the table lacks."""
     if DELETED_AT in source.columns:
         source = source.where(F.col(DELETED_AT).isNull())
     if DELETED_AT in rows.columns:
@@ -109,7 +90,7 @@ def compared(
         wanted.ranges,
         kinds=(VANISHED,) if wanted.deletes else KINDS,
     )
-    return sides.difference(request.stream, shown, () if wanted.deletes else lacking)
+    return sides, () if wanted.deletes else lacking
 
 
 def _table(

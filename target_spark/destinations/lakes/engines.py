@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from target_spark.core.balance import Committed
-from target_spark.destinations.destination import Flush, RefusedByStoreError
+from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.lake_format import (
     Keys,
     LakeFormat,
     NeedsSparkError,
-    Planner,
     TableEngine,
     TableFlush,
 )
@@ -77,17 +76,10 @@ class SparkEngine(TableEngine):
             form.append(spark, frame, rows.place, rows.mark, base)
             return Committed(form.changed_rows(spark, rows.place, rows.mark))
 
-    def exchange(
-        self,
-        place: Place,  # noqa: ARG002
-        flushes: Sequence[Flush],  # noqa: ARG002
-        plan: Planner,  # noqa: ARG002
-        mark: Mark,  # noqa: ARG002
-    ) -> Committed | None:
+    def exchange(self, *_: Any) -> None:
         """See `TableEngine`. Spark writes rows."""
-        return None
 
-    def may_have_older(self, place: Place, version: int) -> bool:  # noqa: ARG002
+    def may_have_older(self, *_: Any) -> bool:
         """See `TableEngine`. To tell takes as long as `edit`."""
         return True
 
@@ -108,64 +100,17 @@ class SparkEngine(TableEngine):
         return self.form.marks(self.spark(), place, limit)
 
 
-@dataclass(frozen=True)
-class InOrder(TableEngine):
-    """The first engine that can, for each operation of its own.
-
-    Attributes:
-        engines: The last one can do everything.
-    """
-
-    engines: tuple[TableEngine, ...]
-
-    def _first(self, work: Callable[[TableEngine], T]) -> T:
-        for engine in self.engines[:-1]:
-            with suppress(NeedsSparkError):
-                return work(engine)
-        return work(self.engines[-1])
-
-    def describe(self, place: Place) -> LakeTable | None:
-        """See `TableEngine`."""
-        return self._first(lambda engine: engine.describe(place))
-
-    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        """See `TableEngine`."""
-        self._first(lambda engine: engine.create(place, change, request))
-
-    def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
-        """See `TableEngine`."""
-        self._first(lambda engine: engine.alter(place, change, request, mark))
-
-    def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
-        """See `TableEngine`."""
-        return self._first(lambda engine: engine.load(rows, keys, base))
-
-    def exchange(
-        self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
-    ) -> Committed | None:
-        """See `TableEngine`."""
-        return self._first(lambda engine: engine.exchange(place, flushes, plan, mark))
-
-    def may_have_older(self, place: Place, version: int) -> bool:
-        """See `TableEngine`."""
-        return self._first(lambda engine: engine.may_have_older(place, version))
-
-    def edit(
-        self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
-    ) -> None:
-        """See `TableEngine`."""
-        self._first(lambda engine: engine.edit(place, now, columns, edit, mark))
-
-    def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
-        """See `TableEngine`."""
-        return self._first(lambda engine: engine.marks(place, limit))
-
-
-def engine_of(form: LakeFormat, spark: Callable[[], SparkSession]) -> TableEngine:
-    """Return what changes tables of a format: its packages, then Spark.
+def first_able(
+    form: LakeFormat, spark: Callable[[], SparkSession], work: Callable[[TableEngine], T]
+) -> T:
+    """Return what `work` returns for the first engine that can do it: a package, or else Spark.
 
     Args:
         form: The table format.
         spark: Returns the session of a table, and starts Spark if it has not been started.
+        work: Calls one method of an engine.
     """
-    return InOrder((*form.packages(), SparkEngine(form, spark)))
+    for engine in form.packages():
+        with suppress(NeedsSparkError):
+            return work(engine)
+    return work(SparkEngine(form, spark))

@@ -21,9 +21,14 @@ from target_spark.destinations.destination import (
     Flush,
     remove_parts,
 )
-from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_table import (
+    HeldEdit,
+    LakeTable,
+    OpenTable,
+    steps_of,
+    summed,
+)
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
-from target_spark.destinations.lakes.open_table import HeldEdit, OpenTable, steps_of, summed
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
 )
@@ -35,7 +40,7 @@ from target_spark.destinations.lakes.table_history import (
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import TableRequest
-    from target_spark.destinations.lakes.table_commits import TableCommits
+    from target_spark.destinations.lakes.lake_work import TableCommits
 
 
 _log = logging.getLogger(__name__)

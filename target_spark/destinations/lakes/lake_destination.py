@@ -27,12 +27,11 @@ from target_spark.destinations.destination import (
     TableWrite,
     remove_parts,
 )
-from target_spark.destinations.lakes.engines import engine_of
+from target_spark.destinations.lakes.engines import first_able
 from target_spark.destinations.lakes.held_rows import HeldTables
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_table import LakeTable, Place
-from target_spark.destinations.lakes.lake_work import LakeWork, settle
-from target_spark.destinations.lakes.open_table import HeldEdit, OpenTable
+from target_spark.destinations.lakes.lake_table import HeldEdit, LakeTable, OpenTable, Place
+from target_spark.destinations.lakes.lake_work import LakeWork, TableCommits, settle
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
 )
@@ -46,7 +45,6 @@ from target_spark.destinations.lakes.shared_tables import (
     own_session,
     repeated,
 )
-from target_spark.destinations.lakes.table_commits import TableCommits
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
 from target_spark.tables.table_changes import change_lines
@@ -193,7 +191,9 @@ class LakeDestination(Destination):
     def _described(self, request: TableRequest) -> LakeTable | None:
         place = self._form.place(request.name)
         return repeated(
-            lambda _: engine_of(self._form, self._own_session).describe(place),
+            lambda _: first_able(
+                self._form, self._own_session, lambda engine: engine.describe(place)
+            ),
             self._form.conflicts,
             Where(stream=request.stream),
             shown=place.shown,

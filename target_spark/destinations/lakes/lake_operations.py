@@ -23,8 +23,8 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
+from target_spark.destinations.lakes.lake_table import OpenTable
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
-from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.lakes.table_history import Mark, run_of
 from target_spark.destinations.lakes.table_maintenance import look_after
@@ -67,18 +67,16 @@ class LakeOperations(Operations):
 
     def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
         """See `Operations`."""
-        return [
-            f"stream '{stream}': {line}"
-            for stream, table in self._held.waiting()
-            for line in self._rows_found(table, stream, checks(stream))
-        ]
 
-    def _rows_found(self, table: OpenTable, stream: str, conditions: Sequence[str]) -> list[str]:
-        frame = table.spark.table((table.copy or table).place.table)
-        results: list[str] = self._work.repeat(
-            table, stream, lambda _: list(rows_found(frame, conditions))
-        )
-        return results
+        def look(table: OpenTable, conditions: Sequence[str], _: int) -> list[str]:
+            frame = table.spark.table((table.copy or table).place.table)
+            return list(rows_found(frame, conditions))
+
+        problems: list[str] = []
+        for stream, table in self._held.waiting():
+            lines = self._work.repeat(table, stream, partial(look, table, checks(stream)))
+            problems += [f"stream '{stream}': {line}" for line in lines]
+        return problems
 
     def staged(self) -> list[str]:
         """See `Operations`."""

@@ -1,4 +1,7 @@
-"""Work on the tables that a run has opened: attempts, columns, marks of commits, views."""
+"""Work on the tables that a run has opened: columns, marks, views, and single attempts to commit.
+
+Engines are tried in order (`engines.first_able`), so that Spark starts only if it has to.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,33 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import (
     DestinationError,
     SettingsError,
     Where,
 )
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark.core.balance import Committed
 from target_spark.core.load_plans import outside_range, rules_error, without_column
 from target_spark.destinations.destination import (
     Flush,
     RefusedByStoreError,
 )
 from target_spark.destinations.folders.table_folder import writing
-from target_spark.destinations.lakes.engines import engine_of
-from target_spark.destinations.lakes.lake_format import LakeFormat, Planner, TableEngine
-from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.open_table import OpenTable
+from target_spark.destinations.lakes.engines import first_able
+from target_spark.destinations.lakes.lake_format import LakeFormat, Planner, TableEngine, TableFlush
+from target_spark.destinations.lakes.lake_table import LakeTable, OpenTable
 from target_spark.destinations.lakes.row_changes import (
+    keys_in_parts,
+    overwritten,
     range_sql,
     recast,
     rows_of_run,
     view_sql,
+    with_versions,
 )
 from target_spark.destinations.lakes.shared_tables import (
     BY_CASE,
@@ -37,6 +45,7 @@ from target_spark.destinations.lakes.shared_tables import (
     sync_to_disk,
 )
 from target_spark.destinations.lakes.table_history import (
+    ACTIVATION,
     Mark,
     held,
     run_of,
@@ -49,8 +58,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from target_spark.core.load_plans import Backfill, TableRequest
+    from target_spark.tables.version_edit import VersionEdit
 
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 HISTORY = 200
@@ -98,11 +109,11 @@ class LakeWork:
                 self.stage(table)
             change = self.plan(now, request)
             if now is None or change.create is not None:
-                self.engine(table).create(place, change, request)
+                self._create(table, change, request)
             elif change.rewrite:
                 self._rewrite(table, request, mark)
             elif _alters(now, change):
-                self.engine(table).alter(place, change, request, mark)
+                self._alter(table, change, request, mark)
             else:
                 return now, change
             if not table.is_copy:
@@ -112,13 +123,21 @@ class LakeWork:
             lasts=True,
         )
 
-    def engine(self, table: OpenTable) -> TableEngine:
-        """Return what changes a table, without Spark if it can be."""
-        return engine_of(self.form, lambda: table.spark)
+    def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
+        self.first(table, lambda engine: engine.create(table.place, change, request))
+
+    def _alter(
+        self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
+    ) -> None:
+        self.first(table, lambda engine: engine.alter(table.place, change, request, mark))
+
+    def first(self, table: OpenTable, work: Callable[[TableEngine], T]) -> T:
+        """Return what `work` returns for the first engine that can do it; see `first_able`."""
+        return first_able(self.form, lambda: table.spark, work)
 
     def now(self, table: OpenTable) -> LakeTable | None:
         """Return what the table has now; None if it does not exist."""
-        return self.engine(table).describe(table.place)
+        return self.first(table, lambda engine: engine.describe(table.place))
 
     def plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         """Return how the table must change for a request; raise if it must not."""
@@ -248,7 +267,7 @@ class LakeWork:
         """Return whether a commit with this token was made."""
         if self.now(table) is None:
             return False
-        marks = self.engine(table).marks(table.place, HISTORY)
+        marks = self.first(table, lambda engine: engine.marks(table.place, HISTORY))
         return any(mark is not None and mark.token == token for mark in marks)
 
     def held(self, table: OpenTable, stream: str, note: Note) -> Note:
@@ -257,7 +276,9 @@ class LakeWork:
             return Note()
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
-        return held(note, self.engine(table).marks(table.place, limit), stream)
+        return held(
+            note, self.first(table, lambda engine: engine.marks(table.place, limit)), stream
+        )
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
@@ -286,3 +307,102 @@ def planner(form: LakeFormat, conflicts: str) -> Planner:
         return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
 
     return plan
+
+
+class TableCommits:
+    """Single attempts, which `LakeWork.repeat` repeats.
+
+    Args:
+        work: Work on open tables.
+    """
+
+    def __init__(self, work: LakeWork) -> None:
+        self._work = work
+        self._form = work.form
+
+    def load(self, table: OpenTable, flush: Flush) -> Committed | None:
+        """Evolve the table and commit the flush: one attempt; return what the commit tells."""
+        form, base = self._form, None
+        is_again = flush.token in table.tried
+        if is_again:
+            # Before the search: a commit after it makes this one fail.
+            base = form.head(table.spark, table.place)
+            if self._work.is_stored(table, flush.token):
+                return None
+        table.tried.add(flush.token)
+        request, run = with_versions(self._work.storable(flush.request)), run_of(flush.token)
+        now, change = self._work.shape(table, request, Mark(run, flush.stream))
+        self._work.view(table, request, now)
+        if not flush.parts:
+            return Committed(0)
+        mark = self._work.mark(flush, flush.rows)
+        rows = TableFlush(table.place, flush, request, now, change, mark)
+        keys = keys_in_parts(rows) if request.is_upsert else None
+        return self._work.first(table, lambda engine: engine.load(rows, keys, base))
+
+    def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
+        """Replace rows by those of all flushes that wait: one attempt."""
+        last = table.flushes[-1]
+        if attempt and self._work.is_stored(table, last.token):
+            return None
+        if last.request.backfill is not None or self._form.branch is not None:
+            return self._replace_rows(table, last.request.backfill)
+        form, flushes = self._form, self._work.all_flushes(table)
+        plan = planner(form, self._work.conflicts)
+        mark = self._work.mark(last, sum(flush.rows for flush in flushes))
+        if last.request.view is None and not table.is_copy:
+            done = self._work.first(
+                table, lambda engine: engine.exchange(table.place, flushes, plan, mark)
+            )
+            if done is not None:
+                return done
+        now = self._work.now(table)
+        # Conditions are of others; a new table in place of this one would lack them.
+        if now is not None and (
+            form.capabilities(now, last.request).is_theirs
+            or not all(rule.column for rule in form.row_rules(now))
+        ):
+            return self._replace_rows(table, None)
+        names = {} if now is None else now.names
+        frame, change, request = overwritten(table.spark, flushes, plan, names)
+        form.replace(table.spark, frame, table.place, change, request, mark)
+        self._work.view(table, request, LakeTable(frame.schema, change.mapping))
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
+
+    def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
+        """Replace a range of the table, or all of its rows, by those of all flushes."""
+        form, last = self._form, table.flushes[-1]
+        mark = self._work.mark(last, sum(flush.rows for flush in table.flushes))
+        flushes = self._work.all_flushes(table)
+        now = self._work.shaped(table, flushes)
+        frame = self._work.rows(table, flushes, now)
+        request = flushes[-1].request
+        condition = self._work.part_of(table, frame, now, backfill)
+        if condition is None:
+            change = self._work.plan(now, request)
+            form.replace(table.spark, frame, table.place, change, request, mark)
+        else:
+            form.replace_range(table.spark, frame, table.place, condition, mark)
+        self._work.view(table, request, now)
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(last.request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
+
+    def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
+        """Remove or mark older rows; return whether the table has any, marked ones included."""
+        place, first = table.place, partial(self._work.first, table)
+        if not first(lambda engine: engine.may_have_older(place, edit.version)):
+            return False
+        now = self._work.now(table)
+        if now is None:
+            return False
+        self._work.stage(table)
+        version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
+        if not {version, deleted} <= set(now.struct.names):
+            return False
+        run = next(map(run_of, table.tried), "")
+        mark = Mark(run, request.stream, ACTIVATION)
+        first(lambda engine: engine.edit(place, now, (version, deleted), edit, mark))
+        return True

@@ -14,8 +14,8 @@ from shared.errors import SettingsError, Where
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_random
 from shared.storage.urls import shown
+from target_spark.destinations.lakes.lake_table import OpenTable
 from target_spark.destinations.lakes.lake_work import LakeWork
-from target_spark.destinations.lakes.open_table import OpenTable
 from target_spark.destinations.lakes.run_files import note_files
 from target_spark.destinations.lakes.table_history import (
     DAY,

@@ -10,7 +10,7 @@ import pytest
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.storage.access import StorageOptions
-from shared.storage.roots import Roots
+from shared.storage.urls import Roots
 from target_spark.convert.batch_files import reject_duplicates, resolve
 from target_spark.core.load_plans import InputFile
 

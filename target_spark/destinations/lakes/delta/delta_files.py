@@ -28,7 +28,7 @@ from pyspark.sql.types import StructField, StructType
 from shared.formats.arrow_types import as_nullable, spark_to_arrow
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
-from target_spark.destinations.lakes.delta.delta_ddl import NAMES_PROPERTY
+from target_spark.destinations.lakes.delta.delta_log import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.small_flush import same_columns

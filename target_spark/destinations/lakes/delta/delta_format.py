@@ -22,28 +22,26 @@ from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
 from target_spark.destinations.folders.table_folder import folder_name
-from target_spark.destinations.lakes.delta.delta_ddl import (
+from target_spark.destinations.lakes.delta.delta_files import table_size
+from target_spark.destinations.lakes.delta.delta_log import (
     FORBIDDEN,
     NAMES_PROPERTY,
     TYPE_WIDENING,
     additions,
     alterations,
-    delta_storable,
-    delta_widens,
-    fits,
-    interval_seconds,
-    names_property,
-    needed_properties,
-    table_clauses,
-)
-from target_spark.destinations.lakes.delta.delta_files import table_size
-from target_spark.destinations.lakes.delta.delta_log import (
     changed_rows,
     commit_metrics,
     computed_columns,
     delta_rules,
+    delta_storable,
+    delta_widens,
+    fits,
+    interval_seconds,
     logged_struct,
     may_compute,
+    names_property,
+    needed_properties,
+    table_clauses,
     vacuumed_files,
     with_defaults,
 )
@@ -53,7 +51,7 @@ from target_spark.destinations.lakes.delta.delta_package import (
     Transactions,
     marks_in,
 )
-from target_spark.destinations.lakes.engines import engine_of
+from target_spark.destinations.lakes.engines import first_able
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableEngine
 from target_spark.destinations.lakes.lake_sql import (
@@ -213,6 +211,9 @@ class DeltaFormat(LakeFormat):
         struct = with_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
+    def _current(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        return first_able(self, lambda: spark, lambda engine: engine.describe(place))
+
     def _logged(self, spark: SparkSession, place: Place, struct: StructType) -> StructType:
         """Return the columns with the metadata that Spark hides, read once for each schema."""
         key = place.table, struct.json()
@@ -302,7 +303,7 @@ class DeltaFormat(LakeFormat):
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
-        if engine_of(self, lambda: spark).describe(place) is None:
+        if self._current(spark, place) is None:
             return None
         return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
 
@@ -318,11 +319,11 @@ class DeltaFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`."""
         with one_writer(place.folder):
-            if engine_of(self, lambda: spark).describe(place) is None:
+            if self._current(spark, place) is None:
                 self._create(spark, place, change, request)
             if version is not None and version != self.version(spark, place):
                 raise LostCommit
-            now = engine_of(self, lambda: spark).describe(place)
+            now = self._current(spark, place)
             added = additions(now, change, request)
             if added is not None:
                 self._alter(spark, place, added)
@@ -413,7 +414,7 @@ class DeltaFormat(LakeFormat):
             conf = {
                 f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
             }
-        now = engine_of(self, lambda: spark).describe(place)
+        now = self._current(spark, place)
         order = ""
         if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
             columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)

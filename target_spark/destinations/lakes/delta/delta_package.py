@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import types as T  # noqa: N812
+
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.storage.urls import local_path
 from target_spark.core.balance import Committed
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_rows
-from target_spark.destinations.lakes.delta.delta_ddl import (
+from target_spark.destinations.lakes.delta import delta_files, delta_merge
+from target_spark.destinations.lakes.delta.delta_files import (
+    Transaction,
+    can_register,
+    commit_arguments,
+    has_nulls,
+    is_append_only,
+    left_to_spark,
+    register,
+)
+from target_spark.destinations.lakes.delta.delta_log import (
     fits,
     names_property,
     needed_properties,
     table_properties,
-)
-from target_spark.destinations.lakes.delta.delta_files import (
-    Transaction,
-    can_register,
-    has_nulls,
-    is_append_only,
-    register,
 )
 from target_spark.destinations.lakes.lake_format import (
     Keys,
@@ -41,14 +47,94 @@ from target_spark.destinations.lakes.row_changes import (
     whole_change,
 )
 from target_spark.destinations.lakes.shared_tables import one_writer
+from target_spark.destinations.lakes.small_flush import MOST_BYTES
 from target_spark.destinations.lakes.table_history import Mark, read_mark
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
+    from deltalake import WriterProperties
+    from pyspark.sql.types import DataType
+
     from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
+
+
+_EXACT_DIGITS = 15
+"""Digits of a decimal that a double holds exactly."""
+_LONGEST_BOUND = 64
+"""Bytes of a bound of texts, as the package has it by default."""
+
+
+def activate(
+    folder: str,
+    now: LakeTable,
+    columns: tuple[str, str],
+    below: int,
+    at: float | None,
+    metadata: str,
+) -> None:
+    """Remove or mark the rows of older versions in one commit, like `merge.activate_sql`.
+
+    Args:
+        folder: Folder of the table.
+        now: The table.
+        columns: Column with the version of rows, and that which marks rows as deleted.
+        below: Change rows with a lower version.
+        at: Time for the mark, seconds since the epoch; None to delete the rows.
+        metadata: Metadata of the commit.
+
+    Raises:
+        NeedsSparkError: It is too large, or the package cannot change it; nothing was committed.
+        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    if now.size is None or now.size > MOST_BYTES or is_append_only(now):
+        raise NeedsSparkError
+    opened, (version, deleted) = DeltaTable(local_path(folder) or folder), map(_quoted, columns)
+    old, writing = f"{version} < {below}", _writing(now)
+    with left_to_spark():
+        if at is None:
+            opened.delete(old, writer_properties=writing, **commit_arguments(metadata))
+            return
+        mark = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
+        opened.update(
+            new_values={deleted: mark},
+            predicate=f"{old} AND {deleted} IS NULL",
+            writer_properties=writing,
+            **commit_arguments(metadata),
+        )
+
+
+def _writing(now: LakeTable) -> WriterProperties:
+    """Return how files are written: without bounds that would make readers skip rows.
+
+    The package writes bounds of decimals as doubles, and leaves out NaN, which is the greatest for
+    Spark.
+    """
+    from deltalake import ColumnProperties, WriterProperties  # noqa: PLC0415
+
+    exact = ColumnProperties(statistics_enabled="CHUNK")
+    return WriterProperties(
+        compression="SNAPPY",
+        statistics_truncate_length=_LONGEST_BOUND,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={f.name: exact for f in now.struct if _is_exact(f.dataType)},
+    )
+
+
+def _is_exact(dtype: DataType) -> bool:
+    """Return whether the package writes exact bounds of a type."""
+    if isinstance(dtype, T.DecimalType):
+        return dtype.precision <= _EXACT_DIGITS
+    times = T.DateType, T.TimestampType, T.TimestampNTZType
+    return isinstance(dtype, (T.IntegralType, T.StringType, T.BooleanType, *times))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
@@ -213,7 +299,9 @@ class DeltaPackage(TableEngine):
         if now is None and self.changes_rows:
             self.create(place, whole, request)
             now = self.describe(place)
-        if now is None or not self._can_exchange(now, whole, request):
+        if now is None or not self.changes_rows:
+            raise NeedsSparkError
+        if not fits(now, whole, request) or is_append_only(now):
             raise NeedsSparkError
         rows = TableFlush(place, flush, request, now, plan(now.struct, request, now.names), mark)
         keys = keys_in_parts(rows) if request.keys else None
@@ -223,9 +311,6 @@ class DeltaPackage(TableEngine):
         if count is None:
             raise NeedsSparkError
         return Committed(count, by_key=bool(request.keys))
-
-    def _can_exchange(self, now: LakeTable, whole: TableChange, request: TableRequest) -> bool:
-        return self.changes_rows and fits(now, whole, request) and not is_append_only(now)
 
     def may_have_older(self, place: Place, version: int) -> bool:
         """See `TableEngine`."""
@@ -244,7 +329,7 @@ class DeltaPackage(TableEngine):
         """See `TableEngine`."""
         folder = self._changeable(place, now)
         with one_writer(folder):
-            delta_rows.activate(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
+            activate(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
 
     def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
         """See `TableEngine`."""

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.record_text import quoted as column_name
-from target_spark.destinations.lakes.iceberg.iceberg_layout import order_sql, partitions_sql
-from target_spark.destinations.lakes.iceberg.iceberg_types import can_identify, needs_version_3
+from target_spark.destinations.lakes.iceberg.iceberg_layout import (
+    can_identify,
+    needs_version_3,
+    order_sql,
+    partitions_sql,
+)
 from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,

@@ -32,25 +32,24 @@ from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
     replacement,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
-    partition_changes,
-    partition_steps,
-    partitions_sql,
-    plain_columns,
-    same_partitions,
-)
-from target_spark.destinations.lakes.iceberg.iceberg_places import (
     catalog_conf,
     check_empty,
     hive_refusals,
-    location_of,
-    place_below,
-)
-from target_spark.destinations.lakes.iceberg.iceberg_replace import can_replace, replace_whole
-from target_spark.destinations.lakes.iceberg.iceberg_transaction import open_transaction
-from target_spark.destinations.lakes.iceberg.iceberg_types import (
     iceberg_storable,
     iceberg_widens,
+    location_of,
     needs_version_3,
+    partition_changes,
+    partition_steps,
+    partitions_sql,
+    place_below,
+    plain_columns,
+    same_partitions,
+)
+from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
+    can_replace,
+    open_transaction,
+    replace_whole,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat

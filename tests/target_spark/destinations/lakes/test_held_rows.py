@@ -14,7 +14,7 @@ from shared.errors import BalanceError, DestinationError, SettingsError
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.open_table import HeldEdit, Step, steps_of, summed
+from target_spark.destinations.lakes.lake_table import HeldEdit, Step, steps_of, summed
 from target_spark.tables.version_edit import VersionEdit
 
 Make = Callable[..., Load]

@@ -27,6 +27,12 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
     _with_ancestors,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
+    catalog_conf,
+    check_empty,
+    hive_refusals,
+    iceberg_storable,
+    iceberg_widens,
+    location_of,
     order_sql,
     partition_changes,
     partition_steps,
@@ -34,15 +40,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     plain_columns,
     same_partitions,
 )
-from target_spark.destinations.lakes.iceberg.iceberg_places import (
-    catalog_conf,
-    check_empty,
-    hive_refusals,
-    location_of,
-)
-from target_spark.destinations.lakes.iceberg.iceberg_replace import new_columns
-from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn
-from target_spark.destinations.lakes.iceberg.iceberg_types import iceberg_storable, iceberg_widens
+from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn, new_columns
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Column, TableChange
 
