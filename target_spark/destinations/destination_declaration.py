@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shared.spark.packages import Need
     from target_spark.destinations.destination import Destination, Tools
-    from target_spark.destinations.operations import Operations
     from target_spark.run_settings import TargetConfig
 
 TABLE_SETTINGS = (
@@ -90,8 +89,8 @@ class Declaration:
         uses: Which of `TABLE_SETTINGS` have an effect.
         ignores: Which of them are accepted without an effect; the rest are rejected.
         needs: What the Spark session needs: packages, and settings that go with them.
-        operate: Makes the operations of the opened destination: `verify`, and those of
-            `write_audit_publish`; None if it only loads. Called only if a run needs one of them.
+        operate: Place (`package.module:name`) of its `Operations`: `verify`, and those of
+            `write_audit_publish`; empty if it only loads. Imported only if a run needs one.
         needs_spark: Returns why even a small load needs Spark, by the settings; else empty.
         notes: Name in `supports` → what limits it, for the documentation.
 
@@ -109,7 +108,7 @@ class Declaration:
     uses: frozenset[str] = frozenset()
     ignores: frozenset[str] = frozenset()
     needs: tuple[Need, ...] = ()
-    operate: Callable[[TargetConfig, Any, Tools], Operations] | None = None
+    operate: str = ""
     needs_spark: Callable[[TargetConfig], str] = _always
     notes: Mapping[str, str] = field(default_factory=dict)
 
@@ -127,5 +126,5 @@ def _problems(declaration: Declaration) -> Iterator[str]:
     own = {declaration.name} if declaration.block is not None else set()
     if not declaration.places or not set(declaration.places) <= {"path", "catalog"} | own:
         yield "'places' must be 'path', 'catalog' or the name of its block"
-    if declaration.supports.verify and declaration.operate is None:
+    if declaration.supports.verify and not declaration.operate:
         yield "'supports.verify' needs 'operate'"

@@ -23,11 +23,7 @@ from target_spark.destinations.destination_declaration import TABLE_SETTINGS, De
 from target_spark.destinations.leases import folder_leases
 
 if TYPE_CHECKING:
-    from target_spark.destinations.databases.database_destination import JdbcDestination
     from target_spark.destinations.destination import Destination, Tools
-    from target_spark.destinations.files.file_destination import FileDestination
-    from target_spark.destinations.lakes.lake_destination import LakeDestination
-    from target_spark.destinations.operations import Operations
     from target_spark.run_settings import TargetConfig
 
 
@@ -35,12 +31,6 @@ def _open_files(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
 
     return FileDestination(file_settings(config), tools.rewrite, folder_leases(config))
-
-
-def _operate_files(config: TargetConfig, destination: FileDestination, tools: Tools) -> Operations:
-    from target_spark.destinations.files.file_operations import FileOperations  # noqa: PLC0415
-
-    return FileOperations(config, destination, tools)
 
 
 _USES = frozenset({"schema_contract", "partition_by"})
@@ -55,7 +45,7 @@ FILE_FORMATS = tuple(
         _open_files,
         supports=_FILES_SUPPORT,
         uses=_USES,
-        operate=_operate_files,
+        operate="target_spark.destinations.files.file_operations:FileOperations",
         needs_spark=lambda config: (
             "Spark makes the text of JSON tables" if config.format == "json" else ""
         ),
@@ -74,12 +64,6 @@ def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination  # noqa: PLC0415
 
     return iceberg_destination(config, tools.spark)
-
-
-def _operate_lakes(config: TargetConfig, destination: LakeDestination, tools: Tools) -> Operations:
-    from target_spark.destinations.lakes.lake_operations import LakeOperations  # noqa: PLC0415
-
-    return LakeOperations(config, destination, tools)
 
 
 def _delta_needs_spark(config: TargetConfig) -> str:
@@ -123,7 +107,7 @@ DELTA, ICEBERG = (
         supports=_LAKES_SUPPORT,
         uses=frozenset(TABLE_SETTINGS),
         needs=(LAKES[name],),
-        operate=_operate_lakes,
+        operate="target_spark.destinations.lakes.lake_operations:LakeOperations",
         needs_spark=needs_spark,
         notes={"views": "in a `catalog`"},
     )
@@ -138,14 +122,6 @@ def _open_database(config: TargetConfig, tools: Tools) -> Destination:
     from target_spark.destinations.databases.database_destination import jdbc_destination  # noqa: PLC0415
 
     return jdbc_destination(config, tools.spark)
-
-
-def _operate_database(
-    config: TargetConfig, destination: JdbcDestination, tools: Tools
-) -> Operations:
-    from target_spark.destinations.databases.database_operations import DatabaseOperations  # noqa: PLC0415
-
-    return DatabaseOperations(config, destination, tools)
 
 
 _LAYOUT = frozenset({"partition_by", "target_file_bytes", "compact"})
@@ -173,7 +149,7 @@ JDBC = Declaration(
     typed=partial(typed, JdbcSettings),
     uses=frozenset(TABLE_SETTINGS) - _LAYOUT - _LAKES_ONLY,
     ignores=_LAYOUT,
-    operate=_operate_database,
+    operate="target_spark.destinations.databases.database_operations:DatabaseOperations",
     needs_spark=lambda _: "",
     notes={"replays": "PostgreSQL"},
 )

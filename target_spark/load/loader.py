@@ -11,8 +11,9 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from shared.encodings.extensions import imported
 from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.formats.schema_nodes import only_properties
@@ -89,8 +90,9 @@ class Loader:
             engine.needs(why)
         tools = Tools(partial(engine.session, COMMIT), Rewriter(engine))
         self._destination: Destination = declared.open(config, tools)
-        operate = declared.operate if config.operates else None
-        self._operations = (operate or Operations)(config, self._destination, tools)
+        place = declared.operate if config.operates else ""
+        operate = cast("type[Operations]", imported(place)) if place else Operations
+        self._operations = operate(config, self._destination, tools)
         if config.dry_run is not None:
             from target_spark.destinations.dry_destination import DryDestination  # noqa: PLC0415
 

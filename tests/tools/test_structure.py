@@ -50,6 +50,15 @@ def test_shared_has_eight_packages_and_what_users_run_and_import() -> None:
     assert {name for _, name, *_ in inside} - packages == users
 
 
+def test_loading_names_no_operations() -> None:
+    """By name, too; import-linter looks at the imports. Declarations name both."""
+    own = ("target_spark.load.", "target_spark.convert.", "target_spark.receive.")
+    naming = re.compile(r"target_spark\.operate|_operations\b.*:\w+Operations")
+    assert not [
+        n for n, text in sources_of(None).items() if n.startswith(own) and naming.search(text)
+    ]
+
+
 def test_what_only_spark_can_do_is_caught_in_one_place() -> None:
     caught = re.compile(r"(?:except|suppress)\b[^\n]*NeedsSparkError")
     assert {name for name, text in sources_of(None).items() if caught.search(text)} == {

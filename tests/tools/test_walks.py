@@ -24,7 +24,7 @@ SCHEMA = {
 STATE = {"type": "STATE", "value": {"a": 1}}
 # Files and functions, with those of what passes by chance (a beat, a signal). They only get less:
 # issue 30 asks for 80 and 480, 95 and 560, 55 and 300.
-CEILINGS = {"record": (106, 921), "batch": (129, 1088), "csv": (73, 472)}
+CEILINGS = {"record": (105, 920), "batch": (126, 1088), "csv": (73, 472)}
 
 pytestmark = [
     pytest.mark.once,
