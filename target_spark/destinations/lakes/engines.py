@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from target_spark.core.balance import Committed
@@ -110,7 +111,13 @@ def first_able(
         spark: Returns the session of a table, and starts Spark if it has not been started.
         work: Calls one method of an engine.
     """
-    for engine in form.packages():
+    engines = (*form.packages(), SparkEngine(form, spark))
+    return first_of(*(partial(work, engine) for engine in engines))
+
+
+def first_of(*attempts: Callable[[], T]) -> T:
+    """Return what the first attempt returns that does not need Spark, or what the last one does."""
+    for attempt in attempts[:-1]:
         with suppress(NeedsSparkError):
-            return work(engine)
-    return work(SparkEngine(form, spark))
+            return attempt()
+    return attempts[-1]()

@@ -35,6 +35,7 @@ from target_spark.destinations.lakes.delta.delta_files import (
     has_transaction,
     is_append_only,
 )
+from target_spark.destinations.lakes.engines import first_of
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MergePlan
 from target_spark.destinations.lakes.lake_table import LakeTable
@@ -117,15 +118,19 @@ def merge(
     """
     if is_append_only(now):
         raise NeedsSparkError
-    if _can_link(parts, now, plan, keys):
-        names = [key.column for key in plan.keys]
-        with suppress(NeedsSparkError):  # the table may have a key more than once
-            rows = rows_of(parts, names, MOST_BYTES)
-            return _committed(folder, rows, now, plan, metadata, transaction, parts)
-    rows = merged_once(parts, plan, keys, MOST_BYTES)
-    if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
-        raise NeedsSparkError  # which says so
-    return _committed(folder, rows, now, plan, metadata, transaction)
+
+    def link() -> int | None:
+        rows = rows_of(parts, [key.column for key in plan.keys], MOST_BYTES)
+        return _committed(folder, rows, now, plan, metadata, transaction, parts)
+
+    def rewrite() -> int | None:
+        rows = merged_once(parts, plan, keys, MOST_BYTES)
+        if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
+            raise NeedsSparkError  # which says so
+        return _committed(folder, rows, now, plan, metadata, transaction)
+
+    # Linked parts need Spark if the table has a key more than once.
+    return first_of(link, rewrite) if _can_link(parts, now, plan, keys) else rewrite()
 
 
 def _committed(
