@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -18,7 +20,7 @@ from shared.formats.record_text import (
     scalar_text,
 )
 from shared.formats.spark_types import T
-from tap_spark.send.spool_files import FILTERED
+from tap_spark.send.spool_files import FILTERED, RecordLines
 from tap_spark.sources.frame_helpers import rank_column
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tap_spark.state.stream_plans import Slice
 
 LINE = "line"
+Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 _TEXT_ONLY = (
     T.VariantType,
     T.CalendarIntervalType,
@@ -93,13 +96,44 @@ def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -
     return struct_to_arrow(T.StructType(fields))
 
 
-def record_frame(slice_: Slice, key: str | None) -> tuple[DataFrame, frozenset[int]]:
-    """Return a frame of columns that tasks write as JSON, and the positions of those that are JSON.
+@dataclass(frozen=True)
+class TaskInput:
+    """What tasks get to write.
+
+    Attributes:
+        frame: Input of the tasks.
+        schema: The columns to write, then those that track the key.
+        read: Reads the rows from the input; None if the input has them.
+        ready: Positions of columns that hold JSON text, in rows to write as JSON.
+    """
+
+    frame: DataFrame
+    schema: T.StructType
+    read: Read | None = None
+    ready: frozenset[int] = frozenset()
+
+
+def file_input(slice_: Slice, form: str, key: str | None) -> TaskInput:
+    """Return the input of tasks that write files of a format; see `file_frame`."""
+    frame, tasks = file_frame(slice_, form, key), slice_.own_tasks
+    if FORMATS[form].text and slice_.filtered_column is None:
+        rows, names = record_input(slice_, key), tuple(record_of(slice_).names)
+        lines = RecordLines(names, rows.ready, "", "\n", iter, rows.read)
+        return TaskInput(rows.frame, frame.schema, lines)
+    if tasks and key is None and all(is_plain(f.dataType) for f in record_of(slice_).fields):
+        return TaskInput(tasks.numbers, frame.schema, tasks.read)
+    return TaskInput(frame, frame.schema)
+
+
+def record_input(slice_: Slice, key: str | None) -> TaskInput:
+    """Return the input of tasks that write records as JSON.
 
     Columns are as in `typed_frame`, or JSON. A record without columns has one of empty text.
     """
-    fields = record_of(slice_).fields
+    fields, tasks = record_of(slice_).fields, slice_.own_tasks
     ready = frozenset(n for n, field in enumerate(fields) if not is_plain(field.dataType))
+    if tasks and fields and not ready and key is None:
+        return TaskInput(tasks.numbers, slice_.frame.schema, tasks.read)
     columns = [
         json_text(F.col(quoted(field.name)), field.dataType)
         if n in ready
@@ -110,7 +144,7 @@ def record_frame(slice_: Slice, key: str | None) -> tuple[DataFrame, frozenset[i
     keys = () if key is None else key_columns(slice_, key)
     kept = keys if slice_.key_column else keys[:1]
     frame = slice_.frame.select(*numbered, *kept, *_marks(slice_))
-    return frame, ready if fields else frozenset({0})
+    return TaskInput(frame, frame.schema, None, ready if fields else frozenset({0}))
 
 
 def line_frame(slice_: Slice, key: str | None) -> DataFrame:

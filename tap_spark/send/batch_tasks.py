@@ -258,6 +258,17 @@ class BatchTask:
         return kept
 
 
+@dataclass(frozen=True)
+class ReadingTask:
+    """Reads rows from the input of a task, and passes them to the task."""
+
+    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    task: BatchTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(self.read(batches))
+
+
 class RepackTask:
     """Writes files from left-over rows.
 

@@ -20,7 +20,7 @@ from shared.spark.session import parallelism, stream_arrow
 from shared.storage.access import StorageOptions
 from shared.storage.many_files import delete_all
 from shared.storage.urls import shown
-from tap_spark.send.batch_columns import file_frame, file_schema
+from tap_spark.send.batch_columns import file_input, file_schema
 from tap_spark.send.batch_plan import (
     NO_FILE,
     STORAGE_FAILED,
@@ -38,6 +38,7 @@ from tap_spark.send.batch_tasks import (
     NOTE_SCHEMA,
     BatchFileWriter,
     BatchTask,
+    ReadingTask,
     RepackTask,
     Reporter,
     driver_files,
@@ -291,16 +292,18 @@ class BatchWriter:
         """Write and announce the full files of a slice; return left-over files and their key."""
         plan, rows = self._plan, self._batch.batch_size
         key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-        frame = file_frame(slice_, self._batch.format, key)
+        source = file_input(slice_, self._batch.format, key)
+        frame = source.frame
         if rows is not None:
             frame = frame.coalesce(1 if slice_.ordered else parallelism(self._spark()))
-        schema = file_schema(frame.schema, slice_, self._batch.format, key)
+        schema = file_schema(source.schema, slice_, self._batch.format, key)
         writer = self._writer = self._file_writer(schema)
         folder = self._folder_for_leftovers()
         before = self._leftovers if slice_.ordered else ()
 
-        def make(reporter: Reporter) -> BatchTask:
-            return BatchTask(writer, reporter, key, rows, folder, before=before)
+        def make(reporter: Reporter) -> BatchTask | ReadingTask:
+            task = BatchTask(writer, reporter, key, rows, folder, before=before)
+            return task if source.read is None else ReadingTask(source.read, task)
 
         leftovers: list[WrittenFile] = []
         greatest: KeyMax | None = None

@@ -23,7 +23,7 @@ from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
 from shared.spark.session import JobTags
 from tap_spark.send import spool_files
-from tap_spark.send.batch_columns import record_frame, record_of
+from tap_spark.send.batch_columns import record_input, record_of
 from tap_spark.send.line_output import LineOutput
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
 from tap_spark.send.spool_files import (
@@ -255,11 +255,11 @@ def write_rows(plan: StreamPlan, rows: DriverRows, output: LineOutput, on_chunk:
 
 def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> Lines:
     """Return what writes the lines of a slice; the line of a filtered row is null."""
-    frame, ready = record_frame(slice_, key)
+    rows = record_input(slice_, key)
     names = tuple(record_of(slice_).names)
     head, tail = record_head(plan.stream), record_tail(started, plan.version)
-    return lambda writer, schema: frame.mapInArrow(
-        RecordLines(names, ready, head, tail, writer), schema
+    return lambda writer, schema: rows.frame.mapInArrow(
+        RecordLines(names, rows.ready, head, tail, writer, rows.read), schema
     )
 
 

@@ -221,6 +221,7 @@ class RecordLines:
         before: Text before each record.
         after: Text after each record.
         then: Takes batches of lines, with the columns of the key.
+        read: Reads the batches from the input of the task; None if these are the input.
     """
 
     names: tuple[str, ...]
@@ -228,10 +229,11 @@ class RecordLines:
     before: str
     after: str
     then: _OfBatches
+    read: _OfBatches | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition."""
-        return self.then(self._lines(batches))
+        return self.then(self._lines(batches if self.read is None else self.read(batches)))
 
     def _lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = RecordTexts(self.names, self.ready, self.before, self.after)

@@ -464,7 +464,7 @@ def _kept(slice_: Slice) -> Iterator[Slice]:
 
     frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
     try:
-        yield replace(slice_, frame=frame)
+        yield replace(slice_, frame=frame, tasks=None)
     finally:
         frame.unpersist()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -12,9 +13,16 @@ from pyspark.sql.types import StructType
 from shared.errors import SettingsError, Where
 from tap_spark.sources.frame_helpers import col, planned_slice, quoted, within_bounds
 from tap_spark.sources.frame_source import FrameSource
+from tap_spark.sources.generated_rows import (
+    FIRST_MOMENT,
+    KINDS,
+    NULL_EVERY,
+    SPAN_DAYS,
+    GeneratedRows,
+)
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.tables import name_parts
-from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.state.stream_plans import ArrowTasks, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +79,6 @@ class SqlSource(FrameSource):
 
 CELLS_PER_TASK = 1_000_000
 MAX_TASKS = 10_000
-FIRST_MOMENT = 1_577_836_800  # 2020-01-01T00:00:00Z
-SPAN_DAYS = 2000
-NULL_EVERY = 20
 
 Maker = Callable[[Column], Column]
 
@@ -83,28 +88,25 @@ def _moment(bits: Column) -> Column:
     return F.timestamp_micros(seconds * 1_000_000 + F.pmod(bits, F.lit(1_000_000)))
 
 
-KINDS: tuple[tuple[str, Maker], ...] = (
-    ("int", lambda bits: F.pmod(bits, F.lit(2_000_000_001)).cast("int")),
-    ("double", lambda bits: bits / F.lit(2.0**40)),
-    ("decimal", lambda bits: F.pmod(bits, F.lit(10**14)).cast("decimal(18,0)") / 10_000),
-    ("string", F.hex),
-    ("boolean", lambda bits: F.pmod(bits, F.lit(2)) == 0),
-    ("timestamp", _moment),
-    (
-        "date",
-        lambda bits: F.date_add(
-            F.lit("2020-01-01").cast("date"), F.pmod(bits, F.lit(SPAN_DAYS)).cast("int")
-        ),
+MAKERS: Mapping[str, Maker] = {
+    "int": lambda bits: F.pmod(bits, F.lit(2_000_000_001)).cast("int"),
+    "double": lambda bits: bits / F.lit(2.0**40),
+    "decimal": lambda bits: F.pmod(bits, F.lit(10**14)).cast("decimal(18,0)") / 10_000,
+    "string": F.hex,
+    "boolean": lambda bits: F.pmod(bits, F.lit(2)) == 0,
+    "timestamp": _moment,
+    "date": lambda bits: F.date_add(
+        F.lit("2020-01-01").cast("date"), F.pmod(bits, F.lit(SPAN_DAYS)).cast("int")
     ),
-    ("bigint", lambda bits: bits),
-)
+    "bigint": lambda bits: bits,
+}
 CASTS = {"decimal": "decimal(18,4)"}
 
 
 def column_names(count: int) -> list[str]:
     """Return the column names: `id`, `updated_at`, then by type and position."""
     names = ["id", "updated_at"]
-    names += [f"{KINDS[(n - 2) % len(KINDS)][0]}_{n + 1}" for n in range(2, count)]
+    names += [f"{KINDS[(n - 2) % len(KINDS)]}_{n + 1}" for n in range(2, count)]
     return names[:count]
 
 
@@ -127,7 +129,22 @@ class RowsSource:
         if plan.replication_key in ("id", "updated_at"):
             yield Slice(within_bounds(frame, plan).select(*map(col, plan.columns)), ordered=True)
         else:
-            yield planned_slice(frame, plan)
+            yield self._slice(spark, planned_slice(frame, plan), plan)
+
+    def _slice(self, spark: SparkSession, slice_: Slice, plan: StreamPlan) -> Slice:
+        """Let tasks make the rows if all of them are wanted, as planned."""
+        if plan.resume is not Resume.NOTHING or not plan.columns:
+            return slice_
+        positions = [column_names(self.columns).index(name) for name in plan.columns]
+        tasks = task_count(self.rows, self.columns)
+        read = GeneratedRows(self.rows, tasks, positions)
+        numbers = spark.range(0, tasks, 1, tasks)
+        return replace(slice_, tasks=ArrowTasks(slice_.frame, numbers, read))
+
+
+def task_count(rows: int, columns: int) -> int:
+    """Return how many tasks make the rows."""
+    return min(MAX_TASKS, max(1, -(-rows * columns // CELLS_PER_TASK)))
 
 
 def generated_frame(
@@ -144,8 +161,7 @@ def generated_frame(
     every = column_names(columns)
     positions = {name: position for position, name in enumerate(every)}
     wanted = [name for name in (every if names is None else names) if name in positions]
-    tasks = min(MAX_TASKS, max(1, -(-rows * columns // CELLS_PER_TASK)))
-    return spark.range(0, rows, 1, tasks).select(
+    return spark.range(0, rows, 1, task_count(rows, columns)).select(
         *(_column(positions[name]).alias(name) for name in wanted)
     )
 
@@ -155,9 +171,9 @@ def _column(position: int) -> Column:
         return F.col("id")
     if position == 1:
         return F.timestamp_seconds(F.col("id") + FIRST_MOMENT)
-    kind, make = KINDS[(position - 2) % len(KINDS)]
+    kind = KINDS[(position - 2) % len(KINDS)]
     bits = F.xxhash64(F.col("id"), F.lit(position))
-    value = make(bits)
+    value = MAKERS[kind](bits)
     value = value.cast(CASTS[kind]) if kind in CASTS else value
     nullable = position % 3 == 0
     empty = F.pmod(F.col("id") + position, F.lit(NULL_EVERY)) == 0

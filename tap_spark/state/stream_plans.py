@@ -92,6 +92,21 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
+class ArrowTasks:
+    """How tasks of Spark make the rows of a frame, so that they need not pass through Java.
+
+    Attributes:
+        frame: The rows, as Spark sees them.
+        numbers: Numbers of the tasks.
+        read: Reads rows, as for `mapInArrow`: numbers of tasks in, the frame's columns out.
+    """
+
+    frame: DataFrame
+    numbers: DataFrame
+    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
 class Slice:
     """A part of a stream that is read by one Spark job.
 
@@ -110,6 +125,7 @@ class Slice:
             written, but their key counts. Only with a `key_column`; None if all are written.
         told_rows: Rows of the frame, as the metadata of the source tell; None if they do not.
         text_key_by_value: Whether the replication key is text, in the order of its values.
+        tasks: How tasks make the rows of the frame, if they do without Spark.
     """
 
     frame: DataFrame
@@ -119,6 +135,13 @@ class Slice:
     filtered_column: str | None = None
     told_rows: int | None = None
     text_key_by_value: bool = False
+    tasks: ArrowTasks | None = None
+
+    @property
+    def own_tasks(self) -> ArrowTasks | None:
+        """Return `tasks` if they make the record's columns, and nothing is added to these."""
+        is_own = self.tasks is not None and self.tasks.frame is self.frame
+        return self.tasks if is_own and not self.helper_columns else None
 
     @property
     def helper_columns(self) -> frozenset[str]:
