@@ -26,7 +26,6 @@ KINDS: dict[str, tuple[str, dict[str, str]]] = {
     "one Spark": ("spark", {}),
 }
 SIZES = {"BATCH": (10_000_000, 10), "RECORD": (100_000, 150)}
-BATCH_ROWS = 1_000_000
 
 
 def measure(
@@ -40,7 +39,7 @@ def measure(
     if messages == "BATCH":
         storage = {"root": str(folder / "batches")}
         encoding = {"format": "parquet"}
-        tap["batch_config"] = {"encoding": encoding, "storage": storage, "batch_size": BATCH_ROWS}
+        tap["batch_config"] = {"encoding": encoding, "storage": storage}
     (folder / "job.yml").write_text(json.dumps({"jobs": {"rows": {"tap": tap, "target": target}}}))
     return run_piped([python_module("shared.jobs", "run", str(folder / "job.yml"))], folder)
 

@@ -30,6 +30,7 @@ from shared.storage.owned_folders import OwnedFolder, remove_stale
 
 VARIABLE = "SINGER_SPARK_BOTH_ENDS"
 _SIDES = ("tap", "target")
+_LIFELINE = "lifeline"
 _SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class BothEnds:
     def open_lifeline(self) -> int:
         """Open the pipe that ends when the command has ended."""
         # To open it after the end of the command would block.
-        reader = os.open(self.folder / "lifeline", os.O_RDONLY | os.O_NONBLOCK)
+        reader = os.open(self.folder / _LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(reader, True)
         return reader
 
@@ -182,17 +183,23 @@ def spark_of_both_ends() -> Iterator[dict[str, str]]:
     """Let programs that are started within the block share one Spark; end it with the block.
 
     Yields:
-        The environment variable by which they find each other.
+        The environment variable by which they find each other; none if the temporary folder has no
+        locks or pipes.
     """
-    root = tempfile.gettempdir()
-    remove_stale(root, FOLDER_PREFIX)
-    with OwnedFolder(root, FOLDER_PREFIX) as owned:
-        ends = BothEnds(owned.path)
-        os.mkfifo(owned.path / "lifeline", 0o600)
-        reader = ends.open_lifeline()
-        writer = os.open(owned.path / "lifeline", os.O_WRONLY)
+    with contextlib.ExitStack() as stack:
         try:
-            yield {VARIABLE: str(owned.path)}
+            root = tempfile.gettempdir()
+            remove_stale(root, FOLDER_PREFIX)
+            ends = BothEnds(stack.enter_context(OwnedFolder(root, FOLDER_PREFIX)).path)
+            os.mkfifo(ends.folder / _LIFELINE, 0o600)
+        except OSError as error:
+            _log.info("each program uses a Spark of its own: %s", error)
+            yield {}
+            return
+        reader = ends.open_lifeline()
+        writer = os.open(ends.folder / _LIFELINE, os.O_WRONLY)
+        try:
+            yield {VARIABLE: str(ends.folder)}
         finally:
             os.close(reader)
             if (java := ends.java) is not None:

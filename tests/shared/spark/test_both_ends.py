@@ -76,3 +76,11 @@ def test_programs_find_each_other(
         assert caplog.messages[-1].endswith(": it is apart")
     assert not folder.exists()
     assert BothEnds.of({}) is None
+
+
+def test_without_a_temporary_folder_nothing_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with spark_of_both_ends() as environ:
+        assert environ == {}
