@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.types import StructType
-
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
 from shared.storage.access import NO_OPTIONS, StorageOptions
@@ -26,6 +24,7 @@ from target_spark.replays import Note
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from shared.singer.datasets import DatasetName
     from target_spark.destinations.leases import Lease
@@ -90,6 +89,8 @@ class TableWrite:
         """Return the columns that the parts have."""
         if not self.partition_by:
             return self.struct
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
         return StructType([field for field in self.struct if field.name not in self.partition_by])
 
 
