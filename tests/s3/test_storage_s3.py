@@ -13,8 +13,13 @@ import pytest
 from pyarrow import orc
 
 from shared.formats.file_formats import FORMATS, read_lines
-from shared.storage import files
-from shared.storage.access import StorageOptions, delete, remote, size_of
+from shared.storage.access import (
+    S3_PART_BYTES,
+    StorageOptions,
+    delete,
+    remote,
+    size_of,
+)
 from shared.storage.files import codec_of, open_input, open_output, open_random
 from shared.storage.urls import join
 from tap_spark.config import tap_config
@@ -31,7 +36,7 @@ def options(server: Any) -> StorageOptions:
 
 def test_a_file_in_parts(server: Any, options: StorageOptions) -> None:
     url = join(server.folder(), "a file+%25.bin")
-    assert len(BIG) > files.S3_PART_BYTES
+    assert len(BIG) > S3_PART_BYTES
     with open_output(url, options=options) as sink:
         sink.write(BIG)
         filesystem, inside = remote(url, options)
