@@ -148,7 +148,7 @@ def test_a_cut_connection_is_begun_again(pg: PG, new_loads: NewLoads):
 def test_a_commit_whose_answer_is_lost_is_not_done_twice(pg: PG, new_loads: NewLoads):
     loads = new_loads(pg)
     flush = loads.stage(PLAIN, [(1, "a")])
-    drop_staging = loads.destination._drop_staging
+    drop_staging = loads.destination.drop_staging
     lost = iter([1])
 
     def lose(*args):
@@ -157,7 +157,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(pg: PG, new_loads: NewL
             raise error from ConnectionResetError(104, "gone")
         drop_staging(*args)
 
-    loads.destination._drop_staging = lose  # type: ignore[method-assign]
+    loads.destination.drop_staging = lose  # type: ignore[method-assign]
     loads.destination.commit(flush)
     assert pg.table("select id, x from t") == [("1", "a")]
     assert tables_of(pg) == ["t"]

@@ -492,7 +492,7 @@ def test_a_commit_that_a_stale_ledger_does_not_show_is_not_made_twice(
 ):
     loads = new_loads(db)
     flush = loads.stage(PLAIN, [(1, "a")])
-    monkeypatch.setattr(loads.destination, "_drop_staging", lambda *_: None)
+    monkeypatch.setattr(loads.destination, "drop_staging", lambda *_: None)
     loads.destination.commit(flush)
     monkeypatch.setattr(Ledger, "has", lambda *_: False)
     with pytest.raises(DestinationError):
