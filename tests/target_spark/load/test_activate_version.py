@@ -176,7 +176,7 @@ class TestFormats:
         assert t.values() == [8]
         t = table(form)
         t.flushes = 50
-        t.settings = t.destination._settings
+        t.settings = t.destination.settings
         t.destination.commit(t.flush(COLUMNS, [(9, "q", None, 9)]))
         t.destination.activate(t.request(), VersionEdit(100, True, AT))
         assert t.values() == [8]
@@ -263,7 +263,7 @@ def test_lines_of_another_program(tmp_path: Path) -> None:
 
 
 def test_only_destinations_that_can(table: Any) -> None:
-    assert REGISTRY.get(table().destination._settings.encoding.format).supports.versions
+    assert REGISTRY.get(table().destination.settings.encoding.format).supports.versions
     assert not Supports().versions
 
 
