@@ -381,9 +381,9 @@ def register(
             **commit_arguments(metadata, transaction, retries=0 if keys or replaces else None),
         )
     except BaseException as error:
-        if _is_committed(table, before, names):
+        if is_committed(table, before, names):
             return rows  # What has failed comes after a commit: a checkpoint.
-        _unlink(table, names)
+        remove_files(table, names)
         if isinstance(error, OSError | DeltaProtocolError):
             return None
         raise
@@ -503,7 +503,7 @@ def _has_no_rule(field: StructField) -> bool:
     return is_plain and spark_to_arrow(dtype) == spark_to_arrow(as_nullable(dtype))
 
 
-def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
+def is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
     """Return whether the log names the files in a commit after version `before`."""
     name = names[0].encode() if names else None
     log = table / "_delta_log"
@@ -511,7 +511,8 @@ def _is_committed(table: Path, before: int, names: Sequence[str]) -> bool:
     return name is not None and any(name in path.read_bytes() for path in later)
 
 
-def _unlink(table: Path, names: Sequence[str]) -> None:
+def remove_files(table: Path, names: Sequence[str]) -> None:
+    """Remove files that no commit names."""
     for name in names:
         with suppress(OSError):
             (table / name).unlink()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from target_spark.destinations.lakes.delta.delta_files import (
     file_stats,
     has_transaction,
     is_append_only,
+    is_committed,
+    remove_files,
 )
 from target_spark.destinations.lakes.engines import first_of
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
@@ -163,9 +166,10 @@ def _committed(
         begin = _begin(metadata, transaction, reported)
         _commit(table, opened.version() + 1, [*begin, *_actions(table, files, results)])
     except BaseException as error:
-        for path in created:
-            with suppress(OSError):
-                path.unlink()
+        # A signal may come right after the commit.
+        names = [path.name for path in created]
+        if not is_committed(table, opened.version(), names):
+            remove_files(table, names)
         if isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError):
             raise NeedsSparkError from error
         raise
@@ -229,8 +233,10 @@ class _Change:
     def write(self, opened: Any) -> tuple[list[StoredFile], list[Changed], int]:
         """Write the files of the change; return those they replace, them, and the rows inserted."""
         with ThreadPoolExecutor(os.cpu_count(), "merge") as pool:
+            keys = self.rows.select([key.column for key in self.plan.keys])
+            matched = partial(self._matched, KeyPlaces(keys), keys.schema)
             shares = _shares(self._candidates(opened))
-            files = [file for share in pool.map(self._matched, shares) for file in share]
+            files = [file for share in pool.map(matched, shares) for file in share]
             new = self._new_rows(files)
             if not (self.plan.update or self.plan.deleted):
                 files = []
@@ -266,12 +272,12 @@ class _Change:
                 raise NeedsSparkError  # those of a shallow clone, or names that the log encodes
             yield path, size
 
-    def _matched(self, share: Sequence[tuple[Path, int]]) -> list[StoredFile]:
+    @staticmethod
+    def _matched(
+        places: KeyPlaces, keys: pa.Schema, share: Sequence[tuple[Path, int]]
+    ) -> list[StoredFile]:
         """Return the files that have a key of the flush."""
-        names = [key.column for key in self.plan.keys]
-        schema, keys = self.rows.schema, self.rows.select(names)
-        wanted = pa.schema([schema.field(name) for name in names])
-        places, held = KeyPlaces(keys), list[tuple[int, pa.Table]]()
+        held = list[tuple[int, pa.Table]]()
         matches: list[list[pa.Array]] = [[] for _ in share]
 
         def look_up() -> None:
@@ -283,7 +289,7 @@ class _Change:
             held.clear()
 
         for number, (path, _) in enumerate(share):
-            for table in _rows_of(path, wanted):
+            for table in _stored_rows(path, keys):
                 held.append((number, table))
                 if sum(one.num_rows for _, one in held) >= _SCAN_ROWS:
                     look_up()
@@ -315,7 +321,7 @@ class _Change:
 
         def tables() -> Iterator[pa.Table]:
             start = 0
-            for rows in _rows_of(file.path, self.rows.schema):
+            for rows in _stored_rows(file.path, self.rows.schema):
                 yield from self._applied(rows, file.matches.slice(start, len(rows)), counts)
                 start += len(rows)
             if start != len(file.matches):
@@ -360,10 +366,17 @@ class _Change:
         yield old
 
     def _link(self, part: Part) -> Changed:
-        """Make a part a file of the table."""
+        """Make a part a file of the table.
+
+        Raises:
+            NeedsSparkError: It is on another disk.
+        """
         path = self.table / f"part-{len(self.created):05d}-{uuid.uuid4()}.parquet"
         self.created.append(path)
-        os.link(local_path(part.url) or part.url, path)
+        try:
+            os.link(local_path(part.url) or part.url, path)
+        except OSError as error:
+            raise NeedsSparkError from error
         return Changed(path, parquet.read_metadata(path).num_rows)
 
     def _written(self, tables: Iterator[pa.Table]) -> Changed:
@@ -409,7 +422,7 @@ def _shares(files: Iterator[tuple[Path, int]]) -> list[list[tuple[Path, int]]]:
     return [share for share in shares if share]
 
 
-def _rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+def _stored_rows(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file, with the columns of a schema."""
     with parquet.ParquetFile(
         path, coerce_int96_timestamp_unit="us", buffer_size=_BUFFER_BYTES
@@ -498,7 +511,8 @@ def _commit(table: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> 
     except FileExistsError:
         raise CommitFailedError(f"version {version} exists") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 _INTERVAL = "delta.checkpointInterval"

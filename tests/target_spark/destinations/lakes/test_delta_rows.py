@@ -158,7 +158,7 @@ def test_columns_are_added_without_spark(delta_load: Make) -> None:
     assert [row[0] for row in load.rows("id")] == [1, 2]
 
 
-rows_of = delta_merge._rows_of
+rows_of = delta_merge._stored_rows
 
 
 def keys_alone(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -174,7 +174,7 @@ def test_a_merge_that_loses_rows_is_left_to_spark(
     """No reader sees it: it is checked before it is committed."""
     load = delta_load("id long, v string", **KEYED)
     load.load([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
-    monkeypatch.setattr(delta_merge, "_rows_of", keys_alone)
+    monkeypatch.setattr(delta_merge, "_stored_rows", keys_alone)
     load.load([{"id": 1, "v": "b"}])
     assert load.rows() == [(1, "b"), (2, "a")]
     assert engines(load)[0] == "Apache-Spark"
@@ -241,6 +241,39 @@ def test_large_parts_become_files_of_the_table(
     assert sorted(DeltaTable(folder).to_pyarrow_table().to_pydict()["v"]) == ["b", "x"]
 
 
+def test_large_parts_on_another_disk_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `staging.root` on a disk that the table is not on."""
+    shared_memory = Path("/dev/shm")
+    if not shared_memory.is_dir() or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("not offered: another disk")
+    monkeypatch.setattr(delta_merge, "LINKED_BYTES", 0)
+    folder = tmp_path / "t"
+    write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["x", "x"]}))
+    with tempfile.TemporaryDirectory(dir=shared_memory) as other:
+        assert merge_row(folder, Path(other) / "part.parquet", "b", 1) == 1
+    assert sorted(DeltaTable(folder).to_pyarrow_table().to_pydict()["v"]) == ["b", "x"]
+    assert len(list(folder.glob("*.parquet"))) == 2
+
+
+def test_a_signal_after_the_commit_leaves_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t"
+    write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["x", "x"]}))
+    commit = delta_merge._commit
+
+    def interrupted(*arguments: Any) -> None:
+        commit(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(delta_merge, "_commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        merge_row(folder, tmp_path / "part.parquet", "b", 1)
+    assert sorted(DeltaTable(folder).to_pyarrow_table().to_pydict()["v"]) == ["b", "x"]
+
+
 def merge_row(folder: Path, part: Path, key: str, version: int) -> int | None:
     parquet.write_table(pa.table({"id": [key], "v": ["b"]}), part)
     now = delta_files.look_up(str(folder))
@@ -257,7 +290,7 @@ def test_a_merge_is_checked_before_anybody_can_see_it(
     write_deltalake(folder, pa.table({"id": ["a", "b"], "v": ["a", "a"]}))
     before = sorted(path for path in tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(delta_merge, "_rows_of", keys_alone)
+        patch.setattr(delta_merge, "_stored_rows", keys_alone)
         with pytest.raises(NeedsSparkError):
             merge_row(folder, part, "a", 1)
     assert sorted(path for path in tmp_path.rglob("*") if path != part) == before
