@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SettingsError, Where
+from shared.errors import DestinationError, SettingsError, Where
 
 if TYPE_CHECKING:
     from target_spark.core.differences import Verification
@@ -79,3 +79,19 @@ class Operations:
             where=Where(setting="format"),
             hint="it only loads; its declaration names operations by `operate`",
         )
+
+
+def missing_table(table: str, stream: str, *, repairs: bool) -> DestinationError:
+    """Return the error of a comparison with a table that does not exist.
+
+    Args:
+        table: The table, for people.
+        stream: Name of the stream.
+        repairs: Whether a repair can create the table.
+    """
+    return DestinationError(
+        f"{table} does not exist",
+        where=Where(stream=stream),
+        hint="load the stream first, or give --repair" if repairs else "load the stream first",
+        lasts=True,
+    )

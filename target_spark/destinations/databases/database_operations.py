@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import DestinationError, Where
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import (
     CHANGED,
@@ -32,7 +31,7 @@ from target_spark.destinations.databases.database_tables import FoundTable, Stag
 from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.destinations.databases.table_replacement import swap_names
 from target_spark.destinations.databases.table_work import TableWork, staging_tables_of
-from target_spark.destinations.operations import Operations
+from target_spark.destinations.operations import Operations, missing_table
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import Backfill, TableRequest
@@ -303,12 +302,7 @@ def verify_table(
         work.connection.commit()
     table = work.database.describe(work.cursor, work.place)
     if table is None:
-        raise DestinationError(
-            f"the table '{work.place.table}' does not exist",
-            where=Where(stream=last.stream),
-            hint="load the stream first, or give --repair",
-            lasts=True,
-        )
+        raise missing_table(f"the table '{work.place.table}'", last.stream, repairs=True)
     filled = _filled(work, requests, held)
     sides, missing = _sides(work, filled, last, table, wanted)
     result = sides.difference(last.stream, shown, missing)

@@ -11,7 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
-from shared.errors import DestinationError, SettingsError, Where
+from shared.errors import SettingsError, Where
 from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.spark.s3a import s3a_options
@@ -19,7 +19,7 @@ from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.differences import KINDS, VANISHED, Verification
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
 from target_spark.destinations.folders.table_folder import TableFolder, writing
-from target_spark.destinations.operations import Operations
+from target_spark.destinations.operations import Operations, missing_table
 from target_spark.destinations.row_comparison import RowComparison
 
 if TYPE_CHECKING:
@@ -57,12 +57,7 @@ class FileOperations(Operations):
         with writing(folder.table, settings.options):
             table = read_table_schema(folder, settings.encoding.format)
             if table is None:
-                raise DestinationError(
-                    f"{shown} does not exist",
-                    where=Where(stream=request.stream),
-                    hint="load the stream first",
-                    lasts=True,
-                )
+                raise missing_table(shown, request.stream, repairs=False)
             reader = spark.read.options(**s3a_options(settings.options.for_url(folder.table)))
             source = _source(spark, reader, flushes)
             sides, lacking = _sides(source, _table(spark, reader, folder, table), request, wanted)

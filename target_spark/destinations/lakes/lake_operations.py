@@ -17,7 +17,6 @@ from pyspark.errors import (
 )
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.errors import DestinationError, Where
 from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
@@ -28,7 +27,7 @@ from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.lakes.table_history import Mark, run_of
 from target_spark.destinations.lakes.table_maintenance import look_after
-from target_spark.destinations.operations import Operations
+from target_spark.destinations.operations import Operations, missing_table
 from target_spark.destinations.row_comparison import KIND, RowComparison
 
 if TYPE_CHECKING:
@@ -136,12 +135,7 @@ def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
     else:
         now = work.now(table)
     if now is None:
-        raise DestinationError(
-            f"{place.shown} does not exist",
-            where=Where(stream=last.stream),
-            hint="load the stream first, or give --repair",
-            lasts=True,
-        )
+        raise missing_table(place.shown, last.stream, repairs=True)
     frame = work.rows(table, flushes, now)
     part = work.part_of(table, frame, now, last.request.backfill)
     rows = table.spark.table(place.table)
