@@ -55,7 +55,7 @@ def _run(program: str, *, submitted: bool = False) -> int:
             "`uv tool install singer-spark`)"
         )
     if submitted:
-        join = import_module("shared.spark.submitted").join_submitted
+        join = import_module("shared.spark.running_java").join_submitted
         try:
             join()
         except import_module("shared.errors").SparkStartError as error:

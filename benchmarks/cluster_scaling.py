@@ -32,7 +32,7 @@ from s3_servers import Server, running
 from spark_cluster import SparkCluster
 
 from shared.spark.bake_packages import bake, coordinates
-from shared.spark.package_cache import INDEX
+from shared.spark.packages import INDEX
 from shared.storage.access import StorageOptions, remote
 
 COLUMNS = 10
@@ -108,10 +108,10 @@ def tap(place: Place, streams: list[dict[str, Any]], root: str) -> dict[str, Any
     return {"streams": streams, "spark": place.spark(), "batch_config": batch}
 
 
-def target(place: Place, path: str, root: str) -> dict[str, Any]:
+def target(place: Place, path: str, root: str, *, metadata: bool = False) -> dict[str, Any]:
     return {
         "path": path,
-        "add_record_metadata": False,
+        "add_record_metadata": metadata,
         "spark": place.spark(),
         "storage_options": place.server.options,
         "staging": {"root": f"{root}/staging"},
@@ -121,15 +121,27 @@ def target(place: Place, path: str, root: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table_by_batch(place: Place, source: str, rows: int) -> Measured:
-    """Copy a table of Parquet files through both programs."""
+def table_by_batch(place: Place, source: str, rows: int, metadata: bool) -> Measured:
+    """Copy a table of Parquet files through both programs.
+
+    Args:
+        place: Where it runs.
+        source: The table.
+        rows: Its rows.
+        metadata: Whether the target adds columns, so that it cannot adopt files.
+    """
     out, root = "s3://batches/out", "s3://batches/files"
     place.empty(out, root)
     stream = {"name": "rows", "format": "parquet", "path": source}
+    settings = tap(place, [stream], root)
+    if not metadata:
+        # A target that adopts files needs no executor.
+        workers = len(place.cluster.processes) - 1
+        settings["spark"]["conf"]["spark.cores.max"] = str(workers)
     return place.run(
         out, rows,
-        place.program("tap_spark", tap(place, [stream], root)),
-        place.program("target_spark", target(place, out, root)),
+        place.program("tap_spark", settings),
+        place.program("target_spark", target(place, out, root, metadata=metadata)),
     )  # fmt: skip
 
 
@@ -253,18 +265,13 @@ class Case:
 
 
 def cases(place: Place, chosen: argparse.Namespace) -> Iterator[Case]:
-    """Yield the cases, those of the longest table last."""
-    *tables, last = map(partial(_of_table, place), chosen.rows or [0])
-    yield from tables
+    """Yield the cases."""
+    for rows in chosen.rows:
+        of = place, f"s3://batches/rows-{rows}", rows
+        for metadata, files in ((False, ""), (True, ", files not adopted")):
+            programs, plain = partial(table_by_batch, *of, metadata), partial(table_by_plain, *of)
+            yield Case(f"{rows:,} rows, Parquet{files}", rows, programs, rows, plain)
     yield from _of_many(place, chosen)
-    if last.rows:
-        yield last
-
-
-def _of_table(place: Place, rows: int) -> Case:
-    of = place, f"s3://batches/rows-{rows}", rows
-    programs, plain = partial(table_by_batch, *of), partial(table_by_plain, *of)
-    return Case(f"{rows:,} rows, Parquet", rows, programs, rows, plain)
 
 
 def _of_many(place: Place, chosen: argparse.Namespace) -> Iterator[Case]:

@@ -35,7 +35,7 @@ import pyarrow.parquet
 from benchmarks.processes import ROOT, Measured, interleaved, run_piped
 from benchmarks.processes import module as python_module
 from benchmarks.results import publish
-from shared.spark.java import SWITCH
+from shared.spark.jvm import SWITCH
 from shared.spark.packages import DRIVERS
 
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
@@ -204,9 +204,10 @@ def watched(arguments: Sequence[str]) -> int:
     return code
 
 
-def target(source: Input, messages: str) -> Measured:
+def target(source: Input, messages: str, engine: str = "auto") -> Measured:
     source.renew(create=False)
     settings = {
+        "engine": engine,
         "format": "jdbc",
         "jdbc": {"url": source.database.url, "user": "postgres", "password": PASSWORD},
         "add_record_metadata": False,
@@ -310,6 +311,7 @@ def main() -> None:
         checked = partial(partial, loaded, source, chosen.rows)
         cases: dict[str, Callable[[], Measured]] = {
             "target-spark, RECORD": checked(partial(target, messages="records")),
+            "the same, by threads": checked(partial(target, messages="records", engine="threads")),
             "target-spark, BATCH Parquet": checked(partial(target, messages="batch")),
             "Spark's JDBC append": checked(spark),
             "psql \\copy": checked(psql),

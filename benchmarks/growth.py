@@ -1,7 +1,7 @@
 """Time and memory of both programs over the number of rows, beside a plain PySpark script.
 
-Run as `python -m benchmarks.growth [--rows N ...] [--columns N] [--runs N]`. Writes
-`.bench/growth.png` as well, if matplotlib is installed.
+Run as `python -m benchmarks.growth [--rows N ...] [--columns N] [--runs N] [--without CASE ...]`.
+Writes `.bench/growth.png` as well, if matplotlib is installed and no case is left out.
 """
 
 from __future__ import annotations
@@ -69,13 +69,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--without", nargs="*", default=[], choices=WAYS[1:])
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-growth-"))
+    every = cases(folder, chosen.rows, chosen.columns)
+    wanted = {n: case for n, case in every.items() if n.partition(",")[0] not in chosen.without}
     try:
-        results = interleaved(chosen.runs, cases(folder, chosen.rows, chosen.columns))
+        results = interleaved(chosen.runs, wanted)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     publish("growth", results, plain_of)
+    if chosen.without:
+        return
     try:
         plot(results, chosen.rows, FOLDER / "growth.png")
     except ImportError:

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from shared.formats.json_schema import spark_to_json_schema
-from shared.spark.package_cache import with_baked
+from shared.spark.packages import with_baked
 from shared.spark.s3a import CLASS, PACKAGE
 from shared.storage.files import open_output
 from tap_spark.sources.spark_tables import generated_frame

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import statistics
@@ -20,6 +21,7 @@ Command = Sequence[str]
 SAMPLE_SECONDS = 0.25
 OWN_SAMPLE_SECONDS = 0.02
 ROOT = Path(__file__).parents[1]
+_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ def _greater(before: Iterable[float], now: Iterable[float]) -> list[float]:
     return [max(pair) for pair in zip(before, now, strict=True)]
 
 
+def _keep_orphans() -> None:
+    """Become the parent of descendants whose parent ends, so that their memory counts."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] = {}) -> Measured:
     """Run `commands[0] | commands[1] | …` in `folder`; the last one's output is discarded.
 
@@ -103,6 +110,7 @@ def run_piped(commands: Sequence[Command], folder: Path, env: Mapping[str, str] 
                     stderr=log,
                     cwd=folder,
                     env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+                    preexec_fn=_keep_orphans,  # noqa: PLW1509
                 )
             )
         if number and (before := running[number - 1].stdout):

@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 from shared.formats.file_formats import Encoding  # noqa: E402
 from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow  # noqa: E402
-from target_spark.convert.read_rows import Piece, ReadPlan, read_task  # noqa: E402
+from target_spark.convert.read_plan import Piece, ReadPlan  # noqa: E402
+from target_spark.convert.read_rows import read_task  # noqa: E402
 from target_spark.core.load_plans import InputFile  # noqa: E402
 
 COLUMNS = 30

@@ -52,8 +52,8 @@ from shared.settings.batch_settings import (
     split_prefix,
 )
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
-from shared.settings.files import format_of, json_object, read_settings_file
 from shared.settings.kinds import Side
+from shared.settings.loading import format_of, json_object, read_settings_file
 
 __all__ = [
     "DOTTED_KEYS",
@@ -127,7 +127,7 @@ def settings_rule(side: Side) -> Rule:
 
     def rule(settings: Mapping[str, Any]) -> tuple[Problem, ...]:
         config = {key: item for key, item in settings.items() if is_batch_key(key)}
-        return validate(without_invalid(config), side).problems
+        return validate(without_invalid(config), side).problems if config else ()
 
     return rule
 

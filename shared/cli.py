@@ -26,10 +26,10 @@ from shared.errors import (
 )
 from shared.settings.about import ABOUT_FORMATS, Program, version
 from shared.settings.config_text import check_new, config_text, write_config
-from shared.settings.files import format_of
 from shared.settings.loading import (
     DOTENV,
     ENV,
+    format_of,
     load_settings,
     merge,
     normalize,
@@ -41,7 +41,7 @@ from shared.singer.logs import LEVELS, choose_level, is_debug, setup_logging
 from shared.singer.platform import return_memory_early
 from shared.singer.signals import documented_error, forget_signals, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
-from shared.spark.submitted import current
+from shared.spark.running_java import Submitted, current
 
 FILE = click.Path(readable=False)
 """Completed as a name of a file by shells; the programs check by themselves whether it is there."""
@@ -52,21 +52,24 @@ CHOSEN_CODE = click.IntRange(64, 125)
 _DESCRIPTORS = 65_536
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_Option = Callable[[Any], Any]
 
 
 def common_options(program: Program) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of both programs."""
+    options = (*_settings_options(program), *_RESULT_OPTIONS, *_log_options(program))
 
-    def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-        if wanted:
-            click.echo(f"{program.name} v{version()}")
-            context.exit()
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        place = click.argument("place", metavar="[PATH|URL]", required=False, type=FILE)
+        return place(command)
 
-    def set_level(_context: click.Context, _: click.Parameter, level: str | None) -> None:
-        if level is not None:
-            choose_level(level)
+    return decorate
 
-    options = (
+
+def _settings_options(program: Program) -> tuple[_Option, ...]:
+    return (
         click.option(
             "--config",
             "sources",
@@ -89,35 +92,53 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             metavar="NAME",
             help=f"Style of --about ({', '.join(ABOUT_FORMATS)}), or format of the PATH.",
         ),
-        click.option(
-            "--summary",
-            type=FILE,
-            metavar="FILE",
-            help="Write what the run moved, and how it ended, to a JSON file.",
-        ),
-        click.option(
-            "--report",
-            type=FILE,
-            metavar="FILE",
-            help="Write the same as an HTML page with a plot.",
-        ),
-        click.option(
-            "--metrics-file",
-            type=FILE,
-            metavar="FILE",
-            help="Write the same for Prometheus, in a folder of node exporter (*.prom).",
-        ),
-        click.option(
-            "--warn-drift",
-            is_flag=True,
-            help="Warn if rows or nulls differ much from the last run in the --summary file.",
-        ),
-        click.option(
-            "--empty-code",
-            type=CHOSEN_CODE,
-            metavar="N",
-            help="Exit code if all went well and nothing was to do, e.g. 99 (default: 0).",
-        ),
+    )
+
+
+_RESULT_OPTIONS = (
+    click.option(
+        "--summary",
+        type=FILE,
+        metavar="FILE",
+        help="Write what the run moved, and how it ended, to a JSON file.",
+    ),
+    click.option(
+        "--report",
+        type=FILE,
+        metavar="FILE",
+        help="Write the same as an HTML page with a plot.",
+    ),
+    click.option(
+        "--metrics-file",
+        type=FILE,
+        metavar="FILE",
+        help="Write the same for Prometheus, in a folder of node exporter (*.prom).",
+    ),
+    click.option(
+        "--warn-drift",
+        is_flag=True,
+        help="Warn if rows or nulls differ much from the last run in the --summary file.",
+    ),
+    click.option(
+        "--empty-code",
+        type=CHOSEN_CODE,
+        metavar="N",
+        help="Exit code if all went well and nothing was to do, e.g. 99 (default: 0).",
+    ),
+)
+
+
+def _log_options(program: Program) -> tuple[_Option, ...]:
+    def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            click.echo(f"{program.name} v{version()}")
+            context.exit()
+
+    def set_level(_context: click.Context, _: click.Parameter, level: str | None) -> None:
+        if level is not None:
+            choose_level(level)
+
+    return (
         click.option(
             "--log-level",
             type=click.Choice([name for name in LEVELS if name != "warn"]),
@@ -144,14 +165,6 @@ def common_options(program: Program) -> Callable[[Command], Command]:
             help="Show the version and exit.",
         ),
     )
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        place = click.argument("place", metavar="[PATH|URL]", required=False, type=FILE)
-        return place(command)
-
-    return decorate
 
 
 def init_options(command: Command) -> Command:
@@ -253,15 +266,16 @@ def read_settings(
         )
     places = sources if place is None or ENV in sources else (*sources, ENV)
     loaded = load_settings(program.schema, places, program.env_prefix, os.environ)
-    merged = _with_submitted(program, merge(loaded, place or {}))
+    merged, submission = merge(loaded, place or {}), current()
+    if submission is not None:
+        merged = _with_submitted(program, submission, merged)
     return with_secrets(program.schema, merged, environment(places))
 
 
-def _with_submitted(program: Program, settings: dict[str, Any]) -> dict[str, Any]:
-    """Lay what spark-submit was given over settings, if it has started this process."""
-    submission = current()
-    if submission is None:
-        return settings
+def _with_submitted(
+    program: Program, submission: Submitted, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Lay what spark-submit was given over settings, as it has started this process."""
     if settings.get("spark", {}).get("remote") is not None:
         raise SettingsError(
             "spark-submit has started Spark",

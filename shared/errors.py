@@ -14,7 +14,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -68,6 +68,11 @@ class SingerSparkError(Exception):
         self.message = message
         self.where = where or Where()
         self.hint = hint
+
+    def name_stream(self, stream: str) -> None:
+        """Complete the place of the error by its stream, unless it names one."""
+        if self.where.stream is None:
+            self.where = replace(self.where, stream=stream)
 
     def __str__(self) -> str:
         place = str(self.where)
@@ -278,8 +283,19 @@ class PartialRunError(SingerSparkError):
         "written"
     )
     next_step = (
-        "Look up the error of each stream here. The next run reads or loads what is left of it."
+        "Look up the error of each stream here; the log has those after the fifth. The next run "
+        "reads or loads what is left of it."
     )
+    most_shown: ClassVar[int] = 5
+
+    @classmethod
+    def of(cls, errors: Iterable[SingerSparkError], streams: int) -> PartialRunError:
+        """Return the error about streams that failed, of so many; the log has each of them."""
+        texts = [*map(str, errors)]
+        left = len(texts) - cls.most_shown
+        more = f"; and {left} more, which the log has" if left > 0 else ""
+        failed = f"{len(texts)} of {streams} streams failed: "
+        return cls(failed + "; ".join(texts[: cls.most_shown]) + more)
 
 
 class BalanceError(SingerSparkError):
@@ -661,3 +677,17 @@ def repeated(
                 raise
             report(error, pauses.bound(attempt), attempts - attempt - 1)
         (sleep or time.sleep)(pauses.pick(attempt))
+
+
+def end_each(steps: Iterable[Callable[[], object]]) -> None:
+    """Do what is left to do at the end of a run, which does not fail by it, such as a removal.
+
+    A failure that is transient is the last: the others would each wait for the same storage.
+    """
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            _log.debug("left undone at the end: %s", error)
+            if may_pass(error):
+                return

@@ -195,7 +195,7 @@ class EncodingSuite:
         assert self.cannot_hold == () or self.form.batch_compression is None
 
     def test_declarations_need_no_arrow(self) -> None:
-        registry = "shared.encodings.encoding_registry"
+        registry = "shared.encodings.encoding_format"
         assert heavy_imports(f"import {registry} as all; dict(all.FORMATS)") == "[]"
 
     def test_batch_settings_know_it(self, tmp_path: Path) -> None:

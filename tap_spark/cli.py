@@ -25,15 +25,15 @@ from shared.cli import (
     run_main,
     write_draft,
 )
-from shared.singer.observers import observers_of
+from shared.encodings.encoding_format import check_encodings
 from shared.singer.platform import arrow_without_pandas, run_to_exit
-from shared.singer.run_summary import RunSummary, summarized
+from shared.singer.run_summary import RunSummary, observers_of, summarized
 from shared.singer.signals import heartbeats, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
 from shared.spark.conf import SparkSettings
 from shared.spark.connect import DEFAULT_IDLE_MINUTES, DEFAULT_PORT, running_server
 from shared.spark.spark_server import ServerPlan, start_server, stop_server
-from tap_spark.config import PROGRAM, TapConfig, check_extensions, tap_config
+from tap_spark.config import PROGRAM, TapConfig, tap_config
 from tap_spark.place_argument import place_settings
 from tap_spark.plan.catalog import catalog_lines, load_catalog
 from tap_spark.plan.run_options import (
@@ -43,6 +43,7 @@ from tap_spark.plan.run_options import (
     chosen_settings,
     ruled_catalog,
 )
+from tap_spark.sources.formats import DECLARED_FORMATS
 from tap_spark.state.bookmarks import load_state
 from tap_spark.stream_config import with_passwords
 
@@ -122,21 +123,19 @@ def command(
 ) -> int:
     """Run the command that the options choose; return the exit code."""
     if about:
-        check_extensions()
+        DECLARED_FORMATS.check()
+        check_encodings()
         print_about(PROGRAM, form)
         return 0
     check_form(place, form)
     if as_json and not discover:
         raise click.UsageError("--json is for --discover.")
-    _check_usage(
-        discover=discover, test=test, dry_run=dry_run, empty_code=empty_code, **chosen_options
-    )
-    options = _run_options(**chosen_options)
+    what = {"discover": discover, "test": test, "dry_run": dry_run, "empty_code": empty_code}
+    options = _run_options(what, **chosen_options)
     files = {"summary": summary, "report": report, "metrics": metrics_file}
     with summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected:
         named = None if place is None else place_settings(place, form, os.environ)
-        settings = read_settings(PROGRAM, sources, named)
-        config = tap_config(with_passwords(settings, environment(sources)))
+        config = _config(sources, named)
         if validate_config:
             _logger.info("the settings are valid: %s stream(s)", len(config.streams))
             return 0
@@ -152,16 +151,15 @@ def command(
         return collected.exit_code
 
 
-def _check_usage(**options: Any) -> None:
-    """Check that options which have no effect together are not given together."""
-    for option, others in _EXCLUDED.items():
-        for other in others:
-            if options[option] and options[other]:
-                names = (f"--{name.replace('_', '-')}" for name in (option, other))
-                raise click.UsageError("{} and {} exclude each other.".format(*names))
+def _config(sources: Sequence[str], named: Mapping[str, Any] | None) -> TapConfig:
+    settings: Mapping[str, Any] = read_settings(PROGRAM, sources, named)
+    if settings.get("connections"):
+        settings = with_passwords(settings, environment(sources))
+    return tap_config(settings)
 
 
 def _run_options(
+    what: Mapping[str, Any],
     *,
     backfill: str | None,
     start: str | None,
@@ -171,6 +169,13 @@ def _run_options(
     replication_keys: tuple[str, ...],
     **options: Any,
 ) -> RunOptions:
+    """Return the options of a run; reject those that have no effect together."""
+    every = {**what, **options, "backfill": backfill}
+    for option, others in _EXCLUDED.items():
+        for other in others:
+            if every[option] and every[other]:
+                names = (f"--{name.replace('_', '-')}" for name in (option, other))
+                raise click.UsageError("{} and {} exclude each other.".format(*names))
     options["rules"] = CatalogRules(select, keys, replication_keys)
     if backfill is not None and start is not None and end is not None:
         return RunOptions(**options, backfill=StreamRange(backfill, start, end))
@@ -205,20 +210,18 @@ def _run(
             output.write(text.encode() + b"\n")
             return
         chosen = None if catalog is None else load_catalog(catalog)
-        if test is not None:
-            from tap_spark.send.trials import run_test  # noqa: PLC0415
+        bookmarks = None if state is None or test is not None else load_state(state)
+        if test is not None or dry:
+            from tap_spark.send.trials import dry_run, run_test  # noqa: PLC0415
 
-            run_test(config, test, chosen, output, options)
+            if test is not None:
+                run_test(config, test, chosen, output, options)
+            else:
+                dry_run(config, chosen, bookmarks, options)
             return
-        bookmarks = None if state is None else load_state(state)
-        if dry:
-            from tap_spark.send.trials import dry_run  # noqa: PLC0415
+        from tap_spark.send.sync import run_sync  # noqa: PLC0415
 
-            dry_run(config, chosen, bookmarks, options)
-        else:
-            from tap_spark.send.sync import run_sync  # noqa: PLC0415
-
-            run_sync(config, chosen, bookmarks, output, options, summary)
+        run_sync(config, chosen, bookmarks, output, options, summary)
 
 
 def _table(config: TapConfig, catalog: Mapping[str, Any]) -> str:
@@ -279,9 +282,7 @@ def preview_command(
         names = tuple(others)
     width = shutil.get_terminal_size().columns if os.isatty(_STDOUT) else None
     named = None if place is None else place_settings(place, form, os.environ)
-    config = tap_config(
-        with_passwords(read_settings(PROGRAM, sources, named), environment(sources))
-    )
+    config = _config(sources, named)
     raise_on_sigterm()
     output = claim_stdout()
     arrow_without_pandas()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
-from shared.encodings.encoding_registry import check_encodings
-from shared.engine.settings import EngineSettings
+from shared.encodings.encoding_format import check_encodings
+from shared.engine.engine import EngineSettings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
     TransformSettings,
@@ -33,18 +33,23 @@ from shared.settings.kinds import (
     typed,
 )
 from shared.settings.loading import OTHER_VARIABLES
-from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
+from shared.singer.run_summary import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.conf import SparkSettings, spark_problems
 from shared.spark.packages import KAFKA, LAKES, Need, with_needs
 from tap_spark.sources.formats import (
+    DECLARED_FORMATS,
     FORMATS,
     SOURCES,
     added_formats,
-    check_sources,
     source_format,
 )
-from tap_spark.sources.reader_options import NOT_RESUMED, option_problems
-from tap_spark.sources.source_declaration import GENERAL, SourceFormat, StreamRule
+from tap_spark.sources.source_declaration import (
+    GENERAL,
+    NOT_RESUMED,
+    SourceFormat,
+    StreamRule,
+    option_problems,
+)
 from tap_spark.sources.tables import name_parts
 from tap_spark.stream_config import (
     KINDS,
@@ -125,7 +130,7 @@ DECLARED = frozenset(STREAM_SCHEMA["properties"])
 
 
 def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check the rules between settings of `streams`, and connections that they name."""
+    """Check the rules between settings of `streams`, and what else streams need."""
     streams = settings.get("streams")
     seen: dict[str, int] = {}
     for index, stream in enumerate(streams if isinstance(streams, list) else ()):
@@ -133,40 +138,55 @@ def stream_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         for rule in STREAM_RULES:
             yield from (Problem(("streams", index, key), text) for key, text in rule(stream))
-        for option, text in _reader_options(stream):
+        for option, text in _reader_options(stream) if "options" in stream else ():
             yield Problem(("streams", index, "options", option), text)
+        form = source_format(stream.get("format"))
+        if form is not None and "connection" in form.takes:
+            connections = settings.get("connections")
+            for text in _unknown_connection(form.connects, stream, connections):
+                yield Problem(("streams", index, "connection"), text)
         name = stream.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
             text = f"{name!r} is already the name of config['streams'][{seen[name]}]"
             yield Problem(("streams", index, "name"), text)
-    yield from _unknown_connections(settings)
+    if "start_date" in settings:
+        yield from start_date_problems(settings)
 
 
-def _unknown_connections(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    connections = settings.get("connections")
+def _unknown_connection(kind: str, stream: Mapping[str, Any], connections: object) -> Iterator[str]:
     items = connections if isinstance(connections, list) else []
-    streams = settings.get("streams")
-    for index, stream in enumerate(streams if isinstance(streams, list) else ()):
-        form = source_format(stream.get("format")) if isinstance(stream, Mapping) else None
-        if form is None or "connection" not in form.takes:
-            continue
-        kind, name, at = form.connects, stream.get("connection"), ("streams", index, "connection")
-        names = [i.get("name") for i in items if isinstance(i, Mapping) and kind in i]
-        if "connection" not in stream and len(names) != 1:
-            what = "several" if names else "none"
-            yield Problem(at, f"is required: 'connections' has {what} with {KINDS[kind]}")
-        elif isinstance(name, str) and name not in names:
-            text = f"{name!r} is not a connection with {KINDS[kind]}; known: {names or 'none'}"
-            yield Problem(at, text)
+    name = stream.get("connection")
+    names = [i.get("name") for i in items if isinstance(i, Mapping) and kind in i]
+    if "connection" not in stream and len(names) != 1:
+        what = "several" if names else "none"
+        yield f"is required: 'connections' has {what} with {KINDS[kind]}"
+    elif isinstance(name, str) and name not in names:
+        yield f"{name!r} is not a connection with {KINDS[kind]}; known: {names or 'none'}"
 
 
-def _format_problem(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = stream.get("format")
-    if not isinstance(kind, str) or source_format(kind) is not None:
+def _by_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Check what the declaration of the format says of the other settings."""
+    kind, options = stream.get("format"), stream.get("options")
+    form = source_format(kind)
+    if form is None:
+        if isinstance(kind, str):
+            match = nearest(kind, FORMATS)
+            hint = f"; did you mean {match!r}?" if match else ", nor package.module.Class"
+            yield "format", f"{kind!r} is not one of {', '.join(map(repr, FORMATS))}{hint}"
         return
-    match = nearest(kind, FORMATS)
-    hint = f"; did you mean {match!r}?" if match else ", nor package.module.Class"
-    yield "format", f"{kind!r} is not one of {', '.join(map(repr, FORMATS))}{hint}"
+    allowed = {*GENERAL, *form.fields}
+    for name in stream:
+        if name in DECLARED and name not in allowed:
+            yield name, f"does not apply to the format {kind!r}; remove it"
+    for name in form.required:
+        if name not in stream:
+            yield name, f"is required for the format {kind!r}"
+    names = {name.lower() for name in options} if isinstance(options, Mapping) else set()
+    for option, what in form.required_options.items():
+        if option.lower() not in names:
+            yield "options", f"{option!r} is required for the format {kind!r}: {what}"
+    for rule in form.rules:
+        yield from rule(stream)
 
 
 def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -179,17 +199,12 @@ def _place_of_rows(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield places[0], f"is required for the format {kind!r}{others}"
     if len(present) > 1:
         yield present[1], f"excludes {present[0]!r}; give one of them"
-
-
-def _fields_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = stream.get("format")
-    form = source_format(kind)
-    if form is None:
-        return
-    allowed = {*GENERAL, *form.fields}
-    for name in stream:
-        if name in DECLARED and name not in allowed:
-            yield name, f"does not apply to the format {kind!r}; remove it"
+    table = stream.get("table")
+    if isinstance(table, str) and table:
+        try:
+            name_parts(table)
+        except ValueError as error:
+            yield "table", f"{error}; quote its parts if they need it"
 
 
 def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -213,31 +228,6 @@ def _replication(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "sort_by_replication_key", "needs a 'replication_key'"
 
 
-def _needs_of_format(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind, options = stream.get("format"), stream.get("options")
-    form = source_format(kind)
-    if form is None:
-        return
-    for name in form.required:
-        if name not in stream:
-            yield name, f"is required for the format {kind!r}"
-    names = {name.lower() for name in options} if isinstance(options, Mapping) else set()
-    for option, what in form.required_options.items():
-        if option.lower() not in names:
-            yield "options", f"{option!r} is required for the format {kind!r}: {what}"
-    for rule in form.rules:
-        yield from rule(stream)
-
-
-def _table_name(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    table = stream.get("table")
-    if isinstance(table, str) and table:
-        try:
-            name_parts(table)
-        except ValueError as error:
-            yield "table", f"{error}; quote its parts if they need it"
-
-
 def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind, options = stream.get("format"), stream.get("options")
     if not isinstance(kind, str) or not isinstance(options, Mapping):
@@ -254,18 +244,18 @@ def _reader_options(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 STREAM_RULES: tuple[StreamRule, ...] = (
-    _format_problem,
+    _by_format,
     _place_of_rows,
-    _fields_of_format,
     _replication,
-    _needs_of_format,
-    _table_name,
 )
 
 
 MIB = 1024 * 1024
 
 _logger = logging.getLogger(__name__)
+
+
+NO_TRANSFORMS = TransformSettings()
 
 
 @dataclass(frozen=True)
@@ -338,7 +328,7 @@ class TapConfig(EngineSettings):
         "Spans and metrics of the runs; see `tap-spark docs observability`.",
     )
     batch: BatchConfig | None = None
-    transforms: TransformSettings = field(default_factory=TransformSettings)
+    transforms: TransformSettings = NO_TRANSFORMS
 
 
 SETTINGS_SCHEMA: dict[str, Any] = {
@@ -364,12 +354,16 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
-    check_extensions()
+    DECLARED_FORMATS.check()
+    check_encodings()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
-    block = {key: value for key, value in complete.items() if is_batch_key(key)}
-    batch = validate(block, "tap").check()
-    for text in batch.warnings:
-        _logger.warning(text)
+    batch = None
+    if any(map(is_batch_key, settings)):
+        block = {key: value for key, value in complete.items() if is_batch_key(key)}
+        checked = validate(block, "tap").check()
+        batch = checked.batch_config
+        for text in checked.warnings:
+            _logger.warning(text)
     config = typed(TapConfig, complete)
     streams = tuple(stream_config(stream, config.connections) for stream in complete["streams"])
     spark = with_needs(
@@ -377,23 +371,16 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         _needs(streams, config.connections),
         [(item.url, item.package) for item in config.connections if item.url is not None],
     )
+    transforms = NO_TRANSFORMS
+    if not settings.keys().isdisjoint(TRANSFORMS):
+        transforms = transform_settings(complete)
     return replace(
         config,
         streams=streams,
         spark=spark,
-        batch=batch.batch_config,
-        transforms=transform_settings(complete),
+        batch=batch,
+        transforms=transforms,
     )
-
-
-def check_extensions() -> None:
-    """Check that every installed source and encoding can be used.
-
-    Raises:
-        InvalidSettingsError: With every problem.
-    """
-    check_sources()
-    check_encodings()
 
 
 def _needs(
@@ -427,7 +414,6 @@ PROGRAM = Program(
     rules=(
         stream_problems,
         connection_problems,
-        start_date_problems,
         spark_problems,
         transform_problems,
         settings_rule("tap"),

@@ -9,9 +9,10 @@ from typing import Any
 
 from shared.errors import SettingsError
 from shared.settings.database_urls import database_login
-from shared.settings.files import FORMATS as FORMATS_OF_SETTINGS
-from shared.settings.files import read_settings_file
+from shared.settings.loading import FORMATS as FORMATS_OF_SETTINGS
+from shared.settings.loading import read_settings_file
 from shared.storage.urls import local_path
+from tap_spark.sources.source_declaration import COMPRESSED
 
 FORMATS = {
     ".csv": "csv",
@@ -116,8 +117,6 @@ def ending(name: str) -> str:
 
 def _bare(name: str) -> str:
     """Return a name without the ending of its compression."""
-    from tap_spark.sources.files.paths import COMPRESSED  # noqa: PLC0415
-
     end = next((end for end in COMPRESSED if name.lower().endswith(end)), "")
     return name[: len(name) - len(end)]
 

@@ -22,15 +22,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shared.engine.engine import Engine
-from shared.engine.settings import THREADS
+from shared.engine.engine import THREADS, Engine
 from shared.singer.stdout import MessageOutput
 from shared.spark.conf import SparkSettings
 from shared.spark.session import SessionStarter
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.slices import Run
+from tap_spark.send.run import Run
 from tap_spark.send.spool import Spool
 from tap_spark.send.sync import begun, explained, sync_stream
 
@@ -317,7 +316,7 @@ def _run(
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)
         with Spool(config.spool) as spool, explained(plan.stream):
-            run = Run(engine or Engine.of(lambda: spark), output, spool, config.batch)
+            run = Run(engine or Engine.of(lambda: spark), output, lambda: spool, config.batch)
             (plan,) = begun(run, [plan], state_writer)
             sync_stream(run, plan, state_writer)
     finally:

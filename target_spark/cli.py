@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -25,27 +25,27 @@ from shared.cli import (
     run_main,
     write_draft,
 )
-from shared.encodings.encoding_registry import check_encodings
+from shared.encodings.encoding_format import check_encodings
 from shared.engine.engine import engine_of
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.settings.database_urls import database_login
 from shared.settings.texts import WIDTH
-from shared.singer.observers import observers_of
 from shared.singer.platform import arrow_without_pandas, run_to_exit
-from shared.singer.run_summary import RunSummary, summarized
+from shared.singer.run_summary import RunSummary, observers_of, summarized
 from shared.singer.signals import raise_on_sigterm
 from shared.singer.stdout import claim_stdout
 from shared.storage.urls import shown
 from target_spark.config import PROGRAM, REGISTRY, target_config
 from target_spark.core.load_plans import Backfill
 from target_spark.destination_place import destination_draft, place_settings
+from target_spark.destinations.destination_declaration import check_format
 from target_spark.operate.trial_runs import dry_run, verify
 from target_spark.receive.run import run
 from target_spark.receive.state_file import kept_state
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from target_spark.operate.lake_tables import LakeTables
+    from target_spark.operate.table_maintenance import LakeTables
 
 _logger = logging.getLogger(__name__)
 
@@ -122,11 +122,12 @@ def command(
         check_encodings()
         print_about(PROGRAM, form)
         return 0
-    check_form(place, form)
+    if form is not None:
+        check_form(place, form)
     files = {"summary": summary, "report": report, "metrics": metrics_file}
     with (
         summarized(PROGRAM.name, **files, warn_drift=warn_drift) as collected,
-        _overlap_ends_with(overlap_code),
+        nullcontext() if overlap_code is None else _overlap_ends_with(overlap_code),
     ):
         named = None if place is None else place_settings(place, form)
         config = target_config(read_settings(PROGRAM, sources, named))
@@ -143,30 +144,27 @@ def command(
         if not dry_run:
             receivers = config.openlineage, config.opentelemetry
             reported = observers_of(PROGRAM.name, *receivers, os.environ, collected.so_far)
-            collected.observe(reported)
-        with _input_fd(input_file) as input_fd:
+            if reported:
+                collected.observe(reported)
+        with nullcontext(_STDIN) if input_file is None else _opened(input_file) as input_fd:
             _run(config, input_fd, collected, state, dry=dry_run)
         collected.choose_exit_code(empty_code)
         return collected.exit_code
 
 
 @contextmanager
-def _overlap_ends_with(code: int | None) -> Iterator[None]:
-    """Give the error about another run an exit code of the user's choice; None for its own."""
+def _overlap_ends_with(code: int) -> Iterator[None]:
+    """Give the error about another run an exit code of the user's choice."""
     try:
         yield
     except AlreadyRunningError as error:
-        if code is not None:
-            error.exit_code = code
+        error.exit_code = code
         raise
 
 
 @contextmanager
-def _input_fd(path: str | None) -> Iterator[int]:
-    """Yield the descriptor of a file; of standard input for None."""
-    if path is None:
-        yield _STDIN
-        return
+def _opened(path: str) -> Iterator[int]:
+    """Yield the descriptor of a file."""
     fd = open_input(path)
     try:
         yield fd
@@ -188,15 +186,8 @@ def backfill_of(
         raise SettingsError(
             "a backfill needs four options", hint="give --backfill, --column, --from and --to"
         )
-    if not REGISTRY.get(form).supports.backfill:
-        able = ", ".join(
-            name for name in REGISTRY.declarations if REGISTRY.get(name).supports.backfill
-        )
-        raise SettingsError(
-            f"the format '{form}' cannot replace a range of a table",
-            where=Where(setting="format"),
-            hint=f"--backfill is for {able}",
-        )
+    cannot = "the format '{}' cannot replace a range of a table"
+    check_format(form, REGISTRY.able("backfill"), cannot, "--backfill")
     return Backfill(stream, column, since, until)
 
 
@@ -226,7 +217,7 @@ def _run(
     if dry:
         dry_run(config, input_fd, summary)
         return
-    with kept_state(state, input_fd) as state_file:
+    with nullcontext() if state is None else kept_state(state, input_fd) as state_file:
         run(config, input_fd, output, summary, state_file)
 
 
@@ -307,9 +298,7 @@ def maintain_command(*, sources: tuple[str, ...], names: tuple[str, ...], dry_ru
     What is kept, and for how long, is in the setting `maintenance`.
     """
     output = claim_stdout()
-    from target_spark.operate.lake_tables import check_maintained  # noqa: PLC0415
-
-    with _tables(sources, check_maintained) as tables:
+    with _tables(sources, maintains=True) as tables:
         from target_spark.operate.rewind import maintain  # noqa: PLC0415
 
         for line in maintain(tables, names, dry_run=dry_run):
@@ -344,23 +333,21 @@ def verify_command(
     config = target_config(read_settings(PROGRAM, sources))
     config = replace(config, backfill=backfill_of(config.format, **backfill))
     raise_on_sigterm()
-    with _input_fd(input_file) as fd:
+    with nullcontext(_STDIN) if input_file is None else _opened(input_file) as fd:
         verify(config, fd, output, ranges=ranges, repair=repair, force=force, deletes=deletes)
 
 
 @contextmanager
-def _tables(
-    sources: tuple[str, ...], check: Callable[[TargetConfig], None] | None = None
-) -> Iterator[LakeTables]:
+def _tables(sources: tuple[str, ...], *, maintains: bool = False) -> Iterator[LakeTables]:
     """Yield the tables of the settings, with Spark as long as they are used."""
     config = target_config(read_settings(PROGRAM, sources))
-    from target_spark.operate.lake_tables import LakeTables, check_format  # noqa: PLC0415
+    from target_spark.operate import table_maintenance  # noqa: PLC0415
 
-    (check or check_format)(config)
+    table_maintenance.check_kept(config, maintains=maintains)
     raise_on_sigterm()
     engine = engine_of(config, config.spark)
     try:
-        yield LakeTables(config, engine.session("the history of tables"))
+        yield table_maintenance.LakeTables(config, engine.session("the history of tables"))
     finally:
         engine.stop()
 

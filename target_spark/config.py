@@ -1,35 +1,56 @@
-"""The settings that target-spark accepts: their JSON Schema, how they are read, and their rules.
+"""The settings of target-spark: their JSON Schema, their rules, and those of one stream.
 
-Destinations declare which settings of tables they use; the rules follow from that.
+Destinations declare which settings of tables they use; the rules follow from that. A stream has the
+general settings, overridden by those of its patterns.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.batch_config import (
     is_batch_key,
     settings_properties,
-    settings_rule,
     validate,
     without_invalid,
 )
-from shared.encodings.encoding_registry import check_encodings
+from shared.encodings.encoding_format import check_encodings
+from shared.errors import MessageError, SettingsError, Where
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import transform_problems, transform_settings
 from shared.settings.about import Program
-from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow
+from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Validated
 from shared.settings.checking import Problem, Rule, complete_settings
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.conf import spark_problems
 from shared.spark.packages import with_needs
-from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration
-from target_spark.destinations.destination_registry import Registry, read_registry
-from target_spark.run_settings import LoadSettings, TableSettings, TargetConfig
+from target_spark.core.balance import Expectations
+from target_spark.core.failures import ErrorBudget
+from target_spark.core.load_plans import (
+    Backfill,
+    Layout,
+    SchemaContract,
+    StreamSchema,
+    TableName,
+    TableRequest,
+)
+from target_spark.destinations.destination_declaration import (
+    TABLE_SETTINGS,
+    Declaration,
+    Registry,
+    read_registry,
+)
+from target_spark.run_settings import LoadSettings, StreamSettings, TableSettings, TargetConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 _PER_STREAM = frozenset(field.key for field in fields_of(LoadSettings))
 
@@ -44,8 +65,7 @@ def table_rules(registry: Registry) -> tuple[Rule, ...]:
         partial(format_problems, registry),
         partial(place_problems, registry),
         partial(method_problems, registry),
-        view_problems,
-        audit_problems,
+        contradictions,
     )
 
 
@@ -78,12 +98,7 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
     declared = _declared(registry, settings)
     if declared is None:
         return
-    able = {
-        method: [
-            name for name, one in registry.declarations.items() if getattr(one.supports, method)
-        ]
-        for method in _WHY
-    }
+    able = {method: registry.able(method) for method in _WHY}
     refused = [key for key in TABLE_SETTINGS if key not in declared.uses | declared.ignores]
     streams = settings.get("streams")
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
@@ -135,14 +150,12 @@ def _listed(formats: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def view_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that `generate_view` is set only with one column for the record."""
+def contradictions(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check settings that need another one, whatever the destination."""
+    if settings.get("hard_delete") is True and settings.get("activate_version") is False:
+        yield Problem(("hard_delete",), "has no effect if 'activate_version' is false")
     if settings.get("generate_view") is True and settings.get("denormalized", True) is True:
         yield Problem(("generate_view",), "needs 'denormalized': false")
-
-
-def audit_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that conditions for rows are set only if the rows can be checked."""
     streams = settings.get("streams")
     if settings.get("write_audit_publish") is True or not isinstance(streams, Mapping):
         return
@@ -192,9 +205,11 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     """
     check_encodings()
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
-    batch = validate({key: values[key] for key in values if is_batch_key(key)}, "target")
-    for text in batch.check().warnings:
-        _logger.warning(text)
+    batch = Validated("target")
+    if any(map(is_batch_key, settings)):
+        batch = validate({key: values[key] for key in values if is_batch_key(key)}, "target")
+        for text in batch.check().warnings:
+            _logger.warning(text)
     config = typed(TargetConfig, values)
     declared = REGISTRY.get(config.format)
     return replace(
@@ -208,16 +223,13 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     )
 
 
-def deletion_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check the settings of ACTIVATE_VERSION together."""
-    if settings.get("hard_delete") is True and settings.get("activate_version") is False:
-        yield Problem(("hard_delete",), "has no effect if 'activate_version' is false")
-
-
-def strategy_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Reject bounds that a strategy overrides."""
+def batch_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check the batch settings, and reject bounds that their strategy overrides."""
     supplied = {key: value for key, value in settings.items() if is_batch_key(key)}
+    if not supplied:
+        return
     batch = validate(without_invalid(supplied), "target")
+    yield from batch.problems
     if batch.strategy is None:
         return
     has_wait = isinstance(batch.strategy, FixedSize | TimeWindow | LowLatency)
@@ -245,11 +257,9 @@ def program(registry: Registry) -> Program:
         schema=settings_schema(registry),
         rules=(
             *table_rules(registry),
-            deletion_problems,
             spark_problems,
             transform_problems,
-            settings_rule("target"),
-            strategy_problems,
+            batch_problems,
         ),
         capabilities=(
             "about",
@@ -271,3 +281,231 @@ REGISTRY = read_registry(settings_schema(Registry())["properties"])
 """The destinations that are installed."""
 PROGRAM = program(REGISTRY)
 SETTINGS_SCHEMA = PROGRAM.schema
+
+
+BY_KEY = ("upsert", "history")
+"""Load methods that match rows by key."""
+
+_REMOVING = ("upsert", "overwrite")
+"""Load methods by which a record that is marked removes the row of its key."""
+
+_PLACE = re.compile(r"\{(stream|schema|table)\}")
+_UNORDERED = ("struct", "array", "map", "variant", "interval")
+"""Beginnings of the names of types that do not have an order in every destination."""
+
+
+def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
+    """Return the settings of a stream: the general ones, overridden by those of its patterns."""
+    values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
+    for pattern, supplied in config.streams.items():
+        if fnmatchcase(stream, pattern):
+            contract = replace(values["schema_contract"], **supplied.get("schema_contract", {}))
+            values |= {**supplied, "schema_contract": contract}
+    return StreamSettings(**values)
+
+
+def load_method(config: TargetConfig, stream: str) -> str:
+    """Return the load method of a stream: `append-only`, `upsert`, `history` or `overwrite`."""
+    if config.verification is not None or _backfill(config, stream) is not None:
+        return "overwrite"
+    return stream_settings(config, stream).load_method
+
+
+def load_methods(config: TargetConfig) -> frozenset[str]:
+    """Return the load methods that streams of a run may have."""
+    if config.verification is not None:
+        return frozenset({"overwrite"})
+    own = (block["load_method"] for block in config.streams.values() if "load_method" in block)
+    methods = frozenset({config.load_method, *own})
+    return methods if config.backfill is None else methods | {"overwrite"}
+
+
+def _backfill(config: TargetConfig, stream: str) -> Backfill | None:
+    """Return the range of the stream's table that the run replaces, if it does."""
+    backfill = config.backfill
+    return backfill if backfill is not None and backfill.stream == stream else None
+
+
+def table_name(config: TargetConfig, stream: str) -> TableName:
+    """Return the table of a stream: with prefix, schema and the names of its patterns."""
+    own = stream_settings(config, stream)
+    return TableName(
+        table=config.table_prefix + _filled(own.table, stream),
+        schema=config.default_target_schema if own.schema is None else _filled(own.schema, stream),
+    )
+
+
+def expectations(config: TargetConfig, stream: str) -> Expectations | None:
+    """Return what is expected of a stream; None for nothing."""
+    if config.verification is not None:
+        return None
+    supplied = stream_settings(config, stream).expect
+    return Expectations(**supplied) if supplied else None
+
+
+def error_budget(config: TargetConfig, stream: str) -> ErrorBudget:
+    """Return how many records of a stream may be rejected."""
+    own = stream_settings(config, stream)
+    return ErrorBudget(own.max_errors, own.max_error_share)
+
+
+def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...]:
+    """Return the key properties of a stream: those of the settings, else of its SCHEMA."""
+    supplied = stream_settings(config, schema.stream).key_properties
+    return schema.key_properties if supplied is None else supplied
+
+
+def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
+    """Return the request of a stream for its table.
+
+    Args:
+        config: The settings.
+        schema: The stream's last SCHEMA.
+        struct: Its columns as stored.
+
+    Raises:
+        MessageError: The load method needs a key, which is missing or is not a property.
+        SettingsError: A column of `upsert_order_by` is missing, or its values have no order.
+    """
+    stream = schema.stream
+    own, method = stream_settings(config, stream), load_method(config, stream)
+    keys = key_properties(config, schema)
+    if method in BY_KEY:
+        _check_keys(stream, keys, struct, method)
+    if config.verification is not None:
+        _check_verified(config, stream, keys, struct)
+    elif own.hard_delete and keys and method in _REMOVING:
+        _check_marks(config, stream)
+    # Then the stream may lack all other columns.
+    by_keys_alone = config.verification is not None and config.verification.deletes
+    is_ordered = own.load_method in BY_KEY and not by_keys_alone
+    backfill = _backfill(config, stream)
+    if backfill is not None and own.load_method == "history":
+        raise SettingsError(
+            "a backfill would remove versions of rows",
+            where=Where(stream=stream, setting="load_method"),
+            hint="load the range without --backfill in the target: `history` adds what has changed",
+        )
+    if backfill is not None and backfill.column not in struct.names:
+        raise MessageError(
+            f"the column '{backfill.column}' of the backfill is not a property of the SCHEMA",
+            where=Where(stream=stream),
+            hint="see --column",
+        )
+    return TableRequest(
+        stream=stream,
+        struct=struct,
+        name=table_name(config, stream),
+        keys=tuple(key for key in keys if key in struct.names),
+        method=method,
+        schema=schema.schema,
+        layout=Layout() if by_keys_alone else table_layout(config, stream),
+        hard_delete=bool(own.hard_delete),
+        source=schema.source,
+        replaces_source=own.hard_delete is None and schema.source is not None,
+        backfill=backfill,
+        order_by=_order_by(own, stream, struct) if is_ordered else (),
+        contract=own.schema_contract if method != "overwrite" else SchemaContract(),
+    )
+
+
+def table_layout(config: TargetConfig, stream: str) -> Layout:
+    """Return the physical layout of a stream's table."""
+    own = stream_settings(config, stream)
+    return Layout(
+        partition_by=own.partition_by,
+        cluster_by=own.cluster_by,
+        target_file_bytes=own.target_file_bytes,
+        properties=own.table_properties,
+        compact=own.compact,
+    )
+
+
+def check_deletes(config: TargetConfig, schema: StreamSchema) -> None:
+    """Check that rows of a stream can be deleted by the keys that its source still has.
+
+    Raises:
+        SettingsError: They cannot; names the setting.
+    """
+    stream = schema.stream
+    keys = key_properties(config, schema)
+    needs = (
+        (REGISTRY.get(config.format).supports.repair, "format", "tables that can be repaired"),
+        (load_method(config, stream) == "upsert", "load_method", "'upsert'"),
+        (not config.write_audit_publish, "write_audit_publish", "rows that are visible at once"),
+        (config.add_record_metadata, "add_record_metadata", "it"),
+        ({*keys} == {*schema.key_properties} > set(), "key_properties", "those of the tap"),
+    )
+    for is_met, setting, needed in needs:
+        if not is_met:
+            raise SettingsError(
+                f"KEYS messages, which delete rows, need {needed}",
+                where=Where(stream=stream, setting=setting),
+                hint="change the setting, or remove `deletes` from the stream in the tap",
+            )
+
+
+def _order_by(own: StreamSettings, stream: str, struct: StructType) -> tuple[str, ...]:
+    """Return the columns that tell which row of a key is newer.
+
+    Raises:
+        SettingsError: One is not a column of the stream, or its values have no order.
+    """
+    supplied = own.upsert_order_by
+    names = (supplied,) if isinstance(supplied, str) else tuple(supplied)
+    for name in names:
+        kind = struct[name].dataType.simpleString() if name in struct.names else None
+        if kind is None or kind.startswith(_UNORDERED):
+            why = "a column of the stream" if kind is None else f"a column with an order ({kind})"
+            raise SettingsError(
+                f"'{name}' is not {why}",
+                where=Where(stream=stream, setting="upsert_order_by"),
+                hint="name another column for this stream under `streams`",
+            )
+    return names
+
+
+def _check_verified(
+    config: TargetConfig, stream: str, keys: tuple[str, ...], struct: StructType
+) -> None:
+    """Raise an error if the table of a stream is not meant to hold one row for each key."""
+    method = stream_settings(config, stream).load_method
+    # Files have no better method for a stream whose rows never change.
+    is_plain = method == "append-only" and not REGISTRY.get(config.format).supports.upsert
+    if method not in {"upsert", "overwrite"} and not is_plain:
+        raise SettingsError(
+            f"the table of '{method}' holds other rows than the source",
+            where=Where(stream=stream, setting="load_method"),
+            hint="verify streams with `upsert` or `overwrite`; leave others out (tap: --streams)",
+        )
+    _check_keys(stream, keys, struct, "upsert")
+
+
+def _check_marks(config: TargetConfig, stream: str) -> None:
+    if REGISTRY.get(config.format).supports.upsert and not config.add_record_metadata:
+        raise SettingsError(
+            "without record metadata, a record that is marked as deleted would overwrite its row",
+            where=Where(stream=stream, setting="hard_delete"),
+            hint="set `add_record_metadata`, or `hard_delete: false`",
+        )
+
+
+def _check_keys(stream: str, keys: tuple[str, ...], struct: StructType, method: str) -> None:
+    if not keys:
+        raise MessageError(
+            f"'{method}' needs key properties, but the SCHEMA does not have any",
+            where=Where(stream=stream),
+            hint="set `streams.<pattern>.key_properties`, or another `load_method` for the stream",
+        )
+    for key in keys:
+        if key not in struct.names:
+            raise MessageError(
+                f"the key property '{key}' is not a property of the SCHEMA",
+                where=Where(stream=stream),
+            )
+
+
+def _filled(template: str, stream: str) -> str:
+    schema, _, table = stream.rpartition("-")
+    parts = {"stream": stream, "schema": schema, "table": table}
+    return _PLACE.sub(lambda result: parts[result[1]], template)

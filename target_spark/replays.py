@@ -20,7 +20,7 @@ import re
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -107,6 +107,7 @@ def read_note(text: str | None) -> Note:
     return Note(entries, None if anchor is None else str(anchor))
 
 
+@dataclass(eq=False)
 class Bookmarks:
     """The bookmarks of a STATE, parsed when first asked for.
 
@@ -114,8 +115,7 @@ class Bookmarks:
         state: The value of the STATE message.
     """
 
-    def __init__(self, state: bytes) -> None:
-        self._state = state
+    state: bytes
 
     def digest(self, stream: str) -> str | None:
         """Return the digest of a stream's bookmark; None if the STATE does not have bookmarks.
@@ -133,7 +133,7 @@ class Bookmarks:
     @cached_property
     def _stored(self) -> dict[str, Any] | None:
         try:
-            result = orjson.loads(self._state)["bookmarks"]
+            result = orjson.loads(self.state)["bookmarks"]
         except (ValueError, TypeError, KeyError):
             return None
         return result if isinstance(result, dict) else None
@@ -143,6 +143,7 @@ class Bookmarks:
         return _digest_of(self._stored)
 
 
+@dataclass(eq=False)
 class Journal:
     """The records of one stream of this run that a STATE does not cover yet.
 
@@ -155,16 +156,15 @@ class Journal:
             their order.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._durable: list[Entry] = []
-        self._pending: list[Entry] = []
-        self._inherited: list[Entry] = []
-        self._matched = 0
-        self._unknown_until: int | None = None
-        self._is_stale = False
-        self.lock = threading.RLock()
-        self.anchor: str | None = None
+    most: int
+    lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    anchor: str | None = field(default=None, init=False)
+    _durable: list[Entry] = field(default_factory=list, init=False)
+    _pending: list[Entry] = field(default_factory=list, init=False)
+    _inherited: list[Entry] = field(default_factory=list, init=False)
+    _matched: int = field(default=0, init=False)
+    _unknown_until: int | None = field(default=None, init=False)
+    _is_stale: bool = field(default=False, init=False)
 
     @property
     def is_open(self) -> bool:
@@ -274,13 +274,13 @@ class Journal:
         """Return the note: records that are or will be durable, then those that may be replayed."""
         with self.lock:
             entries = (*self._durable, *self._pending, *self._inherited)
-            if self._unknown_until is not None or len(entries) > self._most:
+            if self._unknown_until is not None or len(entries) > self.most:
                 return Note()
             return Note(entries, anchor)
 
     def _add(self, entries: Sequence[Entry]) -> None:
         self._durable += entries
-        if self._unknown_until is not None or len(self._durable) > self._most:
+        if self._unknown_until is not None or len(self._durable) > self.most:
             self._give_up()
 
     def _give_up(self) -> None:

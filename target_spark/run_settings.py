@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.engine.settings import EngineSettings
+from shared.engine.engine import EngineSettings
 from shared.maps.map_settings import TransformSettings
 from shared.settings.batch_settings import BatchConfig, FailurePolicy, Strategy
 from shared.settings.kinds import (
@@ -25,7 +25,7 @@ from shared.settings.kinds import (
     schema_of,
     setting,
 )
-from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings
+from shared.singer.run_summary import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.conf import SparkSettings
 from target_spark.core.differences import MOST_VANISHED, DryRun, Verification
 from target_spark.core.load_plans import Backfill, SchemaContract
@@ -323,7 +323,9 @@ class StagingSettings:
         "executors share, or a URL that they reach, such as `s3://bucket/staging`.",
     )
     file_bytes: int = setting(
-        at_least(1), "Size at which a staged file is passed to Spark, in bytes.", default=64 * MIB
+        at_least(1),
+        "Size at which a staged file is passed to Spark, in bytes; to threads, half of it.",
+        default=128 * MIB,
     )
 
 

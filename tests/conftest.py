@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -34,6 +35,20 @@ if TYPE_CHECKING:
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 ROOT = Path(__file__).resolve().parents[1]
+# Queries over a few rows: Spark interprets expressions, as the classes that it writes and compiles
+# for them take a sixth of the time of a lake's test.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+# Files whose tests look at tables; others compare values, computed as Spark does it for users.
+INTERPRETED_FILES = (
+    "tests/extending/",
+    "tests/model/test_cut_runs.py",
+    "tests/model/test_destination_model.py",
+    "tests/tap_spark/sources/lakes/",
+    "tests/target_spark/destinations/",
+)
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
     app_name="singer-spark-tests",
@@ -49,6 +64,7 @@ TEST_SETTINGS = SparkSettings(
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
+        **INTERPRETED,
     },
 )
 # For the Java of programs that tests start: almost all of its code runs too seldom to earn the slow
@@ -66,30 +82,24 @@ pytest.register_assert_rewrite("shared.testing", "tap_spark.testing")
 ICEBERG_CATALOG = "ice"
 _databases = itertools.count(1)
 _Server = TypeVar("_Server", PostgresServer, MySqlLikeServer)
-# Files whose tests share environments of the wheel, which one worker installs.
-ENVIRONMENT_FILES = (
+# Files whose tests share environments of the wheel, start both programs, or keep every core busy by
+# other means: one worker runs them.
+PROGRAM_FILES = (
     "tests/docs/test_tutorials.py",
     "tests/install/test_wheel_environments.py",
-    "tests/pipes/test_front_page.py",
-    "tests/pipes/test_log_based_tap.py",
-    "tests/pipes/test_meltano.py",
-    "tests/pipes/test_ten_minutes.py",
-    "tests/s3/test_tutorial_s3.py",
-)
-# Of a test with several markers the first one is its layer.
-LAYERS = ("pipe", "spark", "server")
-# Files whose tests start both programs, or other things that keep every core busy.
-PIPE_FILES = (
-    "tests/pipes/",
-    "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/model/test_chaos.py",
     "tests/model/test_destinations_killed.py",
     "tests/model/test_kafka_kills.py",
     "tests/model/test_keyless_kills.py",
+    "tests/pipes/",
+    "tests/s3/test_tutorial_s3.py",
     "tests/shared/spark/test_dockerfile.py",
     "tests/shared/spark/test_session.py",
+    "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/tap_spark/sync/test_tap_ends_pipe.py",
 )
+# Of a test with several markers the first one is its layer.
+LAYERS = ("pipe", "spark", "server")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -122,6 +132,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         help="kill before every n-th effect (default: so that a test takes minutes)",
     )
+    parser.addoption(
+        "--cases",
+        type=int,
+        help="run at most so many cases of each parametrized test (default: all)",
+    )
     parser.addoption("--chaos-seed", type=int, default=1, help="what to disturb them by")
 
 
@@ -153,12 +168,24 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def few_cases(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """Return at most so many cases of each test, spread from its first to its last one."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = [cases[:: max(1, -(-len(cases) // most))] for cases in tests.values()]
+    return list(itertools.chain(*kept))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests come first, so that no worker is left alone with them at the end.
 
     Functions of test modules travel to Spark's workers whole: those cannot import the module.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith((*ENVIRONMENT_FILES, *PIPE_FILES)))
+    if most := config.getoption("--cases"):
+        items[:] = few_cases(items, most)
+    items.sort(key=_turn)
     modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
     if modules:
         from pyspark.cloudpickle import register_pickle_by_value
@@ -167,20 +194,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             register_pickle_by_value(module)
 
 
+def _turn(item: pytest.Item) -> int:
+    """Return when a test comes: programs, the session, other pipes, and the short ones last."""
+    file = item.nodeid.partition("::")[0]
+    turns = (file.startswith(PROGRAM_FILES), _has(file, "spark"), _has(file, "pipe"), True)
+    return turns.index(True)
+
+
+@functools.cache
+def _has(file: str, marker: str) -> bool:
+    """Return whether tests of a file have a marker, for xdist, which knows their names alone."""
+    return f"mark.{marker}" in (ROOT / file).read_text(encoding="utf-8")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file is one worker's, so that its tests share a session.
 
-    So are all of ENVIRONMENT_FILES, and all of PIPE_FILES: each of their tests starts two Java
-    processes, and several at a time would starve each other.
+    All of PROGRAM_FILES are one worker's: several pipes at a time would starve each other. It goes
+    on with files that need no session, whose first minute is slow, while others have any that do.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class PipesOneByOne(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(ENVIRONMENT_FILES):
-                return "environments"
-            return "pipes" if nodeid.startswith(PIPE_FILES) else super()._split_scope(nodeid)
+            return "programs" if nodeid.startswith(PROGRAM_FILES) else super()._split_scope(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if "programs" in self.assigned_work[node]:
+                without = (file for file in self.workqueue if not _has(file, "spark"))
+                if (file := next(without, None)) is not None:
+                    self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
 
     return PipesOneByOne(config, log)
 
@@ -265,6 +310,19 @@ def spark() -> Iterator[SparkSession]:
         starter.stop()
 
 
+@pytest.fixture(autouse=True)
+def expressions(request: pytest.FixtureRequest) -> None:
+    """Let Spark interpret expressions, or compile them; sessions that a test makes interpret."""
+    is_argument = "spark" in getattr(getattr(request.node, "callspec", None), "params", ())
+    if "spark" in request.fixturenames and not is_argument:
+        conf = request.getfixturevalue("spark").conf
+        for name, text in INTERPRETED.items():
+            if request.node.nodeid.startswith(INTERPRETED_FILES):
+                conf.set(name, text)
+            else:
+                conf.unset(name)
+
+
 @pytest.fixture(scope="session")
 def lake_spark(spark: SparkSession) -> SparkSession:
     """The session, where it has the packages (tests that use this are marked `server`)."""
@@ -292,10 +350,11 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def environments(tmp_path_factory: pytest.TempPathFactory) -> WheelEnvironments:
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WheelEnvironments]:
     """Environments that hold the wheel of this checkout, as users have it."""
     folder = tmp_path_factory.mktemp("environments")
-    return WheelEnvironments(build_wheel(ROOT, folder / "dist"), folder)
+    yield (all_of_them := WheelEnvironments(build_wheel(ROOT, folder / "dist"), folder))
+    all_of_them.close()
 
 
 def _running(server: _Server) -> Iterator[_Server]:

@@ -198,7 +198,7 @@ def filled(text: str) -> str:
 
 def destinations_page() -> str:
     """Write docs/destinations.md."""
-    registry = import_module("target_spark.destinations.destination_registry")
+    registry = import_module("target_spark.destinations.destination_declaration")
     text = (
         "What each destination of target-spark supports, and which settings of tables have an "
         "effect. A destination declares both itself: see "

@@ -10,7 +10,7 @@ from shared.encodings.encoding_format import EncodingFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.storage.files import StorageOptions
+    from shared.storage.access import StorageOptions
 
 ENCODING = EncodingFormat(
     name="ipc_stream",

@@ -1,4 +1,7 @@
-"""How an encoding of files declares itself: plain data, and the way to what reads and writes.
+"""Encodings of files: how each declares itself, the table of all, and those of installed packages.
+
+A declaration is plain data, and the place of the code that reads and writes. Other packages add
+sources, destinations and encodings by entry points.
 
 Declarations are imported by every run of a program, `--help` included, so their modules do not
 import PyArrow at their top.
@@ -6,13 +9,16 @@ import PyArrow at their top.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast
 
-from shared.encodings.extensions import imported
+from shared.errors import InvalidSettingsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,3 +171,245 @@ def _problems(form: EncodingFormat) -> Iterator[str]:
     unknown = [name for name in form.compressions if name not in SUFFIXES]
     if form.packed and unknown:
         yield f"files cannot be compressed as a whole by '{unknown[0]}'"
+
+
+_logger = logging.getLogger(__name__)
+
+SOURCES = "singer_spark.sources"
+DESTINATIONS = "singer_spark.destinations"
+ENCODINGS = "singer_spark.encodings"
+OURS = "singer-spark"
+SWITCH = "SINGER_SPARK_EXTENSIONS"
+"""Environment variable that leaves installed packages out if it is `off`."""
+
+
+class Named(Protocol):
+    """A declaration that an entry point names."""
+
+    @property
+    def name(self) -> str:
+        """Return the name under which users know it, which is that of its entry point."""
+        ...
+
+
+Item = TypeVar("Item", bound=Named)
+
+
+@dataclass(frozen=True)
+class Declared(Generic[Item]):
+    """Everything of one kind that is declared.
+
+    Attributes:
+        items: Declarations by name, those of this package first.
+        packages: For each name of another package, the package with its version.
+        unusable: Name of an entry point → why it cannot be used, one line per package. The name may
+            be in `items`, too: of another package.
+    """
+
+    items: Mapping[str, Item]
+    packages: Mapping[str, str]
+    unusable: Mapping[str, tuple[str, ...]]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return a line for each entry point that cannot be used."""
+        return tuple(line for lines in self.unusable.values() for line in lines)
+
+    def check(self) -> None:
+        """Raise an error if an entry point cannot be used.
+
+        Raises:
+            InvalidSettingsError: With every problem.
+        """
+        if self.unusable:
+            raise InvalidSettingsError(self.problems)
+
+
+def imported(place: str) -> object:
+    """Import an object by its place.
+
+    Args:
+        place: `package.module:name`.
+
+    Raises:
+        ImportError, AttributeError: It is not there.
+    """
+    module, _, name = place.partition(":")
+    loaded: object = getattr(import_module(module), name)
+    return loaded
+
+
+def declared(
+    group: str,
+    kind: type[Item],
+    ours: Mapping[str, Item],
+    clash: Callable[[Item, Mapping[str, Item]], str | None] | None = None,
+) -> Declared[Item]:
+    """Add the declarations of installed packages to those of this package; never fail.
+
+    Args:
+        group: Name of the group of entry points.
+        kind: The class of the declarations.
+        ours: Those of this package, by name.
+        clash: Says why a declaration cannot be used beside the known ones; None if it can.
+    """
+    items, packages = dict(ours), dict[str, str]()
+    unusable: dict[str, tuple[str, ...]] = {}
+    for point, package in _entry_points(group):
+        try:
+            if point.name in items:
+                owner = packages.get(point.name, OURS)
+                raise _RefusedError(f"the package '{owner}' has that name already")
+            item = _loaded(point, kind)
+            reason = clash(item, items) if clash is not None else None
+            if reason is not None:
+                raise _RefusedError(reason)
+        except _RefusedError as error:
+            place = f"package '{package}', entry point '{point.name}' of {group}"
+            line = f"{place}: {error}; correct or uninstall the package"
+            unusable[point.name] = (*unusable.get(point.name, ()), line)
+            continue
+        items[item.name] = item
+        packages[item.name] = package
+    return Declared(items, packages, unusable)
+
+
+class _RefusedError(Exception):
+    """Why an entry point cannot be used."""
+
+
+def _loaded(point: metadata.EntryPoint, kind: type[Item]) -> Item:
+    try:
+        item = point.load()
+    except (Exception, SystemExit) as error:
+        _logger.debug("cannot import %s", point.value, exc_info=True)
+        text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        raise _RefusedError(f"cannot import '{point.value}': {text}") from error
+    if not isinstance(item, kind):
+        raise _RefusedError(f"'{point.value}' is a {type(item).__name__}, not a {kind.__name__}")
+    if item.name != point.name:
+        raise _RefusedError(f"it declares the name '{item.name}', not '{point.name}'")
+    return item
+
+
+def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
+    """Yield entry points with the package each is of, in the same order on every machine."""
+    if os.environ.get(SWITCH) == "off":
+        return
+    declared = []
+    for point in metadata.entry_points(group=group):
+        dist = point.dist
+        package = f"{dist.metadata['Name']} {dist.version}" if dist is not None else "unknown"
+        declared.append((package, point.name, point))
+    for package, _, point in sorted(declared, key=lambda one: one[:2]):
+        yield point, package
+
+
+_JSONL = EncodingFormat(
+    name="jsonl",
+    implementation="shared.formats.line_encodings:LineFormat",
+    suffix=".json",
+    compressions=PACKINGS,
+    levels={"gzip": 9},
+    batch_compression="gzip",
+    rows="lines",
+    packed=True,
+)
+_BUILT_IN = (
+    replace(_JSONL, name="singer", suffix=".singer", batch_compression=None),
+    _JSONL,
+    replace(_JSONL, name="json", batch_compression=None),
+    EncodingFormat(
+        name="parquet",
+        implementation="shared.formats.columnar_encoding:ParquetFormat",
+        suffix=".parquet",
+        compressions=("none", "snappy", "gzip", "zstd", "lz4"),
+        levels={"gzip": 9, "zstd": 22},
+        default_compression="snappy",
+        batch_compression="snappy",
+    ),
+    EncodingFormat(
+        name="orc",
+        implementation="shared.formats.columnar_encoding:OrcFormat",
+        suffix=".orc",
+        compressions=("none", "snappy", "zstd", "zlib", "lz4"),
+        default_compression="snappy",
+        batch_compression=None,
+    ),
+    EncodingFormat(
+        name="csv",
+        implementation="shared.formats.csv_encoding:CsvFormat",
+        suffix=".csv",
+        compressions=PACKINGS,
+        levels={"gzip": 9},
+        batch_compression="gzip",
+        rows="texts",
+        packed=True,
+    ),
+    EncodingFormat(
+        name="avro",
+        implementation="shared.formats.avro_encoding:AvroFormat",
+        suffix=".avro",
+        compressions=("none", "snappy", "deflate", "zstd"),
+        default_compression="deflate",
+        batch_compression="deflate",
+        requires={"fastavro": "singer-spark[avro]", "cramjam": "singer-spark[avro]"},
+    ),
+    EncodingFormat(
+        name="arrow",
+        implementation="shared.formats.arrow_encoding:ArrowFormat",
+        suffix=".arrow",
+        compressions=("none", "lz4", "zstd"),
+        levels={"zstd": 22},
+        batch_compression="lz4",
+    ),
+)
+BUILT_IN = {form.name: form for form in _BUILT_IN}
+"""The encodings of this package."""
+
+
+@cache
+def _declared() -> Declared[EncodingFormat]:
+    return declared(ENCODINGS, EncodingFormat, BUILT_IN)
+
+
+class _Formats(Mapping[str, EncodingFormat]):
+    """All encodings; those of this package are found without a search of installed packages.
+
+    Executors start a process for many tasks, and such a search takes as long as a small file.
+    """
+
+    def __getitem__(self, name: str) -> EncodingFormat:
+        return BUILT_IN[name] if name in BUILT_IN else _declared().items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_declared().items)
+
+    def __len__(self) -> int:
+        return len(_declared().items)
+
+
+FORMATS: Mapping[str, EncodingFormat] = _Formats()
+"""Every encoding by its name in an `Encoding`."""
+
+
+def batch_formats() -> dict[str, EncodingFormat]:
+    """Return the encodings that BATCH messages may name."""
+    return {name: form for name, form in FORMATS.items() if form.batch_compression is not None}
+
+
+def added_text() -> str:
+    """Return a sentence with the encodings of installed packages; empty if there are none."""
+    packages = _declared().packages
+    names = (f"`{name}` ({packages[name]})" for name in batch_formats() if name in packages)
+    text = ", ".join(names)
+    return f" Of installed packages: {text}." if text else ""
+
+
+def check_encodings() -> None:
+    """Raise an error if an installed encoding cannot be used.
+
+    Raises:
+        InvalidSettingsError: With every problem.
+    """
+    _declared().check()

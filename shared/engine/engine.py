@@ -17,8 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.engine.settings import AUTO, SPARK, SPARK_ABOVE, THREADS, EngineSettings
+from shared.encodings.encoding_format import FORMATS
 from shared.errors import SettingsError, Where
+from shared.settings.checking import FORMER
+from shared.settings.kinds import at_least, one_of, setting
 from shared.spark.conf import local_cores
 from shared.spark.session import SessionStarter
 
@@ -26,9 +28,63 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from shared.encodings.encoding_format import Encoding
     from shared.spark.conf import SparkSettings
 
 _log = logging.getLogger(__name__)
+
+AUTO, SPARK, THREADS = ENGINES = ("auto", "spark", "threads")
+SPARK_ABOVE = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where work on rows takes place."""
+
+    engine: str = setting(
+        {**one_of(ENGINES), FORMER: ["load_without_spark"]},
+        "Where work on rows takes place: `spark`: always on Spark; `threads`: in threads of this "
+        "program, which never starts Java; `auto`: in threads up to `spark_above`, then on Spark. "
+        "See `singer-spark docs engines`.",
+        default=AUTO,
+    )
+    spark_above: int = setting(
+        at_least(0),
+        "Bytes of text in a run up to which threads do the work, with `engine: auto`; four times "
+        "as many of columnar files. See `singer-spark docs engines`.",
+        default=SPARK_ABOVE,
+    )
+
+
+COLUMNAR = 0.25
+"""A byte of Parquet, ORC, Avro or Arrow."""
+COMPRESSED = 3
+"""A byte of compressed text: it holds about three."""
+INTO_SERVER = 0.5
+"""A byte of text whose rows a database server writes: 430 MiB are loaded before Spark has started,
+and executors would wait for the same server."""
+IN_PYTHON = 16
+"""A byte whose records Python evaluates one by one, as some stream maps need it: ten maps of 40,000
+records take 1.5 seconds."""
+IN_PYTHON_COLUMNAR = 64
+"""The same for columnar files, which have more records in as many bytes."""
+JSON_VALUES = 32
+"""A byte of JSON lines that the tap reads: 8 MiB take a second."""
+
+
+def weight(encoding: Encoding, *, in_python: bool = False, into_server: bool = False) -> float:
+    """Return the work of a byte of a file, in bytes of plain text.
+
+    Args:
+        encoding: The encoding of the file.
+        in_python: Whether Python evaluates an expression for each record.
+        into_server: Whether a database server writes the rows.
+    """
+    if not FORMATS[encoding.format].text:
+        return IN_PYTHON_COLUMNAR if in_python else COLUMNAR
+    packed = 1 if encoding.compression == "none" else COMPRESSED
+    return packed * (IN_PYTHON if in_python else INTO_SERVER if into_server else 1)
+
 
 Task = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
 """Takes numbers of tasks, as for `mapInArrow`, and yields their reports."""
@@ -142,18 +198,6 @@ class Spark:
         return [row.asDict() for row in frame.collect()]
 
 
-class Starts(Protocol):
-    """The life cycle of Spark; see `SessionStarter`."""
-
-    def start(self) -> None: ...
-
-    def get(self) -> SparkSession: ...
-
-    def running(self) -> SparkSession | None: ...
-
-    def stop(self) -> None: ...
-
-
 class Engine:
     """Chooses between threads and Spark, and alone starts Spark. Methods suit any thread.
 
@@ -174,7 +218,7 @@ class Engine:
 
     def __init__(
         self,
-        starter: Starts,
+        starter: SessionStarter | _OtherSession,
         choice: str = AUTO,
         limit: int = SPARK_ABOVE,
         threads: int = 0,
@@ -190,7 +234,7 @@ class Engine:
         self._lock = threading.Lock()
         self._done = Counter[str]()
         self._received = self._expected = 0
-        self._heaviest = 1.0
+        self._heaviest = 0.0
         self._why_needed = ""
         self._used: dict[str, tuple[str, str]] = {}
         self._stream: ContextVar[str | None] = ContextVar("stream", default=None)
@@ -258,7 +302,7 @@ class Engine:
         self._why_needed = self._why_needed or why
 
     def weigh(self, weight: float) -> None:
-        """Say that a byte that is received may be more work than one of plain text."""
+        """Say that a byte that is received may be other work than one of plain text."""
         self._heaviest = max(self._heaviest, weight)
 
     def expect(self, size: int) -> None:
@@ -270,7 +314,7 @@ class Engine:
         self._received += size
         coming = self._expected or 2 * self._received
         is_due = self.choice == SPARK or self._why_needed
-        if is_due or (self.choice == AUTO and coming * self._heaviest > self.limit):
+        if is_due or (self.choice == AUTO and coming * (self._heaviest or 1) > self.limit):
             self.start()
 
     def start(self) -> None:
@@ -298,6 +342,10 @@ class Engine:
     def running(self) -> SparkSession | None:
         """Return the session if it has started; does not wait."""
         return self._starter.running()
+
+    def is_spark_ready(self) -> bool:
+        """Return whether Spark does all work, or could take the next."""
+        return self.choice == SPARK or (self.choice == AUTO and self.running() is not None)
 
     def stop(self) -> None:
         """Stop Spark with its running jobs; never hang."""

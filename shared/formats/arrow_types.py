@@ -13,6 +13,9 @@ from shared.formats.spark_types import T
 
 SPARK_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Parquet footer key from which Spark reads the exact schema of a file."""
+_SPARK_VERSION = b"org.apache.spark.version"
+ORC_TYPE = "spark.sql.catalyst.type"
+"""Attribute of an ORC type from which Spark reads the exact one."""
 
 TEXT_ONLY = (
     T.CalendarIntervalType,
@@ -75,6 +78,42 @@ def struct_to_arrow(struct: T.StructType) -> pa.Schema:
     if _any(struct, _NEEDS_FOOTER):
         metadata = {SPARK_ROW_METADATA: json.dumps(_footer(struct.jsonValue())).encode()}
     return pa.schema([_field(field) for field in struct.fields], metadata=metadata)
+
+
+def arrow_schema(struct: T.StructType, encoding: str = "parquet") -> pa.Schema:
+    """Return the Arrow schema of a table's files; with its metadata Spark reads the same types.
+
+    A Parquet footer also names a Spark version: readers then read old dates unchanged.
+
+    In ORC a timestamp is `timestamp with local time zone` (an instant). One without a zone is ORC's
+    `timestamp`, which Spark reads as a timestamp of its session's zone. ORC does not have a time of
+    day or void: both are text.
+    """
+    import pyspark  # noqa: PLC0415
+
+    if encoding == "orc":
+        return pa.schema([_orc_field(field.name, field.dataType) for field in struct])
+    schema = struct_to_arrow(struct)
+    version = {_SPARK_VERSION: pyspark.__version__.encode()}
+    return schema.with_metadata({**(schema.metadata or {}), **version})
+
+
+def _orc_field(name: str, kind: T.DataType) -> pa.Field:
+    named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
+    attributes = {ORC_TYPE: kind.simpleString()} if isinstance(kind, named) else None
+    return pa.field(name, _orc_type(kind), metadata=attributes)
+
+
+def _orc_type(kind: T.DataType) -> pa.DataType:
+    if isinstance(kind, T.StructType):
+        return pa.struct([_orc_field(field.name, field.dataType) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(_orc_field("element", kind.elementType))
+    if isinstance(kind, T.MapType):
+        return pa.map_(_orc_type(kind.keyType), _orc_field("value", kind.valueType))
+    if isinstance(kind, T.TimeType | T.NullType):
+        return pa.string()
+    return spark_to_arrow(kind)
 
 
 def as_nullable(data_type: T.DataType) -> Any:
@@ -220,3 +259,31 @@ def _map_parts(array: pa.MapArray, kind: pa.MapType) -> tuple[tuple[pa.Array, pa
 
 def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
+
+
+def rows_without_columns(count: int) -> pa.Table:
+    """Return a table without columns that keeps its number of rows."""
+    return pa.table({"": pa.nulls(count)}).select([])
+
+
+def breaks_nullability(
+    column: pa.ChunkedArray | pa.Array, data_type: T.DataType, nullable: bool, hidden: int = 0
+) -> bool:
+    """Return whether a value is null against its type; `hidden` are the parent's nulls."""
+    nulls = column.null_count
+    if not nullable and nulls > hidden:
+        return True
+    if isinstance(data_type, T.StructType):
+        return any(
+            breaks_nullability(child, field.dataType, field.nullable, nulls)
+            for child, field in zip(column.flatten(), data_type.fields, strict=True)
+        )
+    if isinstance(data_type, T.ArrayType):
+        values = pc.list_flatten(column)
+        return breaks_nullability(values, data_type.elementType, data_type.containsNull)
+    return False
+
+
+def loose(dtype: T.DataType) -> T.DataType:
+    """Return the type, nullable at every depth and without metadata, for a comparison."""
+    return mapped(dtype, lambda kind: kind)

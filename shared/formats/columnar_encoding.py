@@ -9,7 +9,6 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
@@ -33,11 +32,18 @@ from shared.storage.urls import local_path
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 8
 _SLACK_BYTES = 1 << 20
-# Thrift's types.
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
-_INTEGERS = (4, 5, 6)
-_MORE, _LONG_LIST = 0x80, 0x0F
 _LONGEST_HEADER = 1 << 20
+
+# Thrift's compact protocol. A struct that was read is written with the same bytes.
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, STRUCT = (
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12,
+)  # fmt: skip
+_INTEGERS = (I16, I32, I64)
+_MORE, _LONG_LIST, _DOUBLE_BYTES = 0x80, 0x0F, 8
+
+Struct = dict[int, tuple[int, Any]]
+"""Field number → type and value: an integer, bytes (also of a double), a struct, or the type and
+the values of a list; None for a boolean, which its type tells."""
 
 
 class CheckedPages:
@@ -114,20 +120,20 @@ class _Chunk:
             start, data = self._header, memoryview(self._begun + data)
         while start <= self._header < min(self.end, start + len(data)):
             try:
-                header, size = _struct(data, self._header - start)
-            except (IndexError, struct.error):
+                header, size = read_struct(data, self._header - start)
+            except IndexError:
                 self._begun = bytes(data[self._header - start :])
                 if len(self._begun) > _LONGEST_HEADER:
                     raise ContentError("it is damaged: a page has no header") from None
                 return
             self._begun = b""
             self._count(header)
-            self._header = start + size + max(0, int(header.get(3, 0)))
+            self._header = start + size + max(0, integer(header, 3))
 
-    def _count(self, header: dict[int, Any]) -> None:
-        page = header.get(5) or header.get(8) or {}
-        self._plain_left -= abs(int(header.get(2, 0)))
-        self._values_left -= abs(int(page.get(1, 0)))
+    def _count(self, header: Struct) -> None:
+        page = struct_in(header, 5) or struct_in(header, 8)
+        self._plain_left -= abs(integer(header, 2))
+        self._values_left -= abs(integer(page, 1))
         if min(self._plain_left, self._values_left) < 0:
             raise ContentError("it is damaged: a page holds more than the footer of the file says")
 
@@ -218,9 +224,14 @@ def _dictionaries(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
             yield from _dictionaries([column.values])
 
 
-def _struct(data: memoryview, at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a struct in Thrift's compact protocol, and the place behind it."""
-    fields: dict[int, Any] = {}
+def read_struct(data: memoryview, at: int = 0) -> tuple[Struct, int]:
+    """Return a struct and the place behind it.
+
+    Raises:
+        IndexError: The bytes end within it.
+        ContentError: They are something else.
+    """
+    fields: Struct = {}
     number = 0
     while True:
         head, at = data[at], at + 1
@@ -231,36 +242,59 @@ def _struct(data: memoryview, at: int) -> tuple[dict[int, Any], int]:
             number += head >> 4
         else:
             number, at = _zigzag(data, at)
-        fields[number], at = (None, at) if kind in (_TRUE, _FALSE) else _value(data, at, kind)
+        value = None
+        if kind not in (TRUE, FALSE):
+            value, at = _value(data, at, kind)
+        fields[number] = kind, value
+
+
+def integer(fields: Struct, number: int) -> int:
+    """Return an integer of a struct; 0 if it has none."""
+    kind, value = fields.get(number, (I64, 0))
+    return int(value) if kind in _INTEGERS else 0
+
+
+def struct_in(fields: Struct, number: int) -> Struct:
+    """Return a struct of a struct; an empty one if it has none."""
+    kind, value = fields.get(number, (STRUCT, {}))
+    return value if kind == STRUCT else {}
+
+
+def structs_in(fields: Struct, number: int) -> list[Struct]:
+    """Return the structs of a list of a struct."""
+    kind, value = fields.get(number, (LIST, (STRUCT, [])))
+    return value[1] if kind == LIST and value[0] == STRUCT else []
 
 
 def _value(data: memoryview, at: int, kind: int) -> tuple[Any, int]:
-    """Return a value of one of Thrift's types, None for texts and lists; and the place behind."""
     if kind in _INTEGERS:
         return _zigzag(data, at)
-    if kind == _STRUCT:
-        return _struct(data, at)
-    if kind == _BINARY:
-        size, at = _varint(data, at)
-        if at + size > len(data):
-            raise IndexError(size)
-        return None, at + size
-    if kind in (_LIST, _SET):
-        return None, _after_list(data, at)
-    if kind in (_TRUE, _FALSE, _BYTE):
+    if kind == STRUCT:
+        return read_struct(data, at)
+    if kind in (LIST, SET):
+        return _list(data, at)
+    if kind in (TRUE, FALSE, BYTE):
         return data[at], at + 1
-    if kind == _DOUBLE:
-        return struct.unpack_from("<d", data, at)[0], at + 8
-    raise ContentError("it is damaged: the header of a page has an unknown form")
+    if kind == BINARY:
+        size, at = _varint(data, at)
+    elif kind == DOUBLE:
+        size = _DOUBLE_BYTES
+    else:
+        raise ContentError("it is damaged: the header of a page has an unknown form")
+    if at + size > len(data):
+        raise IndexError(size)
+    return bytes(data[at : at + size]), at + size
 
 
-def _after_list(data: memoryview, at: int) -> int:
+def _list(data: memoryview, at: int) -> tuple[tuple[int, list[Any]], int]:
     size, kind, at = data[at] >> 4, data[at] & 0x0F, at + 1
     if size == _LONG_LIST:
         size, at = _varint(data, at)
+    values = []
     for _ in range(size):
-        _, at = _value(data, at, kind)
-    return at
+        value, at = _value(data, at, kind)
+        values.append(value)
+    return (kind, values), at
 
 
 def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
@@ -276,6 +310,48 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         if not byte & _MORE:
             return number, at
         shift += 7
+
+
+def struct_bytes(fields: Struct) -> bytes:
+    """Return a struct as bytes."""
+    text, before = bytearray(), 0
+    for number, (kind, value) in sorted(fields.items()):
+        step = number - before
+        is_near = 0 < step <= _LONG_LIST
+        text += bytes([step << 4 | kind]) if is_near else bytes([kind]) + _signed(number)
+        if value is not None:
+            text += _bytes(kind, value)
+        before = number
+    return bytes(text) + b"\0"
+
+
+def _bytes(kind: int, value: Any) -> bytes:
+    if kind in _INTEGERS:
+        return _signed(value)
+    if kind == STRUCT:
+        return struct_bytes(value)
+    if kind in (LIST, SET):
+        below, values = value
+        size = len(values)
+        head = bytes([min(size, _LONG_LIST) << 4 | below])
+        head += _unsigned(size) if size >= _LONG_LIST else b""
+        return head + b"".join(_bytes(below, one) for one in values)
+    if kind in (TRUE, FALSE, BYTE):
+        return bytes([value])
+    return _unsigned(len(value)) + value if kind == BINARY else bytes(value)
+
+
+def _signed(number: int) -> bytes:
+    return _unsigned(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _unsigned(number: int) -> bytes:
+    data = bytearray()
+    while number >= _MORE:
+        data.append(number & ~_MORE & 0xFF | _MORE)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
 
 
 _PLACES, _ROWS = 256, 64
@@ -331,6 +407,10 @@ _LOCAL_BUFFER_BYTES = 256 * 1024
 """What is read ahead of each column."""
 
 
+PARQUET = {"coerce_timestamps": "us", "version": "2.6", "write_page_checksum": True}
+"""Settings of `pyarrow.parquet.ParquetWriter`: files as Spark writes them, with checksums."""
+
+
 class ParquetFormat:
     """Parquet as Spark writes it: microseconds, exact decimals, snappy.
 
@@ -363,8 +443,7 @@ class ParquetFormat:
                 compression=compression,
                 compression_level=level,
                 use_dictionary=True if group is None else dictionary_paths(group),
-                coerce_timestamps="us",
-                version="2.6",
+                **PARQUET,
             ) as writer,
         ):
             while group is not None:
@@ -423,7 +502,7 @@ def read_groups(
     with open_plain(url, options) as source:
         footer = parquet.read_metadata(source)
         chosen = range(footer.num_row_groups) if groups is None else groups
-        largest = max((_packed_bytes(footer.row_group(number)) for number in chosen), default=0)
+        largest = max((packed_bytes(footer.row_group(number)) for number in chosen), default=0)
         # Remote storage answers one request for a group faster, but the group is then in memory.
         is_local = local_path(url) is not None
         pages = CheckedPages(source, footer, chosen)
@@ -432,6 +511,7 @@ def read_groups(
             metadata=footer,
             pre_buffer=not is_local and largest <= ROW_GROUP_BYTES,
             buffer_size=_LOCAL_BUFFER_BYTES if is_local else _REMOTE_BUFFER_BYTES,
+            page_checksum_verification=True,
         )
         none = True
         for group in chosen:
@@ -443,7 +523,7 @@ def read_groups(
             yield file.schema_arrow.empty_table()
 
 
-def _packed_bytes(group: Any) -> int:
+def packed_bytes(group: Any) -> int:
     """Return the compressed bytes of a row group; raise ContentError if it is a bomb."""
     columns = [group.column(number) for number in range(group.num_columns)]
     packed: int = sum(column.total_compressed_size for column in columns)

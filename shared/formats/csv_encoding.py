@@ -6,11 +6,9 @@ Why beside the tap's CSV: batch files have one dialect, and the text of nested v
 from __future__ import annotations
 
 from base64 import b64encode
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +18,10 @@ from shared.formats.line_encodings import (
     BLOCK_BYTES,
     LOOKED_AT,
     ContentError,
+    RefusedRow,
     content_of,
     is_binary,
+    row_numbers,
 )
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
@@ -63,21 +63,6 @@ class CsvFormat:
             csv.write_csv(_csv_columns(schema.empty_table()), sink)
             for table in tables:
                 csv.write_csv(_csv_columns(table), sink, csv.WriteOptions(include_header=False))
-
-
-@dataclass(frozen=True)
-class RefusedRow:
-    """A row of a file that cannot be one of its table.
-
-    Attributes:
-        number: Its place in the file, from 1; the header and blank lines do not count.
-        reason: What is wrong with it, in one line.
-        text: The row as CSV.
-    """
-
-    number: int
-    reason: str
-    text: bytes
 
 
 def read_csv(
@@ -147,17 +132,6 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
             if size == BLOCK_BYTES:
                 raise
     return []
-
-
-def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
-    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
-
-    Args:
-        before: Rows of the file, also malformed ones, before those of the table.
-        refused: The malformed rows that `read_csv` yielded with it.
-    """
-    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
-    return lambda place: before + place + 1 + bisect_right(places, place)
 
 
 def _as_text(

@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from shared.formats.arrow_types import as_nullable, dropped_fields, spark_to_arrow
+from shared.formats.arrow_types import (
+    as_nullable,
+    breaks_nullability,
+    dropped_fields,
+    rows_without_columns,
+    spark_to_arrow,
+)
 from shared.formats.json_text import Number, Refused, Value, decode
 from shared.formats.json_values import Convert, converter
 from shared.formats.plain_lines import PlainLines, PlainReader
@@ -45,13 +51,32 @@ class BlockRefused(Exception):  # noqa: N818 - an answer, not an error
 
 
 @dataclass(frozen=True)
-class Block:
-    """The records of a block, all accepted; see `json_lines.LinesRead`."""
+class LinesRead:
+    """What was read from one run of lines.
+
+    Attributes:
+        table: The accepted records, columns in schema order.
+        extracted_at: `time_extracted` of each accepted record (envelopes only), null if the
+            message has none or it is not a time.
+        versions: `version` of each accepted record (envelopes only).
+        rows_read: Lines that are not blank, accepted or not.
+        lines: All lines.
+        rejects: 0-based line within the data, and the reason, for each rejected record.
+        unexpected: False if a reader that checks this found only properties that the schema
+            names.
+        cut: Properties with times whose digits below microseconds are cut.
+        kinds: Each property with each kind of value that it has, if a reader has seen that: see
+            `plain_lines`. Lines have no other properties then.
+    """
 
     table: pa.Table
-    extracted_at: pa.ChunkedArray | None = None
-    versions: pa.ChunkedArray | None = None
+    extracted_at: pa.ChunkedArray | None
+    versions: pa.ChunkedArray | None
+    rows_read: int
+    lines: int
+    rejects: tuple[tuple[int, str], ...] = ()
     unexpected: bool = True
+    cut: frozenset[str] = frozenset()
     kinds: frozenset[tuple[str, str]] | None = None
 
 
@@ -98,8 +123,8 @@ class FastReader:
     def _plain(self) -> list[T.StructField]:
         return [field for field in self.struct.fields if field not in self._odd]
 
-    def read(self, data: bytes) -> Block:
-        """Read a block.
+    def read(self, data: bytes) -> LinesRead:
+        """Read a block; all of its records are accepted.
 
         Raises:
             BlockRefused: The exact reader must decide.
@@ -122,7 +147,7 @@ class FastReader:
         at, versions = table.columns[1:3] if self.envelope else (None, None)
         return self._block(table.num_rows, columns, at, versions, unexpected=block is None)
 
-    def _plain_block(self, plain: PlainLines) -> Block:
+    def _plain_block(self, plain: PlainLines) -> LinesRead:
         """Return a block of the plain reader, which has checked all that its bytes tell."""
         columns = {
             field.name: _or_nulls(plain.columns.get(field.name), field.type, plain.rows)
@@ -203,7 +228,7 @@ class FastReader:
         versions: pa.ChunkedArray | None,
         *,
         unexpected: bool = True,
-    ) -> Block:
+    ) -> LinesRead:
         ordered = [columns[field.name] for field in self.struct.fields]
         for column, field in zip(ordered, self.struct.fields, strict=True):
             if self.strict and breaks_nullability(column, field.dataType, field.nullable):
@@ -212,8 +237,9 @@ class FastReader:
         if not ordered:
             rows = rows_without_columns(count)
         if not self.envelope:
-            return Block(rows, unexpected=unexpected)
-        return Block(rows, extracted_at, versions, unexpected)
+            extracted_at = versions = None
+        # It takes no blank lines.
+        return LinesRead(rows, extracted_at, versions, count, count, unexpected=unexpected)
 
     def _odd_columns(self, data: bytes) -> dict[str, pa.ChunkedArray]:
         """Read the columns Arrow's reader has no type for, line by line."""
@@ -271,11 +297,6 @@ def _time_names(kind: T.DataType, name: str = "") -> Iterator[str]:
 
 def _or_nulls(column: pa.ChunkedArray | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(rows, kind)]) if column is None else column
-
-
-def rows_without_columns(count: int) -> pa.Table:
-    """Return a table without columns that keeps its number of rows."""
-    return pa.table({"": pa.nulls(count)}).select([])
 
 
 def framed_lines(data: bytes) -> int:
@@ -418,24 +439,6 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
     if pa.types.is_struct(kind):
         return sum(map(_non_finite, column.flatten()))
     return _non_finite(pc.list_flatten(column)) if pa.types.is_list(kind) else 0
-
-
-def breaks_nullability(
-    column: pa.ChunkedArray | pa.Array, data_type: T.DataType, nullable: bool, hidden: int = 0
-) -> bool:
-    """Return whether a value is null against its type; `hidden` are the parent's nulls."""
-    nulls = column.null_count
-    if not nullable and nulls > hidden:
-        return True
-    if isinstance(data_type, T.StructType):
-        return any(
-            breaks_nullability(child, field.dataType, field.nullable, nulls)
-            for child, field in zip(column.flatten(), data_type.fields, strict=True)
-        )
-    if isinstance(data_type, T.ArrayType):
-        values = pc.list_flatten(column)
-        return breaks_nullability(values, data_type.elementType, data_type.containsNull)
-    return False
 
 
 class _Inexact(Exception):  # noqa: N818 - an answer, not an error

@@ -1,6 +1,6 @@
 """Encodings: Arrow tables to files and back, one small class per format.
 
-They are declared in `shared.encodings.encoding_registry`, and by entry points of other packages.
+They are declared in `shared.encodings.encoding_format`, and by entry points of other packages.
 
 Everything here runs on the executors (inside `mapInArrow`) and on the driver alike. Line formats
 are read as blocks of whole lines, which `shared.formats.json_lines` parses; the others as Arrow
@@ -10,8 +10,7 @@ files of any size. Compression is detected by content, never by a label.
 
 from __future__ import annotations
 
-from shared.encodings.encoding_format import Encoding
-from shared.encodings.encoding_registry import FORMATS, batch_formats
+from shared.encodings.encoding_format import FORMATS, Encoding, batch_formats
 from shared.formats.line_encodings import (
     BLOCK_BYTES,
     TABLE_ROWS,
@@ -20,7 +19,6 @@ from shared.formats.line_encodings import (
     check_lines,
     grouped,
     looks_like,
-    numbered_lines,
     packed_lines,
     read_lines,
     text_bytes,
@@ -37,7 +35,6 @@ __all__ = [
     "check_lines",
     "grouped",
     "looks_like",
-    "numbered_lines",
     "packed_lines",
     "read_lines",
     "text_bytes",

@@ -2,26 +2,23 @@
 
 Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
 way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
-through `exact_json`, so that each record is accepted or rejected alone. Both ways have the
+through `json_values`, so that each record is accepted or rejected alone. Both ways have the
 same values.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.arrow_types import as_nullable, struct_to_arrow
-from shared.formats.fast_json import (
-    BlockRefused,
-    FastReader,
-    finer_pattern,
-    finer_times,
-    rows_without_columns,
-)
+from shared.formats.arrow_types import as_nullable, rows_without_columns, struct_to_arrow
+from shared.formats.fast_json import BlockRefused, FastReader, LinesRead, finer_pattern, finer_times
+from shared.formats.json_text import line_count
 from shared.formats.json_values import ExactReader
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 
@@ -30,34 +27,6 @@ PIECE_BYTES = 128 * 1024
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INSTANT = pa.timestamp("us", "UTC")
-
-
-@dataclass(frozen=True)
-class LinesRead:
-    """What was read from one run of lines.
-
-    Attributes:
-        table: The accepted records, columns in schema order.
-        extracted_at: `time_extracted` of each accepted record (envelopes only), null if the
-            message has none or it is not a time.
-        versions: `version` of each accepted record (envelopes only).
-        rows_read: Lines that are not blank, accepted or not.
-        rejects: 0-based line within the data, and the reason, for each rejected record.
-        unexpected: False if a reader that checks this found only properties that the schema
-            names.
-        cut: Properties with times whose digits below microseconds are cut.
-        kinds: Each property with each kind of value that it has, if a reader has seen that: see
-            `plain_lines`. Lines have no other properties then.
-    """
-
-    table: pa.Table
-    extracted_at: pa.ChunkedArray | None
-    versions: pa.ChunkedArray | None
-    rows_read: int
-    rejects: tuple[tuple[int, str], ...] = ()
-    unexpected: bool = True
-    cut: frozenset[str] = frozenset()
-    kinds: frozenset[tuple[str, str]] | None = None
 
 
 class LineReader:
@@ -79,15 +48,12 @@ class LineReader:
         self, schema: Mapping[str, Any], *, envelope: bool, strict: bool, closed: bool = False
     ) -> None:
         self._arguments = (schema, envelope, strict, closed)
-        struct = schema_columns(schema, JsonText())
-        self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(struct))
-        free_form = is_free_form(schema)
-        self._finer = finer_pattern(struct)
-        self._exact = ExactReader(struct, free_form=free_form, envelope=envelope, strict=strict)
+        self._struct, self._envelope = schema_columns(schema, JsonText()), envelope
+        self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(self._struct))
         self._fast = FastReader(
-            struct,
+            self._struct,
             self.arrow_schema,
-            free_form=free_form,
+            free_form=is_free_form(schema),
             envelope=envelope,
             strict=strict,
             closed=closed,
@@ -95,6 +61,17 @@ class LineReader:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return _line_reader, self._arguments
+
+    @cached_property
+    def _exact(self) -> ExactReader:
+        """Return what reads the lines that the fast reader leaves to it, if there are any."""
+        schema, envelope, strict, _ = self._arguments
+        free_form = is_free_form(schema)
+        return ExactReader(self._struct, free_form=free_form, envelope=envelope, strict=strict)
+
+    @cached_property
+    def _finer(self) -> re.Pattern[bytes] | None:
+        return finer_pattern(self._struct)
 
     def read(self, data: bytes | pa.Buffer) -> LinesRead:
         """Read whole lines (the last may lack its newline).
@@ -104,12 +81,16 @@ class LineReader:
         """
         data = data if isinstance(data, bytes) else data.to_pybytes()
         data = data.removeprefix(_BYTE_ORDER_MARK)
-        parts = list(self._parts(data)) if data else []
+        with suppress(BlockRefused):
+            if data:
+                return self._fast.read(data)
+        parts = list(self._parts(data))
         return LinesRead(
             self._stacked([part.table for part in parts]),
-            _joined([p.extracted_at for p in parts], _INSTANT, self._exact.envelope),
-            _joined([p.versions for p in parts], pa.int64(), self._exact.envelope),
+            _joined([p.extracted_at for p in parts], _INSTANT, self._envelope),
+            _joined([p.versions for p in parts], pa.int64(), self._envelope),
             sum(p.rows_read for p in parts),
+            sum(p.lines for p in parts),
             tuple(reject for p in parts for reject in p.rejects),
             any(p.unexpected for p in parts),
             frozenset[str]().union(*(p.cut for p in parts)),
@@ -133,35 +114,16 @@ class LineReader:
         return pa.concat_tables(tables) if tables else self.arrow_schema.empty_table()
 
     def _parts(self, data: bytes) -> Iterator[LinesRead]:
-        try:
-            yield self._read_fast(data)
-            return
-        except BlockRefused:
-            pass
+        """Yield what was read from each piece of a rejected block."""
         first_line = 0
         for piece in _pieces(data, PIECE_BYTES):
-            yield self._read_piece(piece, first_line, retry=len(piece) < len(data))
-            first_line += piece.count(b"\n")
-
-    def _read_piece(self, piece: bytes, first_line: int, retry: bool) -> LinesRead:
-        if retry:
-            try:
-                return self._read_fast(piece)
-            except BlockRefused:
-                pass
-        return self._read_exact(piece, first_line)
-
-    def _read_fast(self, data: bytes) -> LinesRead:
-        block = self._fast.read(data)
-        rows = block.table.num_rows
-        return LinesRead(
-            block.table,
-            block.extracted_at,
-            block.versions,
-            rows,
-            unexpected=block.unexpected,
-            kinds=block.kinds,
-        )
+            part = None
+            if len(piece) < len(data):
+                with suppress(BlockRefused):
+                    part = self._fast.read(piece)
+            part = part or self._read_exact(piece, first_line)
+            first_line += part.lines
+            yield part
 
     def _read_exact(self, data: bytes, first_line: int) -> LinesRead:
         rows = self._exact.read(enumerate(data.split(b"\n"), first_line))
@@ -173,11 +135,12 @@ class LineReader:
         if not arrays:
             table = rows_without_columns(rows.rows_read - len(rows.rejects))
         at = versions = None
-        if self._exact.envelope:
+        if self._envelope:
             at = pa.chunked_array([pa.array(rows.extracted, _INSTANT)])
             versions = pa.chunked_array([pa.array(rows.versions, pa.int64())])
         cut = frozenset[str]() if self._finer is None else finer_times(self._finer, data)
-        return LinesRead(table, at, versions, rows.rows_read, tuple(rows.rejects), cut=cut)
+        rejects = tuple(rows.rejects)
+        return LinesRead(table, at, versions, rows.rows_read, line_count(data), rejects, cut=cut)
 
 
 def _line_reader(

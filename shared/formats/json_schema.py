@@ -108,6 +108,35 @@ def _merge(old: T.DataType, new: T.DataType, path: str) -> T.DataType:
     return merged
 
 
+def without_new_fields(new: T.DataType, old: T.DataType) -> T.DataType:
+    """Return a type without the fields of its structs that the older type lacks."""
+    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
+        existing = {field.name: field.dataType for field in old}
+        return T.StructType(
+            [
+                T.StructField(f.name, without_new_fields(f.dataType, existing[f.name]), f.nullable)
+                for f in new
+                if f.name in existing
+            ]
+        )
+    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
+        inner = without_new_fields(new.elementType, old.elementType)
+        return T.ArrayType(inner, new.containsNull)
+    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
+        value = without_new_fields(new.valueType, old.valueType)
+        return T.MapType(new.keyType, value, new.valueContainsNull)
+    return new
+
+
+_LONGEST_SHOWN = 60
+
+
+def shown_type(dtype: T.DataType) -> str:
+    """Return the name of a type, cut if it is long."""
+    text = dtype.simpleString()
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
 def common_scalar(old: T.DataType, new: T.DataType, *, lossy: bool = False) -> T.DataType | None:
     """Return the narrowest type that holds the values of both, `old` if it does.
 

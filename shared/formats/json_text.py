@@ -50,13 +50,16 @@ NON_FINITE = {
 }
 """How numbers that JSON lacks are written, in a column of type number."""
 
+NULL, TEXT, NUMBER, WORD = "null", '"', "[-0-9]", "true|false"
+"""Kinds of values in JSON, by the patterns of how they begin."""
+
 DECODER = json.JSONDecoder(
     parse_float=Number, parse_int=Number, parse_constant=NON_FINITE.__getitem__
 )
 _WORDS = {None: "null", True: "true", False: "false"}
 _SHOWN = 60
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_LONG = 512
+LONG_LINE = 512
 """Bytes of a line from which a search for its end beats `bytes.count`, which looks at each byte."""
 
 
@@ -132,7 +135,12 @@ def text(value: Value) -> str:
 def newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
     """Return the number of newlines in some bytes, or in a range of them."""
     count, at = 0, data.find(b"\n", start, end)
-    while at - start >= _LONG:
+    while at - start >= LONG_LINE:
         count, start = count + 1, at + 1
         at = data.find(b"\n", start, end)
     return count if at < 0 else count + data.count(b"\n", at, end)
+
+
+def line_count(data: bytes) -> int:
+    """Return the number of lines in some bytes; the last one may lack its end."""
+    return newlines(data) + (not data.endswith(b"\n"))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 
@@ -156,7 +159,7 @@ class LongLineError(ContentError):
     """A line is longer than `limits.MAX_LINE_BYTES`.
 
     Attributes:
-        line: Its number, from 1, within what is read of the file.
+        line: Its number, from 1, within what is read of the file; in `_cut` after the last block.
     """
 
     def __init__(self, line: int) -> None:
@@ -209,21 +212,24 @@ def read_lines(
         LongLineError: A line is too long to be held.
         OSError: The file cannot be opened, or its compression is damaged or cut.
     """
-    for block, _ in numbered_lines(url, start, length, block_bytes, options):
-        yield block
+    count = 0
+    try:
+        for block in _blocks(url, start, length, block_bytes, options):
+            count += 1
+            yield block
+    except LongLineError:
+        before = islice(_blocks(url, start, length, block_bytes, options), count)
+        raise LongLineError(sum(map(newlines, before)) + 1) from None
 
 
-def numbered_lines(
-    url: str,
-    start: int = 0,
-    length: int | None = None,
-    block_bytes: int = BLOCK_BYTES,
-    options: StorageOptions | None = None,
-) -> Iterator[tuple[bytes, int]]:
-    """Yield blocks as `read_lines` does, each with the number of lines read before it."""
+def _blocks(
+    url: str, start: int, length: int | None, block_bytes: int, options: StorageOptions | None
+) -> Iterator[bytes]:
     whole = start == 0 and length is None
     with open_input(url, options) if whole else open_random(url, options) as source:
-        if whole:
+        if isinstance(source, pa.OSFile):
+            yield from _aligned(source, start, length, block_bytes)
+        elif whole:
             yield from _cut(iter(lambda: source.read(block_bytes), b""))
         else:
             yield from _cut(_range_chunks(source, start, length, block_bytes))
@@ -289,9 +295,14 @@ def packed_lines(
                         return
                     yield chunk
 
-        for block, before in _cut(chunks()):
-            if start <= at < start + length:
-                yield block, before
+        before = 0
+        try:
+            for block in _cut(chunks()):
+                if start <= at < start + length:
+                    yield block, before
+                before += newlines(block)
+        except LongLineError:
+            raise LongLineError(before + 1) from None
 
 
 def check_lines(block: bytes) -> None:
@@ -337,24 +348,48 @@ def text_bytes(texts: pa.Array) -> pa.Buffer:
     return data.slice(first, last - first) if data is not None else pa.py_buffer(b"")
 
 
-def _cut(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield chunks cut anew so that each ends with a line, and the lines before it."""
+def _cut(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield chunks cut anew so that each ends with a line."""
     pending: list[bytes | memoryview] = []
-    held = lines = 0
+    held = 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             whole = memoryview(chunk)
-            yield b"".join([*pending, whole[:end]]), lines
+            yield b"".join([*pending, whole[:end]])
             pending = [whole[end:]] if end < len(chunk) else []
-            held, lines = len(chunk) - end, lines + newlines(chunk)
+            held = len(chunk) - end
         else:
             pending.append(chunk)
             held += len(chunk)
             if held > limits.MAX_LINE_BYTES:
-                raise LongLineError(lines + 1)
+                raise LongLineError(1)
     if pending:
-        yield b"".join(pending), lines
+        yield b"".join(pending)
+
+
+def _aligned(
+    source: pa.OSFile, start: int, length: int | None, block_bytes: int
+) -> Iterator[bytes]:
+    """Yield the lines that begin within a range, each block by one read, without a copy."""
+    size = source.size()
+    stop = size if length is None else min(start + length, size)
+    at = start
+    if start:
+        source.seek(start - 1)
+        at += sum(map(len, _to_line_end(source))) - 1
+    while at < stop:
+        last = min(at + block_bytes, stop) - 1
+        source.seek(last)
+        rest = source.read(_LINE_STEP)
+        line_end = rest.find(b"\n") + 1
+        if not line_end and last + len(rest) < size:  # A long line.
+            yield from _cut(_range_chunks(source, at, stop - at, block_bytes))
+            return
+        source.seek(at)
+        block = source.read(last - at + (line_end or len(rest)))
+        at += len(block)
+        yield block
 
 
 def _range_chunks(
@@ -383,3 +418,29 @@ def _to_line_end(source: pa.NativeFile) -> Iterator[bytes]:
         yield chunk[:end] if end else chunk
         if end:
             return
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """A row of a file that cannot be one of its table.
+
+    Attributes:
+        number: Its place in the file, from 1; the header and blank lines do not count.
+        reason: What is wrong with it, in one line.
+        text: The row as CSV.
+    """
+
+    number: int
+    reason: str
+    text: bytes
+
+
+def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
+    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
+
+    Args:
+        before: Rows of the file, also malformed ones, before those of the table.
+        refused: The malformed rows that `read_csv` yielded with it.
+    """
+    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
+    return lambda place: before + place + 1 + bisect_right(places, place)

@@ -12,26 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.formats.json_text import NULL, NUMBER, TEXT, WORD
 from shared.formats.line_encodings import text_bytes
+from shared.formats.schema_nodes import MAX_DIGITS
 
 _INTEGER = r"-?(?:0|[1-9][0-9]*)"
-_NUMBER = _INTEGER + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_TEXT, _DECIMAL, _TIME = "text", "decimal", "time"  # Checked otherwise.
+_DECIMAL = _INTEGER + r"(?:\.[0-9]+)?"
+_NUMBER = _DECIMAL + r"(?:[eE][+-]?[0-9]+)?"
+_TEXT, _TIME = "text", "time"  # Checked otherwise.
 LEAST_LINES = 8_000
 """Lines of a block, estimated by its first one, below which a JSON parser takes less time: calls of
 kernels for each column take as long for few lines."""
-NULL, TEXT, NUMBER, WORD = "null", '"', "[-0-9]", "true|false"
-"""Kinds of values in JSON, by the patterns of how they begin."""
 
 _BINARY_NULL = pa.scalar(None, pa.binary())
 _TO_END = 1 << 30  # `binary_slice` of pyarrow 26 fails without an end.
 _CUT_BYTES = 2 << 20
 """Cells of so many bytes stay in the processor's cache until their values are read."""
+_LOOKED_AT = 64 << 10
+"""Bytes of a block in which escapes show before its lines are cut."""
 _CONSTANT = frozenset({"type", "stream"})
 _RECORD = "record"
 
@@ -88,7 +92,7 @@ class PlainReader:
         line = data[: data.find(b"\n") + 1 or len(data)]
         if self._has_refused or not LEAST_LINES * len(line) <= len(data) < _TO_END:
             return None
-        if b"\\" in data or b"\r" in data:
+        if b"\\" in data[:_LOOKED_AT] or b"\r" in data:
             return None
         try:
             return self._read(data, line)
@@ -200,20 +204,53 @@ def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
         is_true = pc.equal(values, b"true")
         _expect(pc.or_(is_true, pc.equal(values, b"false")))
         return is_true
-    if pattern is _NUMBER:
-        _expect(pc.match_substring_regex(values, f"^(?:{pattern})$"))
-    values = values.cast(pa.string())
+    if pattern in (_INTEGER, _DECIMAL, _NUMBER):
+        values = _numbers(values, pattern)
+    else:
+        values = values.cast(pa.string())
     if pattern is _TEXT:
         _expect_plain(values)
     typed = values.cast(cell.kind)
     if pattern is _NUMBER:
         _expect(pc.is_finite(typed))
     elif pattern is _DECIMAL:
-        # No digit is lost or added; that also shows that the text is a number in JSON.
-        _expect(pc.equal(typed.cast(pa.string()), values))
-    elif pattern is _INTEGER and _size(typed.cast(pa.string())) != _size(values):
-        raise ValueError("an integer of more characters than it needs")
+        most = pc.max(pc.binary_length(values)).as_py()
+        if most is not None and most > MAX_DIGITS - cell.kind.scale:
+            # Arrow does not notice if it loses the first of many digits.
+            _expect(pc.equal(typed.cast(pa.string()), values))
     return typed
+
+
+def _numbers(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """Return texts of which those that can be cast to a number are numbers in JSON.
+
+    Of digits, points and minus signs, Arrow takes only these for a number that JSON does not: a
+    zero before other digits, and a point at the beginning or end.
+
+    Raises:
+        ValueError: One is not.
+    """
+    if not all(map(_has_digits_alone, texts.chunks)):
+        _expect(pc.match_substring_regex(texts, f"^(?:{pattern})$"))
+        return texts.cast(pa.string())
+    starts = (b"0", b"-0") if pattern == _INTEGER else (b"0", b"-0", b".", b"-.")
+    odd = [pc.starts_with(texts, start) for start in starts]
+    if pattern != _INTEGER:
+        odd.append(pc.ends_with(texts, b"."))
+    is_odd = reduce(pc.or_, odd)
+    if not _all(pc.invert(is_odd)):
+        _expect(pc.match_substring_regex(texts.filter(is_odd), f"^(?:{pattern})$"))
+    return pa.chunked_array([chunk.view(pa.string()) for chunk in texts.chunks], pa.string())
+
+
+def _has_digits_alone(texts: pa.Array) -> bool:
+    """Return whether all bytes are digits, points and minus signs."""
+    data = text_bytes(texts)
+    bounds = pc.min_max(pa.Array.from_buffers(pa.uint8(), data.size, [None, data]))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    if least is None:
+        return True
+    return least >= ord("-") and most <= ord("9") and b"/" not in data.to_pybytes()
 
 
 def _without_names(texts: pa.ChunkedArray, cell: _Cell, quote: bytes) -> pa.ChunkedArray | None:
@@ -241,16 +278,13 @@ def _between(texts: pa.ChunkedArray, before: bytes, after: bytes) -> pa.ChunkedA
 
 
 def _expect_plain(texts: pa.ChunkedArray) -> None:
-    """Check that there are neither quotes nor control characters."""
+    """Check that there are no quotes, escapes and control characters."""
     for chunk in texts.chunks:
         data = text_bytes(chunk)
         least = pc.min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
-        if b'"' in data.to_pybytes() or (least is not None and least < ord(" ")):
-            raise ValueError("a text that needs escapes")
-
-
-def _size(texts: pa.ChunkedArray) -> int:
-    return pc.sum(pc.binary_length(texts)).as_py() or 0
+        content = data.to_pybytes()
+        if b'"' in content or b"\\" in content or (least is not None and least < ord(" ")):
+            raise ValueError("a text with escapes")
 
 
 def _expect(checks: pa.ChunkedArray) -> None:

@@ -1,6 +1,12 @@
-"""Files that tasks share by groups of rows: row groups of Parquet, record batches of Arrow.
+"""Groups of rows of files: row groups of Parquet, record batches of Arrow.
 
-The footer of a Parquet file tells the number of its rows, and facts of columns.
+Tasks share files by them. The footer of a Parquet file tells the number of its rows, and facts of
+columns.
+
+The columns of Parquet files can be copied byte for byte into another one, with further columns. Its
+footer is that of a file without rows, with the row groups of the others. All that is copied was
+written by Arrow, and each page has its checksum: anything else has to be read.
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -8,14 +14,34 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
+from isal import isal_zlib
 
-from shared.formats import arrow_encoding, columnar_encoding
-from shared.storage.access import StorageOptions
-from shared.storage.files import open_random
+from shared.formats.columnar_encoding import (
+    BINARY,
+    I16,
+    I64,
+    LIST,
+    PARQUET,
+    STRUCT,
+    CheckedPages,
+    Struct,
+    integer,
+    orc_rows,
+    packed_bytes,
+    read_struct,
+    struct_bytes,
+    struct_in,
+    structs_in,
+)
+from shared.storage.access import NO_OPTIONS, StorageOptions, delete
+from shared.storage.files import open_output, open_random
 
 Facts = list[Any]
 """Nulls, least and greatest value of a column; a bound is a number, a text, or None."""
@@ -96,7 +122,34 @@ def _plain(value: Any) -> int | float | str | None:
     return int(value) if isinstance(value, int) else None
 
 
-class RowGroups(Protocol):
+def has_no_null(footer: Any, names: Sequence[str]) -> bool:
+    """Return whether a footer shows that columns have a value in each row."""
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
+    if not places.keys() >= set(names):
+        return False
+    for name in names:
+        place = places[name]
+        if footer.schema.column(place).max_definition_level == 0:
+            continue  # declared so
+        for group in range(footer.num_row_groups):
+            if not footer.row_group(group).num_rows:
+                continue
+            statistics = footer.row_group(group).column(place).statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                return False
+    return True
+
+
+def spark_reads(footer: Any) -> bool:
+    """Return whether Spark has the encodings and codecs of a file, as Arrow has more of them."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = (group.column(place) for group in groups for place in range(footer.num_columns))
+    return not any(
+        "BYTE_STREAM_SPLIT" in chunk.encodings or chunk.compression == "BROTLI" for chunk in chunks
+    )
+
+
+class GroupedEncoding(Protocol):
     """The module of an encoding whose files consist of groups of rows."""
 
     def read_groups(
@@ -116,8 +169,260 @@ def read_footer(
     """Return the rows that a file says it has, None if its encoding does not; facts of columns."""
     if name == "parquet":
         return parquet_profile(url, options)
-    return columnar_encoding.orc_rows(url, options) if name == "orc" else None, {}
+    return orc_rows(url, options) if name == "orc" else None, {}
 
 
-ROW_GROUPS: Mapping[str, RowGroups] = {"parquet": columnar_encoding, "arrow": arrow_encoding}
-"""The encodings that have groups, by name."""
+GROUPED = {"parquet": "columnar_encoding", "arrow": "arrow_encoding"}
+"""The encodings that have groups, and their modules, which are imported with the first file."""
+
+
+def grouped_encoding(name: str) -> GroupedEncoding:
+    """Return the module of an encoding that has groups."""
+    return cast("GroupedEncoding", import_module(f"shared.formats.{GROUPED[name]}"))
+
+
+LEAST_BYTES = 1 << 20
+"""Mean size of several row groups that are copied: smaller ones are better put together."""
+MOST_BYTES, MOST_FOOTER_BYTES = 32 << 20, 4 << 20
+"""Size of a column chunk, and of a footer, which are in memory; a footer as objects."""
+_BLOCK_ROWS = 1 << 16
+_MARK, _TAIL_BYTES, _WRITER = b"PAR1", 8, "parquet-cpp-arrow "
+# Fields of the structs of a footer.
+_SCHEMA, _ROWS, _GROUPS = 2, 3, 4
+_COLUMN_TYPE, _COLUMN_NAME = 1, 4
+_CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER = 1, 2, 3, 5, 6, 7
+_CHUNK_START, _CHUNK = 2, 3
+_TYPE, _PATH, _CODEC, _VALUES, _CHUNK_BYTES, _DATA_PAGE, _DICTIONARY_PAGE = 1, 3, 4, 5, 7, 9, 11
+_FIELDS = (
+    {_CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER},
+    {_CHUNK_START, _CHUNK},
+    {*range(1, 8), _DATA_PAGE, _DICTIONARY_PAGE, 12, 13, 16},
+)
+"""Fields of a row group, a chunk and its metadata; others tell the places of further bytes."""
+_PAGE_BYTES, _CHECKSUM, _DATA, _DATA_V2 = 3, 4, 5, 8
+
+
+class _OtherFileError(Exception):
+    """A file has to be read."""
+
+
+_UNFIT = (_OtherFileError, pa.ArrowException, ValueError)
+"""What is raised for a file that is not copied: the reader says what is wrong with it, if any."""
+
+
+@dataclass(frozen=True)
+class ColumnCopy:
+    """Files whose columns are copied.
+
+    Attributes:
+        sources: The files in the order of their rows, each with row groups, or None for all.
+        own: Their columns.
+        added: Returns so many rows of further columns, whose values are the same in all rows.
+        fits: Returns whether a file with this footer, a `FileMetaData`, can be copied.
+        options: Options of the storage of the files.
+    """
+
+    sources: Sequence[tuple[str, range | None]]
+    own: pa.Schema
+    added: Callable[[int], pa.Table]
+    fits: Callable[[Any], bool]
+    options: StorageOptions = NO_OPTIONS
+
+    def write(self, url: str, compression: str, options: StorageOptions = NO_OPTIONS) -> int | None:
+        """Write all rows into a new file; write nothing if there are none.
+
+        Args:
+            url: The file.
+            compression: That of all columns.
+            options: Options of its storage.
+
+        Returns:
+            The number of rows; None if they have to be read.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        try:
+            with ExitStack() as stack:
+                files = [self._opened(stack, *source) for source in self.sources]
+                whole = self._whole(files, compression)
+                groups = [(file, group) for file in files for group in file.groups]
+                rows = sum(integer(group, _GROUP_ROWS) for _, group in groups)
+                if rows:
+                    self._write(url, whole, groups, compression, options)
+                return rows
+        except _UNFIT:
+            return None
+
+    def _opened(self, stack: ExitStack, url: str, groups: range | None) -> _Opened:
+        try:
+            data = stack.enter_context(open_random(url, self.options))
+            file = _file(data, groups)
+        except (OSError, IndexError) as error:
+            raise _OtherFileError from error
+        footer = file.footer
+        is_arrow = footer.created_by.startswith(_WRITER)
+        if not (is_arrow and spark_reads(footer) and self.fits(footer)):
+            raise _OtherFileError
+        return file
+
+    def _whole(self, files: Sequence[_Opened], compression: str) -> _Opened:
+        """Return a file without rows with all columns, if they are those of the files."""
+        first = files[0].columns
+        if sorted(first.names) != sorted(self.own.names):
+            raise _OtherFileError
+        own = [self.own.field(one.name).with_nullable(one.nullable) for one in first]
+        columns = pa.schema([*own, *self.added(0).schema], self.own.metadata)
+        whole = _written(columns.empty_table(), compression)
+        stored = structs_in(whole.tree, _SCHEMA)[1:]
+        for file in files:
+            others = structs_in(file.tree, _SCHEMA)[1:]
+            if not file.columns.equals(pa.schema(own)) or stored[: len(others)] != others:
+                raise _OtherFileError
+        sizes = [integer(group, _PACKED_BYTES) for file in files for group in file.groups]
+        if len(sizes) > 1 and sum(sizes) < LEAST_BYTES * len(sizes):
+            raise _OtherFileError
+        return whole
+
+    def _write(
+        self,
+        url: str,
+        whole: _Opened,
+        groups: Sequence[tuple[_Opened, Struct]],
+        compression: str,
+        options: StorageOptions,
+    ) -> None:
+        block = self.added(_BLOCK_ROWS)
+        joined: list[Struct] = []
+        try:
+            with open_output(url, options=options) as sink:
+                sink.write(_MARK)
+                for file, group in groups:
+                    new = _written(_repeated(block, integer(group, _GROUP_ROWS)), compression)
+                    chunks = [*_moved(sink, file, group), *_moved(sink, new, new.groups[0])]
+                    joined.append(_group(chunks, group, len(joined)))
+                rows = sum(integer(group, _GROUP_ROWS) for group in joined)
+                grown: Struct = {_ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, joined))}
+                footer = struct_bytes(whole.tree | grown)
+                sink.write(footer + len(footer).to_bytes(4, "little") + _MARK)
+        except _UNFIT:
+            delete(url, options)
+            raise
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """An open file: its footer, as Arrow reads it and whole, columns and row groups with rows."""
+
+    pages: CheckedPages
+    footer: Any
+    tree: Struct
+    columns: pa.Schema
+    groups: Sequence[Struct]
+
+
+def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
+    from pyarrow import parquet  # noqa: PLC0415
+
+    file = parquet.ParquetFile(data)
+    footer, columns = file.metadata, file.schema_arrow
+    numbers = range(footer.num_row_groups) if chosen is None else chosen
+    for number in numbers:
+        packed_bytes(footer.row_group(number))
+    end = data.size() - _TAIL_BYTES
+    data.seek(end)
+    size = int.from_bytes(data.read(_TAIL_BYTES)[:4], "little")
+    if size > MOST_FOOTER_BYTES:
+        raise _OtherFileError
+    data.seek(end - size)
+    tree, _ = read_struct(memoryview(data.read(size)))
+    groups = [structs_in(tree, _GROUPS)[number] for number in numbers]
+    for number, group in zip(numbers, groups, strict=True):
+        if integer(group, _GROUP_ROWS) != footer.row_group(number).num_rows:
+            raise _OtherFileError
+    filled = [group for group in groups if integer(group, _GROUP_ROWS)]
+    pages = CheckedPages(data, footer, numbers)
+    return _Opened(pages, footer, tree, columns.remove_metadata(), filled)
+
+
+def _written(table: pa.Table, compression: str) -> _Opened:
+    """Return a file of one row group in memory."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    sink, rows = pa.BufferOutputStream(), max(1, table.num_rows)
+    parquet.write_table(table, sink, compression=compression, row_group_size=rows, **PARQUET)
+    return _file(pa.BufferReader(sink.getvalue()))
+
+
+def _repeated(block: pa.Table, rows: int) -> pa.Table:
+    """Return so many rows, of which those of a block are in memory."""
+    count, rest = divmod(rows, block.num_rows)
+    return pa.concat_tables([*[block] * count, block.slice(0, rest)])
+
+
+def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:
+    """Append the column chunks of a row group to a file; return what its footer says of them."""
+    chunks = structs_in(group, _CHUNKS)
+    metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
+    parts = zip(_FIELDS, ([group], chunks, metas), strict=True)
+    if any(not one.keys() <= fields for fields, structs in parts for one in structs):
+        raise _OtherFileError
+    columns = structs_in(file.tree, _SCHEMA)[1:]
+    own = [(one.get(_COLUMN_TYPE), (LIST, (BINARY, [one[_COLUMN_NAME][1]]))) for one in columns]
+    are_own = [(meta.get(_TYPE), meta.get(_PATH)) for meta in metas] == own
+    if not are_own or {integer(meta, _VALUES) for meta in metas} != {integer(group, _GROUP_ROWS)}:
+        raise _OtherFileError
+    return [_moved_chunk(sink, file, meta) for meta in metas]
+
+
+def _moved_chunk(sink: pa.NativeFile, file: _Opened, meta: Struct) -> Struct:
+    starts = {n: integer(meta, n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in meta}
+    start, size = min(starts.values()), integer(meta, _CHUNK_BYTES)
+    if size > MOST_BYTES:
+        raise _OtherFileError
+    try:
+        file.pages.seek(start)
+        data = file.pages.read_buffer(size)
+    except OSError as error:
+        raise _OtherFileError from error
+    _check_pages(memoryview(data).cast("B"), size, integer(meta, _VALUES))
+    step = sink.tell() - start
+    sink.write(data)
+    moved = {number: (I64, place + step) for number, place in starts.items()}
+    return {_CHUNK_START: (I64, 0), _CHUNK: (STRUCT, meta | moved)}
+
+
+def _check_pages(data: memoryview, size: int, values: int) -> None:
+    """Compare the pages of a column chunk with their checksums, and count their values."""
+    at = 0
+    while at < size:
+        try:
+            header, at = read_struct(data, at)
+        except IndexError as error:
+            raise _OtherFileError from error
+        page = data[at : at + integer(header, _PAGE_BYTES)]
+        at += len(page)
+        if _CHECKSUM not in header or len(page) != integer(header, _PAGE_BYTES):
+            raise _OtherFileError
+        if isal_zlib.crc32(page) != integer(header, _CHECKSUM) & 0xFFFFFFFF:
+            raise _OtherFileError
+        values -= integer(struct_in(header, _DATA) or struct_in(header, _DATA_V2), 1)
+    if values or at != size:
+        raise _OtherFileError
+
+
+def _group(chunks: list[Struct], group: Struct, number: int) -> Struct:
+    """Return a row group of some column chunks, of as many rows as another one."""
+    metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
+    if len({integer(meta, _CODEC) for meta in metas}) > 1:
+        raise _OtherFileError
+    plain, packed = (sum(integer(meta, n) for meta in metas) for n in (6, _CHUNK_BYTES))
+    starts = [integer(metas[0], n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in metas[0]]
+    return {
+        _CHUNKS: (LIST, (STRUCT, chunks)),
+        _PLAIN_BYTES: (I64, plain),
+        _GROUP_ROWS: group[_GROUP_ROWS],
+        _GROUP_START: (I64, min(starts)),
+        _PACKED_BYTES: (I64, packed),
+        _NUMBER: (I16, number),
+    }

@@ -14,8 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import as_nullable, conform_column, dropped_fields, struct_to_arrow
-from shared.formats.fast_json import breaks_nullability, rows_without_columns
+from shared.formats.arrow_types import (
+    as_nullable,
+    breaks_nullability,
+    conform_column,
+    dropped_fields,
+    rows_without_columns,
+    struct_to_arrow,
+)
 from shared.formats.json_text import Refused
 from shared.formats.row_values import plain_rows, plain_values, row_converter, row_text
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
@@ -94,7 +100,7 @@ class RowReader:
 
         Values are counted that are not null.
         """
-        if self._free_form:
+        if self._free_form or not table.num_rows:  # Older Arrow makes no struct of no rows.
             return {}
         return dict(dropped_fields(table.to_struct_array(), pa.struct(self.arrow_schema)))
 

@@ -27,9 +27,10 @@ from shared.maps.expressions.arrow_columns import (
 )
 from shared.maps.expressions.arrow_results import Arrival, is_json
 from shared.maps.expressions.evaluator import Task
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.expressions.value_kinds import data_type_of
 from shared.maps.expressions.values import Unsupported
-from shared.maps.transform import ERROR, Cell, Computed, Transform
+from shared.maps.transform import Cell, Computed, Transform
 
 _CONTROL = re.compile(r"\\u[0-9a-f]{4}|\\.")
 

@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.json_schema import json_schema_to_spark
+from shared.singer import messages
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 METADATA = "_sdc_"
 """How the names of these columns begin."""
-DELETED_AT = "_sdc_deleted_at"
+DELETED_AT = messages.DELETED_AT
 RECEIVED_AT = "_sdc_received_at"
 TABLE_VERSION = "_sdc_table_version"
 TIMESTAMPS = ("_sdc_extracted_at", RECEIVED_AT, "_sdc_batched_at", DELETED_AT)

@@ -23,10 +23,9 @@ from shared.maps.column_makers import (
     path_hints,
     places,
 )
-from shared.maps.exploding import exploded
 from shared.maps.expressions.syntax import PARENT
 from shared.maps.expressions.values import Names
-from shared.maps.flattening import Leaf, flattened, nullable_node
+from shared.maps.flattening import Leaf, exploded, flattened, nullable_node
 from shared.maps.map_settings import Definition, MapRule, TransformSettings, alias_of, setting_of
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
 from shared.maps.transform import Cell, Condition, Explode, Transform
@@ -66,7 +65,7 @@ class _SourceStream:
     explode: Explode | None = None
 
     def exploded(self, rule: MapRule) -> _SourceStream:
-        """Return the elements of an array that an entry names; see `shared.maps.exploding`."""
+        """Return the elements of an array that an entry names; see `shared.maps.flattening`."""
         if rule.explode is None:
             return self
         explode, schema = exploded(rule, self.schema, self.root, self.struct)

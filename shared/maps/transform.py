@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.record_text import at_path, quoted
-from shared.formats.spark_functions import is_variant_null
+from shared.formats.spark_conform import is_variant_null
 from shared.formats.spark_types import T
-from shared.maps.expressions.syntax import PARENT
+from shared.maps.expressions.syntax import ERROR, PARENT
 
 if TYPE_CHECKING:
     from shared.maps.expressions.arrow_columns import ArrowPair
@@ -125,9 +125,6 @@ def _packed(struct: T.StructType, at: tuple[str, ...], array: tuple[str, ...]) -
         else:
             yield at_path(path).alias(item.name)
 
-
-ERROR = "__map_error"
-"""Text column of a transform's result: why a row could not be mapped; null if it could."""
 
 _STAGED = "__map_filter"
 
@@ -252,10 +249,6 @@ class Transform:
         return T.StructType(
             [T.StructField(cell.name, cell.data_type, cell.nullable) for cell in self.cells]
         )
-
-    def log_lines(self) -> tuple[str, ...]:
-        """Return the lines for the log: which expressions run in Python, and why."""
-        return self.notes
 
     def apply(
         self,

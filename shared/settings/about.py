@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from shared.settings.checking import OTHER_SPELLING, Json, Rule, Schema, declared_names
-from shared.settings.files import SCHEMA_KEY
+from shared.settings.loading import SCHEMA_KEY
 
 PACKAGE = "singer-spark"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shared.encodings.encoding_registry import batch_formats
+from shared.encodings.encoding_format import batch_formats
 from shared.settings.batch_settings import (
     BATCH,
     BATCH_CONFIG,

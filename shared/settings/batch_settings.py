@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
-from shared.encodings.encoding_registry import added_text, batch_formats
+from shared.encodings.encoding_format import added_text, batch_formats
 from shared.errors import InvalidSettingsError
 from shared.settings.checking import Problem
 from shared.settings.kinds import (

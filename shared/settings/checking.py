@@ -198,7 +198,7 @@ def complete_settings(
         InvalidSettingsError: With every problem found.
     """
     problems = list(schema_problems(schema, settings))
-    marked = without_defaults(schema, _mark_invalid(settings, problems))
+    marked = without_defaults(schema, _mark_invalid(settings, problems) if problems else settings)
     for rule in rules:
         problems.extend(rule(marked))
     if problems:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.settings.checking import Json
-from shared.settings.files import format_of
+from shared.settings.loading import format_of
 from shared.settings.texts import WIDTH, printable
 
 _LONGEST = 56

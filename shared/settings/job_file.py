@@ -10,9 +10,8 @@ from typing import Any
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.settings.checking import Problem, Schema, complete_settings, nearest
-from shared.settings.files import read_settings_file
 from shared.settings.kinds import SWITCH, TEXT, VALUES, at_least
-from shared.settings.loading import DOTENV, read_dotenv, with_variables
+from shared.settings.loading import DOTENV, read_dotenv, read_settings_file, with_variables
 
 Settings = Mapping[str, Any]
 

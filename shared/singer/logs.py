@@ -301,7 +301,8 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
         console: The console to write to.
     """
     prefix = program.upper().replace("-", "_")
-    level_name, style = _meltano_logging(environ.get("SINGER_SDK_LOG_CONFIG"))
+    meltano = environ.get("SINGER_SDK_LOG_CONFIG")
+    level_name, style = _meltano_logging(meltano) if meltano else ("info", "text")
     asked = environ.get(f"{prefix}_LOGLEVEL") or environ.get("LOGLEVEL") or level_name
     level = LEVELS.get(asked.strip().lower())
     wants_json = (environ.get("LOG_FORMAT") or style).strip().lower() == "json"
@@ -352,13 +353,13 @@ def _log_warning(
     )
 
 
-def _meltano_logging(path: str | None) -> tuple[str, str]:
+def _meltano_logging(path: str) -> tuple[str, str]:
     """Read level and style from the logging configuration of an SDK plugin.
 
     Meltano writes it as JSON, users as YAML, of which this takes the level of `root` in a block.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else "{}"
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return "info", "text"
     try:

@@ -21,6 +21,8 @@ STREAM_FAILED = "stream_failed"
 """Key of a repeated SCHEMA message by which a tap reports that the stream failed and that the run
 goes on. Targets that do not know it see a SCHEMA without a change."""
 
+DELETED_AT = "_sdc_deleted_at"
+"""Column by which a RECORD message says that its row was deleted."""
 
 STREAM_SOURCE = "stream_source"
 """Key of a SCHEMA message by which a tap names what the stream has all rows of. Rows of an older
@@ -50,10 +52,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
-
-
-def _line(message: Mapping[str, Any]) -> bytes:
-    return encode(message) + b"\n"
 
 
 def schema_line(
@@ -94,17 +92,17 @@ def schema_line(
         message[STREAM_FAILED] = True
     if source is not None:
         message[STREAM_SOURCE] = source
-    return _line(message)
+    return encode(message) + b"\n"
 
 
 def state_line(value: Any) -> bytes:
     """Write a STATE message around any JSON value."""
-    return _line({"type": "STATE", "value": value})
+    return encode({"type": "STATE", "value": value}) + b"\n"
 
 
 def activate_version_line(stream: str, version: int) -> bytes:
     """Write an ACTIVATE_VERSION message."""
-    return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
+    return encode({"type": "ACTIVATE_VERSION", "stream": stream, "version": version}) + b"\n"
 
 
 def batch_line(
@@ -132,7 +130,7 @@ def batch_line(
     }
     if version is not None:
         message["version"] = version
-    return _line(message)
+    return encode(message) + b"\n"
 
 
 def keys_line(
@@ -154,7 +152,7 @@ def keys_line(
     message: dict[str, Any] = {"type": "KEYS", "stream": stream}
     if encoding is not None:
         message |= {"encoding": encoding, "manifest": list(manifest)}
-    return _line(message)
+    return encode(message) + b"\n"
 
 
 def record_head(stream: str) -> str:

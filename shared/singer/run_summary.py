@@ -1,6 +1,7 @@
 """The summary of a run: what each stream moved, how it ended, what differs from the last one.
 
-`docs/observability.md` documents the file; `FORMAT` is its version.
+`docs/observability.md` documents the file; `FORMAT` is its version. Observers that the settings or
+the environment ask for get it, too.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from typing import Any
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where, error_text
 from shared.settings.about import version
+from shared.settings.kinds import TEXT, Schema, setting
 from shared.settings.texts import without_secrets
 from shared.singer.datasets import Dataset, RunObserver
 from shared.singer.logs import CONSOLE, mark_run
-from shared.singer.run_report import html_report, last_success_in, metrics_text
+from shared.singer.run_report import html_report, last_success_in, metrics_text, run_lines
 from shared.singer.signals import documented_error
+
+_log = logging.getLogger(__name__)
 
 FACTOR, LEAST_ROWS = 2.0, 100
 """Rows of a table differ much by this factor, and by so many rows."""
@@ -122,8 +126,6 @@ def _range_drift(before: Range, now: Range) -> str | None:
     return "one value only" if now[0] == now[1] and before[0] != before[1] else None
 
 
-_log = logging.getLogger(__name__)
-
 FORMAT = "singer-spark/run-summary/1"
 _LARGEST_FILE = 64 << 20
 MOST_POINTS = 500
@@ -158,16 +160,20 @@ class RunSummary:
 
     Args:
         program: Name of the program.
+        is_read: Whether files or people get the facts at the end.
         clock: Seconds since the epoch.
 
     Attributes:
         run_id: Identifies the run, also in logs, commits and what observers send.
+        is_read: Whether files, people or observers get the facts; else none need to be collected.
         is_observed: Whether observers are told.
         has_work: Whether anything was to do: a record, a batch or a version of a table came.
         exit_code: Exit code of the run if it ends well.
     """
 
-    def __init__(self, program: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, program: str, *, is_read: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
         self._program = program
         self._clock = clock
         self._started_at = clock()
@@ -181,19 +187,21 @@ class RunSummary:
         self._observers: tuple[RunObserver, ...] = ()
         self.run_id = str(uuid.uuid4())
         self.has_work = False
-        self.is_observed = False
+        self.is_read, self.is_observed = is_read, False
         self.exit_code = 0
 
     def add(self, stream: str, **counts: float) -> None:
         """Add to counts of a stream."""
         with self._lock:
             _add(self._streams[stream], counts)
-        self._tell(lambda observer: observer.counts(stream, counts))
+        if self._observers:
+            self._tell(lambda observer: observer.counts(stream, counts))
 
     def observe(self, observers: Iterable[RunObserver]) -> None:
         """Tell observers what happens from now on."""
         self._observers = tuple(observers)
         self.is_observed = bool(self._observers)
+        self.is_read |= self.is_observed
 
     def uses(
         self, stream: str, datasets: Callable[[], Iterable[Dataset]], *, is_output: bool = False
@@ -214,7 +222,8 @@ class RunSummary:
                 if dataset.table is not None and dataset.place is not None:
                     tables = self._streams[stream].setdefault("tables", {})
                     tables.setdefault(dataset.table, {})["place"] = dataset.place
-        self._tell(lambda observer: observer.uses(stream, used, is_output=is_output))
+        if self._observers:
+            self._tell(lambda observer: observer.uses(stream, used, is_output=is_output))
 
     def end(self, facts: Mapping[str, Any]) -> None:
         """Tell observers that the run has ended."""
@@ -262,7 +271,7 @@ class RunSummary:
 
     def mark_dry(self) -> None:
         """Say that the run loads nothing: its counts are those of a run that would."""
-        self._is_dry = True
+        self._is_dry = self.is_read = True
 
     def choose_exit_code(self, empty_code: int | None) -> None:
         """Let a run that ended well end with `empty_code`, if given, if nothing was to do."""
@@ -357,10 +366,13 @@ def summarized(
             pipeline = re.sub(r"(\.tap|\.target)?(\.prom)?$", "", Path(metrics).name)
             write_file(metrics_text(facts, pipeline, last_success), metrics, "--metrics-file")
 
-    collected = RunSummary(program)
+    is_read = bool(summary or report or metrics or CONSOLE.is_for_people)
+    collected = RunSummary(program, is_read=is_read)
     mark_run(collected.run_id)
     try:
         yield collected
+        if not collected.is_read:
+            return
         facts = collected.as_dict(None)
         now = baseline_of(facts)
         if warn_drift and last is not None and now is not None:
@@ -383,7 +395,6 @@ def _show(facts: Mapping[str, Any]) -> None:
     """Show what a run has moved to a person at a terminal."""
     if not CONSOLE.is_for_people or not _log.isEnabledFor(logging.INFO):
         return
-    from shared.singer.run_report import run_lines  # noqa: PLC0415
 
     text = "\n".join(run_lines(facts, CONSOLE.size.columns, str(Path.cwd())))
     if text:
@@ -443,3 +454,132 @@ def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:
 def _time(seconds: float) -> str:
     at = datetime.fromtimestamp(seconds, timezone.utc)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_WEB: Schema = {"type": "string", "pattern": r"^https?://[^\s@?]+$"}
+"""A URL without user, password and query."""
+
+
+@dataclass(frozen=True)
+class OpenLineageSettings:
+    """Where to send events about the runs, and under which names."""
+
+    url: str | None = setting(
+        _WEB,
+        "Server that gets OpenLineage events; else that of `OPENLINEAGE_URL`."
+        " Without both, none are sent.",
+        examples=["http://marquez:5000"],
+    )
+    api_key: str | None = setting(
+        TEXT, "Key for the server; else that of `OPENLINEAGE_API_KEY`.", secret=True, repr=False
+    )
+    namespace: str | None = setting(
+        TEXT, "Namespace of the job; else `OPENLINEAGE_NAMESPACE`, else `default`."
+    )
+    job_name: str | None = setting(
+        TEXT, "Name of the job; by default that of the program.", examples=["orders.extract"]
+    )
+
+
+@dataclass(frozen=True)
+class OpenTelemetrySettings:
+    """Where to send spans and metrics of the runs."""
+
+    endpoint: str | None = setting(
+        _WEB,
+        "OTLP/HTTP receiver of spans and metrics; else that of `OTEL_EXPORTER_OTLP_ENDPOINT`. None "
+        "are sent without. Needs the extra `opentelemetry`.",
+        examples=["http://collector:4318"],
+    )
+
+
+_OTLP_ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+)
+
+Facts = Callable[[], Mapping[str, Any]]
+
+
+def observers_of(
+    program: str,
+    lineage: OpenLineageSettings,
+    traces: OpenTelemetrySettings,
+    environ: Mapping[str, str],
+    facts: Facts,
+) -> list[RunObserver]:
+    """Return who is told of a run; none that cannot work, which is only a warning.
+
+    Args:
+        program: Name of the program.
+        lineage: Where to send OpenLineage events.
+        traces: Where to send spans and metrics.
+        environ: Environment variables.
+        facts: Returns the run summary until now.
+    """
+    makers: dict[str, Callable[[], RunObserver]] = {}
+    url = lineage.url or environ.get("OPENLINEAGE_URL")
+    if url and not _is_true(environ.get("OPENLINEAGE_DISABLED")):
+        makers["OpenLineage"] = lambda: _lineage(program, lineage, url, environ, facts)
+    endpoints = (traces.endpoint, *map(environ.get, _OTLP_ENDPOINTS))
+    if any(endpoints) and not _is_true(environ.get("OTEL_SDK_DISABLED")):
+        makers["OpenTelemetry"] = lambda: _traces(program, traces, environ, facts)
+    return list(_started(makers)) if makers else []
+
+
+def _started(makers: Mapping[str, Callable[[], RunObserver]]) -> Iterator[RunObserver]:
+    for name, make in makers.items():
+        try:
+            yield make()
+        except Exception as error:
+            _log.warning("%s is off: %s", name, " ".join(str(error).split()))
+
+
+def _lineage(
+    program: str, settings: OpenLineageSettings, url: str, environ: Mapping[str, str], facts: Facts
+) -> RunObserver:
+    from shared.singer.lineage import (  # noqa: PLC0415
+        EventSender,
+        LineageJob,
+        LineageObserver,
+        parent_run,
+    )
+
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("its URL must begin with http:// or https://")
+    try:
+        parent = parent_run(environ.get("OPENLINEAGE_PARENT_ID"))
+        root = parent_run(environ.get("OPENLINEAGE_ROOT_PARENT_ID"))
+    except ValueError as error:
+        _log.warning("OPENLINEAGE_PARENT_ID is ignored: %s", error)
+        parent = root = None
+    job = LineageJob(
+        program,
+        settings.namespace or environ.get("OPENLINEAGE_NAMESPACE") or "default",
+        settings.job_name or program,
+        parent,
+        root,
+    )
+    endpoint = environ.get("OPENLINEAGE_ENDPOINT") or "api/v1/lineage"
+    key = settings.api_key or environ.get("OPENLINEAGE_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return LineageObserver(job, EventSender(f"{url.rstrip('/')}/{endpoint}", headers), facts)
+
+
+def _traces(
+    program: str, settings: OpenTelemetrySettings, environ: Mapping[str, str], facts: Facts
+) -> RunObserver:
+    protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
+    if protocol != "http/protobuf":
+        raise ValueError(f"OTEL_EXPORTER_OTLP_PROTOCOL is '{protocol}', not 'http/protobuf'")
+    try:
+        from shared.singer.traces import TraceObserver  # noqa: PLC0415
+    except ImportError as error:
+        hint = "pip install 'singer-spark[opentelemetry]'"
+        raise ValueError(f"the extra is not installed ({hint})") from error
+    return TraceObserver(program, facts()["run_id"], settings.endpoint, environ)
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").strip().lower() in {"true", "1"}

@@ -33,10 +33,7 @@ class MessageOutput:
         self._is_terminal = os.isatty(fd)
         self.bytes_written = 0
         self.is_writing = False
-        if _F_SETPIPE_SZ is not None:
-            # Fails if fd is not a pipe, or above the user's pipe quota; only speed is lost.
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
+        widen_pipe(fd)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`.
@@ -48,23 +45,20 @@ class MessageOutput:
             ClosedPipeError: The reader has closed the pipe.
             DestinationError: It cannot be written (e.g. a full disk behind a redirect).
         """
-        with CONSOLE.apart() if self._is_terminal else contextlib.nullcontext():
-            self._write(data)
-
-    def _write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
-        self.is_writing = True
-        while view:
-            try:
-                written = os.write(self._fd, view)
-            except BlockingIOError:
-                self._wait_writable()
-                continue
-            except OSError as error:
-                raise _unwritable(error) from error
-            self.bytes_written += written
-            view = view[written:]
-        self.is_writing = False
+        with CONSOLE.apart() if self._is_terminal else contextlib.nullcontext():
+            self.is_writing = True
+            while view:
+                try:
+                    written = os.write(self._fd, view)
+                except BlockingIOError:
+                    self._wait_writable()
+                    continue
+                except OSError as error:
+                    raise _unwritable(error) from error
+                self.bytes_written += written
+                view = view[written:]
+            self.is_writing = False
 
     def _wait_writable(self) -> None:
         """Block until a non-blocking descriptor takes more bytes (or its reader has closed it)."""
@@ -78,6 +72,13 @@ class MessageOutput:
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+def widen_pipe(fd: int) -> None:
+    """Enlarge a pipe to `PIPE_BYTES`, for speed; not if the user's quota forbids it."""
+    if _F_SETPIPE_SZ is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
 
 
 _original = 1

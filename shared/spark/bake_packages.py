@@ -16,8 +16,7 @@ from typing import Any
 from shared.errors import SparkStartError
 from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.jvm import pyspark_home, spawn_jvm
-from shared.spark.package_cache import INDEX, artifact_and_version, only_resolver
-from shared.spark.packages import DRIVERS
+from shared.spark.packages import DRIVERS, INDEX, artifact_and_version, only_resolver
 from shared.spark.session import gateway_of
 from shared.spark.spark_release import installed
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ def spark_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(("spark",), "'master' and 'remote' exclude each other; set one of them")
 
 
+WAITING = "spark.singer.waitingTasks"
+"""How many tasks of a Spark for both programs may hold a core while they wait for the target."""
+SCHEDULES = "spark.singer.onlySchedules"
+"""Set if rows never pass Java, which then only schedules tasks."""
+
+
+def scheduling(settings: SparkSettings, only: bool) -> SparkSettings:
+    """Return settings that say whether Java only schedules tasks; not to a server of others."""
+    if not only or settings.remote is not None:
+        return settings
+    return replace(settings, conf={SCHEDULES: "true", **settings.conf})
+
+
 POOLS_FILE = Path(__file__).with_name("fair_scheduler.xml")
 SQL_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -80,6 +93,10 @@ KEPT_FOR_PAGES = {
 }
 """Finished work of which Spark keeps plans and figures for its own pages; by default, 1000
 executions and 100000 tasks, which in a long run are most of the driver's memory."""
+
+PLANS_AS_TEXT = "spark.sql.ui.explainMode"
+"""How Spark formats the plan of each query for its pages and event log; nobody reads it without.
+Formatted as by default, that takes a twentieth of the driver's time with small queries."""
 
 LOG_PARTITIONS = 8
 PARTITIONS_PER_CORE = 8
@@ -105,6 +122,14 @@ def local_cores(settings: SparkSettings) -> int:
         return 0
     wanted = match[2] or "1"
     return (os.cpu_count() or 1) if wanted == "*" else int(wanted)
+
+
+def with_cores(settings: SparkSettings, waiting: int) -> SparkSettings:
+    """Return settings with cores of their own for tasks that wait, on this machine alone."""
+    cores, failures = local_cores(settings), settings.master.partition(",")[2].rstrip("]")
+    master = f"local[{cores + waiting}{',' * bool(failures)}{failures}]"
+    conf = {"spark.default.parallelism": str(cores), **settings.conf, WAITING: str(waiting)}
+    return replace(settings, master=master, conf=conf)
 
 
 def executor_python(conf: Mapping[str, str], environ: Mapping[str, str]) -> str:
@@ -139,7 +164,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
-    cores = local_cores(settings)
+    cores = local_cores(settings) - int(settings.conf.get(WAITING, 0))
     # Delta replays a table's log by this many tasks; its 50 are for very large tables.
     conf["spark.databricks.delta.snapshotPartitions"] = str(cores or LOG_PARTITIONS)
     if cores:
@@ -153,8 +178,15 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         conf["spark.jars.packages"] = ",".join(settings.packages)
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
-    if settings.conf.get("spark.ui.enabled", "false").lower() != "true":
+    if not _is_on(settings, "spark.ui.enabled"):
         conf |= KEPT_FOR_PAGES
+        if not _is_on(settings, "spark.eventLog.enabled"):
+            conf[PLANS_AS_TEXT] = "simple"
     conf |= settings.conf
     conf["spark.master"] = settings.remote or settings.master
     return conf
+
+
+def _is_on(settings: SparkSettings, name: str) -> bool:
+    """Return whether the user has turned a feature of Spark on that is off by default."""
+    return settings.conf.get(name, "false").lower() == "true"

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SettingsError, SparkLostError, SparkStartError, Where
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
-from shared.spark.java import archive_folder
+from shared.spark.jvm import archive_folder
 from shared.spark.spark_release import installed, line_of, too_old
 from shared.storage.owned_folders import is_locked, is_trusted
 
@@ -91,6 +92,11 @@ CONNECT_FLAG = "SPARK_CONNECT_MODE_ENABLED"
 CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
 _PASSING = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
 """Status codes of a server that may take us later."""
+_STATUS = re.compile(r"StatusCode\.(\w+)")
+_PYTHON = "spark.pyspark.python"
+_SENT = {"archive": "spark.archives", "pyfile": "spark.submit.pyFiles", "file": "spark.files"}
+"""Settings with files to send, by the keyword of `addArtifacts`."""
+_log = logging.getLogger(__name__)
 
 
 def require_connect() -> None:
@@ -154,13 +160,11 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     try:
         session = SparkSession.builder.remote(url).create()
         check_release(url, session.version)
-        for key, value in session_values(settings.conf).items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
+        configure(session.conf, settings.conf)
         for keyword, paths in artifacts(settings).items():
             session.addArtifacts(*paths, **{keyword: True} if keyword else {})
     except (grpc.RpcError, PySparkException) as error:
-        code = re.search(r"StatusCode\.(\w+)", str(error))
+        code = _STATUS.search(str(error))
         if code is None:
             raise
         kind = SparkLostError if code[1] in _PASSING else SparkStartError
@@ -192,10 +196,54 @@ def check_release(url: str, version: str) -> None:
         )
 
 
+class SessionConf(Protocol):
+    """The configuration of a session."""
+
+    def isModifiable(self, key: str) -> bool:  # noqa: N802 - Spark's name
+        """Return whether Spark lists a setting, and a session may change it."""
+
+    def set(self, key: str, value: str) -> None:
+        """Set it."""
+
+
+def configure(session: SessionConf, conf: Mapping[str, str]) -> None:
+    """Set what a session takes; log the names of what it does not.
+
+    Args:
+        session: The configuration of the session.
+        conf: `spark.conf`.
+
+    Raises:
+        PySparkException: A value is wrong, or the server is gone.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    refused = set()
+    for key, value in session_values(conf).items():
+        is_listed = session.isModifiable(key)
+        if not is_listed and key in SQL_DEFAULTS:
+            continue
+        try:
+            session.set(key, value)
+        except PySparkException as error:
+            # Spark takes also those of catalogs and of Hadoop, which it does not list.
+            if is_listed or _STATUS.search(str(error)):
+                raise
+            refused.add(key)
+    if refused := refused - {_PYTHON, *_SENT.values()}:
+        names = ", ".join(sorted(refused))
+        _log.info("the Spark Connect server does not take these settings of spark.conf: %s", names)
+
+
 def session_values(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return what to set in a session, of `spark.conf` and our defaults."""
-    values = {**SQL_DEFAULTS, **conf}
-    if python := conf.get("spark.pyspark.python"):
+    """Return what to set in a session, of `spark.conf` and our defaults.
+
+    Args:
+        conf: `spark.conf`. In a session, Hadoop's settings have their own names.
+    """
+    own = {name.removeprefix("spark.hadoop."): text for name, text in conf.items()}
+    values = {**SQL_DEFAULTS, **own}
+    if python := conf.get(_PYTHON):
         values.setdefault("spark.sql.execution.pyspark.python", python)
     return values
 
@@ -211,12 +259,8 @@ def artifacts(settings: SparkSettings) -> dict[str, tuple[str, ...]]:
         (`local:`) is left out.
     """
     jars = [path for path in settings.jars if not path.startswith("local:")]
-    named = {
-        "": jars,
-        "archive": settings.conf.get("spark.archives", "").split(","),
-        "pyfile": settings.conf.get("spark.submit.pyFiles", "").split(","),
-        "file": settings.conf.get("spark.files", "").split(","),
-    }
+    named = {kind: settings.conf.get(name, "").split(",") for kind, name in _SENT.items()}
+    named[""] = jars
     files = {kind: tuple(filter(None, map(str.strip, paths))) for kind, paths in named.items()}
     return {kind: paths for kind, paths in files.items() if paths}
 

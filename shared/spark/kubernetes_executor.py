@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from shared.errors import SparkStartError
-from shared.spark.java import Java, find_java
-from shared.spark.jvm import classpath
+from shared.spark.jvm import Java, classpath, find_java
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 ARGUMENTS = {

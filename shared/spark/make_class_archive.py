@@ -13,8 +13,7 @@ from pathlib import Path
 
 from shared.errors import SparkStartError
 from shared.spark.conf import SparkSettings
-from shared.spark.java import DUMP_TO, Java, archive_path, base_archive, find_java
-from shared.spark.jvm import classpath
+from shared.spark.jvm import DUMP_TO, Java, archive_path, base_archive, classpath, find_java
 from shared.spark.session import SessionStarter
 
 KEPT = 4

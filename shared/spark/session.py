@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
 from shared.singer.signals import own_interrupt
-from shared.spark import s3a, submitted
-from shared.spark.both_ends import BothEnds, JavaRecord
+from shared.spark import running_java, s3a
 from shared.spark.cluster_executors import (
     CORES,
     STANDALONE,
@@ -36,8 +35,8 @@ from shared.spark.connect import (
     require_connect,
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
-from shared.spark.package_cache import PACKAGES, resolved
-from shared.spark.packages import check_released, missing_jars
+from shared.spark.packages import PACKAGES, check_released, missing_jars, resolved
+from shared.spark.running_java import BothEnds, JavaRecord
 from shared.spark.s3a import executor_environment
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_release import installed, too_old
@@ -113,10 +112,10 @@ class SessionStarter:
             already, self._stopped = self._stopped, True
             session, self._session = self._session, None
             jvm, self._jvm = self._jvm, None
-        if already:
-            return
         self._over.set()
-        if orderly_seconds is None and (submitted.current() or self._needs_orderly_end()):
+        if already or (session is None and self._thread.ident is None):
+            return
+        if orderly_seconds is None and (running_java.current() or self._needs_orderly_end()):
             orderly_seconds = ORDERLY_SECONDS
         if session is not None and self._is_shared:
             # The other end of the pipe may use Spark: nothing of ours must run there.
@@ -166,13 +165,14 @@ class SessionStarter:
         threading.Thread(target=watch.run, args=(self._over,), daemon=True).start()
 
     def _start(self) -> SparkSession:
-        submission = submitted.current()
+        submission = running_java.current()
         if submission is not None:
             return _submitted_session(submission, self._settings)
         remote = self._settings.remote
         if remote is not None:
             require_connect()
             if not remote.startswith("local"):
+                check_released(self._settings)
                 return connect(remote, self._settings)
             check_serves_connect()
         ends = None if remote else BothEnds.of(os.environ)
@@ -295,9 +295,18 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
         for batch in spark._load_from_socket((port, secret), spark.ArrowCollectSerializer()):
             if not isinstance(batch, list):  # the last item: the order of the batches
                 yield batch
+    except GeneratorExit:  # of a job whose reader has gone, the result is that it has gone
+        server = None
+        raise
     finally:
-        with spark.unwrap_spark_exception():
-            server.getResult()
+        if server is not None:
+            with spark.unwrap_spark_exception():
+                server.getResult()
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is of Spark Connect, whose server may see other files."""
+    return not hasattr(spark, "_jsparkSession")
 
 
 def activate(reader: DataFrameReader) -> None:
@@ -363,9 +372,9 @@ def parallelism(spark: SparkSession) -> int:
     Args:
         spark: The session, classic or Connect.
     """
-    session: Any = spark
-    if hasattr(session, "_jsparkSession"):
-        return int(session.sparkContext.defaultParallelism)
+    if not is_connect(spark):
+        context: Any = spark.sparkContext
+        return int(context.defaultParallelism)
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     # A range has that many partitions by default; a client of Connect cannot ask.
@@ -432,9 +441,9 @@ def hold_connection(
     Raises:
         Py4JJavaError: The database cannot be reached, or rejects the connection.
     """
-    session: Any = spark
-    if not hasattr(session, "_jvm"):
+    if is_connect(spark):
         return None
+    session: Any = spark
     java = session._jvm
     # DriverManager alone does not see classes that were added after the start of Java.
     java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
@@ -470,7 +479,7 @@ def gateway_of(jvm: Jvm | JavaRecord) -> Any:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
-def _submitted_session(submission: submitted.Submitted, settings: SparkSettings) -> SparkSession:
+def _submitted_session(submission: running_java.Submitted, settings: SparkSettings) -> SparkSession:
     """Start the session in the Java process of spark-submit, which cannot load jars any more."""
     check_released(settings)
     missing = missing_jars(settings, submission.jars)

@@ -31,7 +31,7 @@ from shared.errors import (
 from shared.singer.signals import received_error
 from shared.spark import s3a
 from shared.spark.cluster_executors import NO_EXECUTOR
-from shared.storage.storage_errors import storage_hint
+from shared.storage.access import storage_hint
 
 SHOWN = 400
 

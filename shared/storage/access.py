@@ -4,25 +4,170 @@ Used on the driver and on the executors; imports fsspec only for URLs that need 
 `s3://` are found as every AWS SDK finds them (environment, profiles, roles), or given as options.
 A client of web servers follows redirects only to places that the settings allow.
 `shared.storage.files` opens files.
+
+Packages of object stores raise errors of their own, or OSErrors without a number. Callers need the
+number: it separates temporary failures from permanent ones, and selects the hint.
+
+S3 lists and deletes a thousand objects by one request. Whatever it refuses so, and other storages,
+get one request for each file, of which some wait at the same time.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from shared.errors import causes
-from shared.storage.storage_errors import storage_error
+from shared.errors import causes, may_pass
 from shared.storage.urls import S3_SCHEMES, local_path, shown
 
 if TYPE_CHECKING:
     from shared.storage.urls import Roots
+
+
+NO_SUCH_HOST = errno.ENXIO
+"""Number of a host name that nobody has; EHOSTUNREACH if name servers do not answer."""
+
+_CODES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
+    (re.compile(pattern), number)
+    for pattern, number in (
+        (r"NoSuchBucket|NoSuchKey|404", errno.ENOENT),
+        (
+            r"AccessDenied|AllAccessDisabled|AccountProblem|Forbidden|401|403|SignatureDoesNotMatch"
+            r"|InvalidAccessKeyId|XAdminUserNotFound|\w*Token\w*|InvalidSecurity|NotSignedUp"
+            r"|RequestTimeTooSkewed|UnauthorizedAccess",
+            errno.EACCES,
+        ),
+        (
+            r"SlowDown|\w*Throttl\w*|TooManyRequests\w*|RequestLimitExceeded|ServiceUnavailable"
+            r"|BandwidthLimitExceeded|OperationAborted|NoSuchUpload|409|429|503",
+            errno.EBUSY,
+        ),
+        (r"InternalError|500|502|504", errno.EIO),
+        (r"RequestTimeout", errno.ETIMEDOUT),
+    )
+)
+"""Codes of S3's answers; any other is taken for one that lasts."""
+
+_CREDENTIALS = re.compile(r"Credential|ProfileNotFound|InvalidConfigError|SSO|UnauthorizedError")
+_NO_CONNECTION = re.compile(
+    r"EndpointConnection|ClientConnector|ConnectionClosed|ConnectTimeout|ReadTimeout|ServerTimeout"
+    r"|ServerDisconnected|ClientOSError|ClientPayloadError|IncompleteRead|HTTPClientError"
+    r"|ResponseStreamingError|gaierror"
+)
+_BY_CLASS: tuple[tuple[type[OSError], int], ...] = (
+    (FileNotFoundError, errno.ENOENT),
+    (PermissionError, errno.EACCES),
+    (TimeoutError, errno.ETIMEDOUT),
+    (ConnectionRefusedError, errno.ECONNREFUSED),
+    (ConnectionError, errno.ECONNRESET),
+)
+_CONNECT = "check the endpoint (`endpoint_url` or AWS_ENDPOINT_URL) and the network"
+_HINTS = {
+    errno.ENOENT: "check the bucket and the path; a bucket is never created",
+    errno.EACCES: "check the credentials (`singer-spark docs s3`) and what they are allowed",
+    errno.EPERM: "check the credentials (`singer-spark docs s3`) and what they are allowed",
+    errno.EBUSY: "the storage asks for fewer requests; try again later",
+    NO_SUCH_HOST: "check the host's name in the endpoint (`endpoint_url` or AWS_ENDPOINT_URL)",
+    errno.EIO: "the storage has failed by itself; try again later",
+    **dict.fromkeys(
+        (errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH), _CONNECT
+    ),
+}
+_ABOUT_ONE_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL})
+
+
+def storage_error(error: BaseException, place: str, blot: str | None = None) -> OSError:
+    """Return the failure of a remote storage as an OSError.
+
+    Args:
+        error: The exception of fsspec, or of a package below it.
+        place: URL without secrets.
+        blot: Its text without secrets, if that differs.
+
+    Returns:
+        An error with number, text and `place` if the number is known, so that it also has
+        Python's class for the number; otherwise one with only a text.
+    """
+    if isinstance(error, OSError) and error.errno and error.filename == place:
+        return error
+    text = " ".join((str(error) if blot is None else blot).split())
+    number, code = _number(error)
+    if number is None:
+        return OSError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    plain = re.sub(r"^\[Errno -?\d+\] ", "", text)
+    if isinstance(error, FileNotFoundError) and not code:
+        plain = os.strerror(number)
+    if number == errno.ECONNREFUSED:
+        # In a failure of a job, those words mean that Spark itself has gone away.
+        plain = plain.replace("Connection refused", "the connection was refused")
+    if code and code not in plain:
+        plain = f"{plain.rstrip('.')} ({code})"
+    return OSError(number, plain or os.strerror(number), place)
+
+
+def is_unknown_host(text: str) -> bool:
+    """Return whether the system says of a host that its name does not exist."""
+    return bool(
+        re.search(r"Name or service not known|nodename nor servname|No address assoc", text)
+    )
+
+
+def storage_hint(number: int | None) -> str:
+    """Return what a user can do about a failure of a remote storage."""
+    return _HINTS.get(number or 0, "")
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Return whether a failure concerns the storage as a whole, not only the requested file."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number is not None and number not in _ABOUT_ONE_FILE
+
+
+def _number(error: BaseException) -> tuple[int | None, str]:
+    """Return the number of a failure, and the code that a server answered with."""
+    chain = list(causes(error, suppressed=True))
+    for cause in chain:
+        code = _code(cause)
+        if code:
+            numbers = (number for pattern, number in _CODES if pattern.fullmatch(code))
+            return next(numbers, errno.EINVAL), code
+    names = [kind.__name__ for cause in chain for kind in type(cause).__mro__]
+    if any(map(_CREDENTIALS.search, names)):
+        return errno.EACCES, ""
+    if any(map(_NO_CONNECTION.search, names)):
+        return _connection_number(chain), ""
+    for cause in chain:
+        if isinstance(cause, OSError):
+            by_class = (number for kind, number in _BY_CLASS if isinstance(cause, kind))
+            return cause.errno or next(by_class, None), ""
+    return None, ""
+
+
+def _code(error: BaseException) -> str:
+    response = getattr(error, "response", None)
+    answer = response.get("Error") if isinstance(response, dict) else None
+    return str(answer.get("Code") or "") if isinstance(answer, dict) else ""
+
+
+def _connection_number(chain: list[BaseException]) -> int:
+    names = [type(cause).__name__ for cause in chain]
+    if any("Timeout" in name for name in names):
+        return errno.ETIMEDOUT
+    if any(name in {"gaierror", "ClientConnectorDNSError"} for name in names):
+        is_unknown = any(map(is_unknown_host, map(str, chain)))
+        return NO_SUCH_HOST if is_unknown else errno.EHOSTUNREACH
+    refused = any(getattr(cause, "errno", None) == errno.ECONNREFUSED for cause in chain)
+    return errno.ECONNREFUSED if refused else errno.ECONNRESET
 
 
 class RedirectRefusedError(OSError):
@@ -147,6 +292,65 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
         raise _explained(error, url, options) from None
 
 
+def open_remote(url: str, mode: str, options: StorageOptions | None = None, **more: Any) -> Any:
+    """Open a file by fsspec: reading, writing and closing it explain failures.
+
+    Args:
+        url: The file.
+        mode: `rb` or `wb`.
+        options: Of the storage.
+        more: Arguments of the file system.
+    """
+    filesystem, inside = remote(url, options)
+    parts = part_size(url) if mode == "wb" else {}
+    with failures(url, options):
+        return _Explained(filesystem.open(inside, mode, **parts, **more), url, options)
+
+
+class _Explained:
+    """An open fsspec file with its failures explained, as Arrow takes a file."""
+
+    def __init__(self, file: Any, url: str, options: StorageOptions | None) -> None:
+        self._file = file
+        self._url = url
+        self._options = options
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def read(self, count: int = -1) -> Any:
+        with failures(self._url, self._options):
+            return self._file.read(count)
+
+    def write(self, data: Any) -> Any:
+        with failures(self._url, self._options):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with failures(self._url, self._options):
+            self._file.flush()
+
+    def close(self) -> None:
+        with failures(self._url, self._options):
+            self._file.close()
+
+
 def size_of(url: str, options: StorageOptions | None = None) -> int:
     """Return the size of a file in bytes."""
     path = local_path(url)
@@ -188,7 +392,7 @@ def failures(url: str, options: StorageOptions | None = None) -> Iterator[None]:
     """Raise failures of a remote storage as OSErrors with the URL, without values of options.
 
     Raises:
-        OSError: See `shared.storage.storage_errors.storage_error`.
+        OSError: See `shared.storage.access.storage_error`.
     """
     try:
         yield
@@ -229,3 +433,166 @@ def _texts(values: Any) -> Iterator[str]:
 
 def _is_public(text: str) -> bool:
     return re.match(r"https?://[^@]*$", text) is not None
+
+
+PAGE = 1000
+"""Objects that S3 lists or deletes by one request."""
+_THREADS = 16
+_FEWEST = 10
+"""Files that a listing must find to be cheaper than a request for each."""
+_MD5 = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
+"""The MD5 of an object, or of those of its parts."""
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """What a storage says of a file.
+
+    Attributes:
+        size: Bytes.
+        checksum: Identifies the content of a file, whatever its name: its size and the MD5 that S3
+            (`ETag`), Google (`md5Hash`) or Azure (`content_md5`) keep. None for local files, and if
+            the storage keeps no such checksum. Other kinds of ETag belong to one object: those of a
+            multipart upload with a customer's key, and of Azure.
+    """
+
+    size: int
+    checksum: str | None = None
+
+
+def facts_of(
+    urls: Sequence[str], options: StorageOptions | None = None
+) -> list[StorageFacts | OSError]:
+    """Return the facts of files, in order; an error for a file that is missing or out of reach."""
+    far = [url for url in urls if local_path(url) is None]
+    listed = _by_bucket(far, options, _listed)
+    ask = partial(_asked, options=options)
+    return _each(lambda url: listed.get(url) or ask(url), urls)
+
+
+def delete_all(
+    urls: Sequence[str], options: StorageOptions | None = None
+) -> list[tuple[str, OSError]]:
+    """Remove files, if they exist; return those that cannot be removed, with the reason.
+
+    After a failure that is transient, other remote files are not tried: each would wait for it.
+    """
+    far = [url for url in urls if local_path(url) is None]
+    gone = _by_bucket(far, options, _deleted)
+    left = [url for url in urls if url not in gone]
+    transient: list[OSError] = []
+
+    def failure(url: str) -> OSError | None:
+        if transient and local_path(url) is None:
+            return transient[0]
+        try:
+            delete(url, options)
+        except OSError as error:
+            if may_pass(error):
+                transient.append(error)
+            return error
+        return None
+
+    errors = _each(failure, left)
+    return [(url, error) for url, error in zip(left, errors, strict=True) if error]
+
+
+def _each(work: Callable[[str], _Result], urls: Sequence[str]) -> list[_Result]:
+    """Return what `work` returns for each URL, in order."""
+    try:
+        with ThreadPoolExecutor(_THREADS, "files") as threads:
+            return list(threads.map(work, urls))
+    except RuntimeError:  # The process ends: functions at exit get no new threads.
+        return list(map(work, urls))
+
+
+def _asked(url: str, options: StorageOptions | None) -> StorageFacts | OSError:
+    try:
+        if local_path(url) is not None:
+            return StorageFacts(size_of(url))
+        filesystem, inside = remote(url, options)
+        with failures(url, options):
+            return _facts(filesystem.info(inside))
+    except OSError as error:
+        return error
+
+
+def _facts(info: Mapping[str, Any]) -> StorageFacts:
+    checksums = [info.get(name) for name in ("md5Hash", "content_md5") if info.get(name)]
+    etag = str(info.get("ETag") or "").strip('"')
+    checksums += [etag] if _MD5.fullmatch(etag) else []
+    size = int(info.get("size") or info.get("Size") or 0)
+    return StorageFacts(size, f"{size} {checksums[0]}" if checksums else None)
+
+
+_Ask = Callable[[Any, str, Mapping[str, str]], Iterable[tuple[str, StorageFacts]]]
+"""Gets the file system, a bucket and URLs by key; yields keys with what is known of them."""
+
+
+def _by_bucket(
+    urls: Sequence[str], options: StorageOptions | None, ask: _Ask
+) -> dict[str, StorageFacts]:
+    """Return what requests for many objects of S3 tell; nothing of those that fail."""
+    facts_by_url: dict[str, StorageFacts] = {}
+    urls = [url for url in urls if url.startswith(S3_SCHEMES)]
+    if len(urls) < _FEWEST:
+        return facts_by_url
+    buckets: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
+    systems: dict[int, Any] = {}
+    for url in urls:
+        with suppress(OSError):
+            filesystem, inside = remote(url, options)
+            bucket, key, _ = filesystem.split_path(inside)
+            systems[id(filesystem)] = filesystem
+            buckets[id(filesystem), bucket][key] = url
+    for (system, bucket), keys in buckets.items():
+        with suppress(Exception):  # A request for each file says what is wrong.
+            for key, facts in ask(systems[system], bucket, keys):
+                facts_by_url[keys[key]] = facts
+    return facts_by_url
+
+
+def _listed(
+    filesystem: Any, bucket: str, keys: Mapping[str, str]
+) -> Iterator[tuple[str, StorageFacts]]:
+    """List the folders of keys by pages, each of which begins at a key that is wanted."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        folders[key.rpartition("/")[0]].append(key)
+    for folder, inside in folders.items():
+        left = deque(sorted(inside, key=str.encode))
+        while len(left) >= _FEWEST:
+            # A page begins after a text: the wanted key without its last letter sorts before it.
+            page = filesystem.call_s3(
+                "list_objects_v2",
+                Bucket=bucket,
+                Prefix=f"{folder}/" if folder else "",
+                StartAfter=left[0][:-1],
+                MaxKeys=PAGE,
+            )
+            entries = {entry["Key"]: entry for entry in page.get("Contents", ())}
+            last = max(entries, key=str.encode, default="")
+            ends = not page.get("IsTruncated")
+            passed = [key for key in left if ends or key.encode() <= last.encode()]
+            for key in passed:
+                left.popleft()
+                if key in entries:
+                    yield key, _facts(entries[key])
+            if len(passed) < _FEWEST:
+                break
+
+
+def _deleted(
+    filesystem: Any, bucket: str, keys: Mapping[str, str]
+) -> Iterator[tuple[str, StorageFacts]]:
+    names = list(keys)
+    for start in range(0, len(names), PAGE):
+        page = names[start : start + PAGE]
+        objects = [{"Key": key} for key in page]
+        done = filesystem.call_s3(
+            "delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
+        )
+        kept = {error.get("Key") for error in done.get("Errors", ())}
+        yield from ((key, StorageFacts(0)) for key in page if key not in kept)
+    filesystem.invalidate_cache()

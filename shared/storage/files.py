@@ -19,31 +19,8 @@ import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from shared.storage import limits
-from shared.storage.access import (
-    NO_OPTIONS,
-    StorageOptions,
-    delete,
-    failures,
-    make_durable,
-    part_size,
-    remote,
-    size_of,
-)
+from shared.storage.access import StorageOptions, open_remote
 from shared.storage.urls import S3_SCHEMES, local_path
-
-__all__ = [
-    "NO_OPTIONS",
-    "StorageOptions",
-    "codec_of",
-    "delete",
-    "make_durable",
-    "open_input",
-    "open_output",
-    "open_plain",
-    "open_random",
-    "remote",
-    "size_of",
-]
 
 DEFAULT_LEVEL = 3
 """The highest of `isal`: some 15 % larger than by zlib's highest, as fast as the lowest. Higher
@@ -199,11 +176,12 @@ def open_random(
     path = local_path(url)
     if path is not None:
         return pa.OSFile(path, "rb")
-    filesystem, inside = remote(url, options)
     alone = {} if ahead or not url.startswith(S3_SCHEMES) else {"cache_type": "none"}
-    with failures(url, options):
-        file = filesystem.open(inside, "rb", **alone)
-        return pa.PythonFile(_Explained(file, url, options), mode="r")
+    return _remote_file(url, "r", options, **alone)
+
+
+def _remote_file(url: str, mode: str, options: StorageOptions | None, **more: Any) -> pa.NativeFile:
+    return pa.PythonFile(open_remote(url, f"{mode}b", options, **more), mode=mode)
 
 
 @contextmanager
@@ -252,56 +230,9 @@ def open_output(
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         sink = pa.OSFile(path, "wb")
     else:
-        filesystem, inside = remote(url, options)
-        with failures(url, options):
-            file = filesystem.open(inside, "wb", **part_size(url))
-            sink = pa.PythonFile(_Explained(file, url, options), mode="w")
+        sink = _remote_file(url, "w", options)
     if compression == "none":
         return sink
     if compression == "gzip":
         return zipped(sink, level or DEFAULT_LEVEL)
     return pa.CompressedOutputStream(sink, _ARROW_CODECS[compression])
-
-
-class _Explained:
-    """An open fsspec file with its failures explained, as Arrow takes a file."""
-
-    def __init__(self, file: Any, url: str, options: StorageOptions | None) -> None:
-        self._file = file
-        self._url = url
-        self._options = options
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._file.closed)
-
-    def readable(self) -> bool:
-        return bool(self._file.readable())
-
-    def writable(self) -> bool:
-        return bool(self._file.writable())
-
-    def seekable(self) -> bool:
-        return bool(self._file.seekable())
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._file.seek(offset, whence))
-
-    def read(self, count: int = -1) -> Any:
-        with failures(self._url, self._options):
-            return self._file.read(count)
-
-    def write(self, data: Any) -> Any:
-        with failures(self._url, self._options):
-            return self._file.write(data)
-
-    def flush(self) -> None:
-        with failures(self._url, self._options):
-            self._file.flush()
-
-    def close(self) -> None:
-        with failures(self._url, self._options):
-            self._file.close()

@@ -240,7 +240,7 @@ class _LocksFile:
     def unlock(self, name: str) -> None:
         if name in self._held:
             self._held.remove(name)
-            _set_lock(self._fd, fcntl.F_UNLCK, *_byte(name))
+            _set_lock(self._fd, fcntl.F_UNLCK, name)
             self._close_if_idle()
 
     def is_current(self) -> bool:
@@ -255,22 +255,22 @@ class _LocksFile:
         if _open.get(self._folder) is self:
             del _open[self._folder]
         with suppress(OSError):
-            _set_lock(self._fd, fcntl.F_WRLCK, 0, 0)
+            _set_lock(self._fd, fcntl.F_WRLCK)
             if self.is_current():
                 self._path.unlink()
         os.close(self._fd)
 
 
-def _byte(name: str) -> tuple[int, int]:
-    """Return the place of a name in the file, and its length: of 2^56, no two names share one."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:_NAME_BYTES], "big"), 1
+def _set_lock(fd: int, kind: int, name: str | None = None) -> None:
+    """Lock or unlock a name, or all names, without waiting.
 
-
-def _set_lock(fd: int, kind: int, start: int, length: int) -> None:
-    """Lock or unlock a range of bytes, without waiting.
-
-    Linux has locks of an open file, which no other descriptor of the process can lose.
+    A name is a byte of the file: of 2^56, no two names share one. Linux has locks of an open file,
+    which no other descriptor of the process can lose.
     """
+    start, length = 0, 0
+    if name is not None:
+        digest = hashlib.sha256(name.encode()).digest()[:_NAME_BYTES]
+        start, length = int.from_bytes(digest, "big"), 1
     if hasattr(fcntl, "F_OFD_SETLK"):
         request = struct.pack("hhqqi", kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
@@ -283,10 +283,10 @@ def _take_byte(fd: int, name: str) -> None:
     """Lock a name; try again, as a process that removes the file holds all for an instant."""
     for pause in _PAUSES:
         with suppress(BlockingIOError, PermissionError):
-            _set_lock(fd, fcntl.F_WRLCK, *_byte(name))
+            _set_lock(fd, fcntl.F_WRLCK, name)
             return
         time.sleep(pause)
-    _set_lock(fd, fcntl.F_WRLCK, *_byte(name))
+    _set_lock(fd, fcntl.F_WRLCK, name)
 
 
 LIVING, ENDED, UNKNOWN = "living", "ended", "unknown"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.settings.files import read_whole
+from shared.settings.loading import read_whole
 from shared.settings.texts import text_table
 from tap_spark.sources.formats import source_format
 from tap_spark.stream_config import StreamConfig
@@ -52,7 +52,8 @@ def build_entry(
 
     kinds = (t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType, t.StringType)
     valid_keys = [field.name for field in struct.fields if isinstance(field.dataType, kinds)]
-    check_keys(name, struct.names, key_properties, replication_key, valid_keys)
+    if key_properties or replication_key:
+        check_keys(name, struct.names, key_properties, replication_key, valid_keys)
     method = replication_method or ("INCREMENTAL" if replication_key else "FULL_TABLE")
     root: dict[str, Any] = {
         "inclusion": "available",
@@ -247,7 +248,7 @@ def _prune(
         path = (*breadcrumb, "properties", name)
         if _selected(metadata.get(path, {}), parent=parent):
             kept_child = _prune(child, metadata, path, parent=True) if child else child
-            if not _emptied(child, kept_child):
+            if kept_child == child or not _emptied(child, kept_child):
                 kept[name] = kept_child
     pruned["properties"] = kept
     if isinstance(node.get("required"), list):

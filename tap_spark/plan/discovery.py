@@ -11,15 +11,21 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from shared.engine.engine import Engine, engine_of
-from shared.engine.settings import THREADS
+from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain_environment
 from shared.storage.files import codec_of, open_random, unpacked
 from tap_spark.plan.catalog import SOURCE, build_entry, metadata_of, stream_id, table_entry
-from tap_spark.sources.files.file_source import FileSource
+from tap_spark.sources.files.driver_files import DriverFiles
 from tap_spark.sources.files.paths import ListedFile, list_files
-from tap_spark.sources.source import DriverSource, Source, TellingSource, source_for
+from tap_spark.sources.source import (
+    DriverSource,
+    Source,
+    TellingSource,
+    driver_source_for,
+    source_for,
+    whole_source,
+)
 from tap_spark.sources.source_failures import Report, all_of, source_error
 from tap_spark.sources.tables import DriverLister, TableLister, table_lister
 
@@ -88,26 +94,12 @@ def discovered_catalog(
     if not all(_on_driver(table_lister(item), engine) for item in config.connections):
         engine.needs(CONNECTIONS)
         engine.start()
-    return _catalog(engine, config, _sources(config, failed), failed)
-
-
-def _sources(config: TapConfig, failed: Report | None) -> list[tuple[StreamConfig, Source]]:
-    """Build every source; this detects missing files without Spark."""
-    makers = [(stream.name, partial(_source, stream)) for stream in config.streams]
-    return _each(makers, failed)
-
-
-def _source(stream: StreamConfig) -> tuple[StreamConfig, Source]:
-    return stream, source_for(stream)
-
-
-def _catalog(
-    engine: Engine,
-    config: TapConfig,
-    sources: Sequence[tuple[StreamConfig, Source]],
-    failed: Report | None,
-) -> dict[str, Any]:
-    """Return the streams of the settings, then the other tables of the connections."""
+    # This detects missing files without Spark.
+    built = [
+        (stream.name, partial(lambda one: (one, driver_source_for(one)), stream))
+        for stream in config.streams
+    ]
+    sources = _each(built, failed)
     structs = _structs_on_driver(engine, sources)
     makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
         (item[0].name, partial(lambda *item: [_entry(engine, *item)], *item)) for item in structs
@@ -154,8 +146,8 @@ def _on_driver(lister: TableLister, engine: Engine) -> TypeGuard[DriverLister]:
 
 
 def _structs_on_driver(
-    engine: Engine, sources: Sequence[tuple[StreamConfig, Source]]
-) -> Iterator[tuple[StreamConfig, Source, StructType | None]]:
+    engine: Engine, sources: Sequence[tuple[StreamConfig, Source | DriverSource]]
+) -> Iterator[tuple[StreamConfig, Source | DriverSource, StructType | None]]:
     """Yield each source with its columns, if they are known without Spark; else start Spark."""
     for stream, source in sources:
         struct = None
@@ -168,27 +160,37 @@ def _structs_on_driver(
 
 
 def _entry(
-    engine: Engine, stream: StreamConfig, source: Source, struct: StructType | None
+    engine: Engine,
+    stream: StreamConfig,
+    source: Source | DriverSource,
+    struct: StructType | None,
 ) -> dict[str, Any]:
+    return build_entry(
+        stream.name,
+        _struct(engine, stream, source) if struct is None else struct,
+        key_properties=source.key_properties,
+        replication_key=stream.replication_key,
+        replication_method=stream.replication_method,
+    )
+
+
+def _struct(engine: Engine, stream: StreamConfig, source: Source | DriverSource) -> StructType:
+    """Return the columns of a stream that threads have not found out."""
+    struct = None
     try:
-        with source.naming_paths() if isinstance(source, FileSource) else nullcontext():
-            if struct is None and engine.choice == THREADS and isinstance(source, DriverSource):
+        with source.naming_paths() if isinstance(source, DriverFiles) else nullcontext():
+            if engine.choice == THREADS and isinstance(source, DriverSource):
                 # Spark will not try again: what fails is the error.
                 struct = source.schema_on_driver(engine)
             if struct is None:
-                struct = source.schema(engine.session(f"columns of stream '{stream.name}'"))
+                spark = engine.session(f"columns of stream '{stream.name}'")
+                struct = whole_source(source, stream).schema(spark)
     except SingerSparkError:
         raise
     except Exception as error:
         lost = explain_environment(error, Where(stream=stream.name))
         raise lost or source_error(stream.name, error) from error
-    return build_entry(
-        stream.name,
-        struct,
-        key_properties=source.key_properties,
-        replication_key=stream.replication_key,
-        replication_method=stream.replication_method,
-    )
+    return struct
 
 
 def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report | None) -> list[T]:
@@ -204,6 +206,8 @@ def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report |
         try:
             done.append(make())
         except SourceError as error:
+            if stream is not None:
+                error.name_stream(stream)
             if failed is None or stream is None:
                 errors.append(error)
             else:
@@ -246,7 +250,7 @@ def _rows_of(stream: StreamConfig) -> tuple[int | None, bool]:
     if isinstance(source, TellingSource):
         return source.told_rows(), True
     is_document = "records_path" in stream.own or _is_on(stream, "multiline")
-    if not isinstance(source, FileSource) or stream.format not in _BY_LINES or is_document:
+    if not isinstance(source, DriverFiles) or stream.format not in _BY_LINES or is_document:
         return None, False
     files = [file for file in list_files(tuple(source.paths)) if file.size]
     has_header = stream.format == "csv" and _is_on(stream, "header", "true")

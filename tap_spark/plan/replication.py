@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructType
 from shared.errors import SettingsError, SourceError, Where
 from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.schema_nodes import HINT
-from shared.maps.record_metadata import DELETED_AT
+from shared.singer.messages import DELETED_AT
 from shared.storage.urls import local_path
 from tap_spark.plan import catalog as catalogs
 from tap_spark.plan.catalog import stream_of
@@ -30,7 +30,6 @@ from tap_spark.state.bookmarks import (
     TEXT_BY_VALUE,
     Json,
     can_be_bookmark,
-    check_state,
     normal_key,
     setting_key,
 )
@@ -48,6 +47,7 @@ TEXT_FORMATS = ("csv", "json", "fixed_width", "xml")
 """Formats whose values are text in the file, which a column of type string keeps."""
 _TIMES = ("date", "date-time", "time")
 _OF_OTHER_TYPES = (HINT, "minimum", "maximum", "multipleOf", "format", "contentEncoding")
+_KEY_PASS = frozenset({"deletes", "deletes-every"})
 _NESTED = ("properties", "items", "additionalProperties", "propertyNames", "required")
 
 
@@ -88,7 +88,8 @@ def typed_columns(
     properties, types = dict(schema["properties"]), {f.name: f.dataType for f in struct.fields}
     changed: list[str] = []
     for name, node in schema["properties"].items():
-        problem = _difference(node, source.get(name, {}))
+        kind = source.get(name, {})
+        problem = None if node == kind else _difference(node, kind)
         if problem is None:
             continue
         if problem or name == key:
@@ -188,8 +189,6 @@ def plan_streams(
         SourceError: Catalog or state is wrong; names every wrong stream.
         SettingsError: The bounds of a stream do not fit its replication key.
     """
-    catalogs.check_catalog(catalog)
-    check_state(state or {})
     streams = {stream.name: stream for stream in config.streams}
     plans: list[StreamPlan] = []
     errors: list[SourceError] = []
@@ -223,13 +222,11 @@ def _stream(
             where=Where(stream=name),
             hint=f"add it to 'streams' or deselect it; known: {', '.join(streams) or 'none'}",
         )
-    return _with_key_pass(stream, root)
+    return stream if root.keys().isdisjoint(_KEY_PASS) else _with_key_pass(stream, root)
 
 
 def _with_key_pass(stream: StreamConfig, root: Mapping[str, Any]) -> StreamConfig:
     """Return the settings of a stream with those of key passes from its catalog entry."""
-    if root.keys().isdisjoint({"deletes", "deletes-every"}):
-        return stream
     deletes, every = root.get("deletes"), root.get("deletes-every", stream.deletes_every)
     if deletes not in (None, "keys") or type(every) is not int or every < 1:
         raise SourceError(
@@ -251,17 +248,22 @@ def _plan(
     root = catalogs.metadata_of(entry).get((), {})
     method = _method(entry, root, stream)
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
-    resume = _resume(method, key, stream)
+    whole = method is Method.FULL_TABLE
+    resume = Resume.NOTHING if whole else _resume(method, key, stream)
     own_keys = root.get("table-key-properties") or entry.get("key_properties")
     keys = tuple(own_keys or stream.key_properties or ())
     selected = catalogs.selected_schema(entry)
     columns = _columns(selected, root)
     typed = typed_columns(name, stream.format, selected, root.get(catalogs.SPARK_SCHEMA), key)
     schema = typed.schema
-    catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
-    catalogs.check_keys(name, columns, keys, key, None)
-    key_type = _key_type(stream, key, entry, root)
+    if keys or key:
+        catalogs.check_keys(name, list(entry["schema"]["properties"]), keys, key, None)
+        catalogs.check_keys(name, columns, keys, key, None)
     bookmark = (state.get("bookmarks") or {}).get(name) or {}
+    start_value, key_type = None, None
+    if key is not None:
+        key_type = _key_type(stream, key, entry, root)
+        start_value = _start_value(name, key, key_type, bookmark, start_date)
     return StreamPlan(
         stream=entry.get("stream") or name,
         tap_stream_id=name,
@@ -273,11 +275,13 @@ def _plan(
         resume=resume,
         replication_key=key,
         bookmark=bookmark,
-        start_value=_start_value(name, key, key_type, bookmark, start_date),
-        end_value=_end_value(stream, key_type),
+        start_value=start_value,
+        end_value=_end_value(stream, key_type) if stream.end_date is not None else None,
         version=now_ms if method is Method.FULL_TABLE else None,
         key_type=key_type,
-        runs_since_keys=_runs_since_keys(stream, resume, keys, bookmark),
+        runs_since_keys=(
+            _runs_since_keys(stream, resume, keys, bookmark) if stream.deletes is not None else None
+        ),
         source_schema=typed.source_schema,
         as_text=typed.as_text,
     )
@@ -330,8 +334,6 @@ def _with_deletes(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _resume(method: Method, key: str | None, stream: StreamConfig) -> Resume:
     if method is Method.LOG_BASED:
         return Resume.LOG_POSITION
-    if method is not Method.INCREMENTAL:
-        return Resume.NOTHING
     if key:
         return Resume.REPLICATION_KEY
     if stream.format in FILE_FORMATS:
@@ -364,10 +366,8 @@ def _fields(root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _key_type(
-    stream: StreamConfig, key: str | None, entry: Mapping[str, Any], root: Mapping[str, Any]
-) -> str | None:
-    if key is None:
-        return None
+    stream: StreamConfig, key: str, entry: Mapping[str, Any], root: Mapping[str, Any]
+) -> str:
     types = [field["type"] for field in _fields(root) if field["name"] == key]
     kind = types[0] if types else _type_of_property(entry["schema"]["properties"][key])
     simple = ("string", "char", "varchar", "decimal", "float", "double")
@@ -397,8 +397,6 @@ def _type_of_property(schema: Mapping[str, Any]) -> str:
 
 
 def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
-    if stream.end_date is None:
-        return None
     where = Where(stream=stream.name, setting="end_date")
     if key_type is None:
         hint = "choose this method in the catalog, or remove the setting"
@@ -408,9 +406,7 @@ def _end_value(stream: StreamConfig, key_type: str | None) -> Json:
 
 def _runs_since_keys(
     stream: StreamConfig, resume: Resume, keys: tuple[str, ...], bookmark: Mapping[str, Any]
-) -> int | None:
-    if stream.deletes is None:
-        return None
+) -> int:
     if resume is not Resume.REPLICATION_KEY or not keys:
         missing = "key properties" if keys == () else "INCREMENTAL with a replication key"
         raise SettingsError(
@@ -424,13 +420,11 @@ def _runs_since_keys(
 
 def _start_value(
     stream: str,
-    key: str | None,
-    key_type: str | None,
+    key: str,
+    key_type: str,
     bookmark: Mapping[str, Any],
     start_date: str | None,
 ) -> Json:
-    if key is None or key_type is None:
-        return None
     old_key = bookmark.get("replication_key")
     if old_key is not None and old_key != key:
         raise SourceError(
@@ -454,62 +448,6 @@ def _start_value(
         ) from error
 
 
-SHOWN_COLUMNS = 10
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """The files of a stream, as far as they are known without a look into them.
-
-    Attributes:
-        count: Number of files.
-        size: Their bytes.
-        new: The bytes that a run has not read yet; None if it reads all of them.
-    """
-
-    count: int
-    size: int
-    new: int | None = None
-
-    def __str__(self) -> str:
-        new = "" if self.new is None else f", {_size(self.new)} of it new"
-        return f"{self.count} file(s), {_size(self.size)}{new}"
-
-
-def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
-    """Describe what a run would read of a stream.
-
-    Args:
-        plan: The stream's plan.
-        files: Its files, if it reads files and they are known.
-    """
-    names = ", ".join(plan.columns[:SHOWN_COLUMNS])
-    more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
-    columns = f"{len(plan.columns)} column(s): {names}{more}"
-    parts = [f"{plan.method.value} {_range(plan)}", columns]
-    parts += ["then the keys of every row"] if plan.sends_keys else []
-    return f"stream '{plan.stream}': " + "; ".join(parts + ([str(files)] if files else []))
-
-
-def _range(plan: StreamPlan) -> str:
-    if plan.resume is Resume.NOTHING:
-        return "of every row"
-    if plan.resume is Resume.FILE_POSITION:
-        count = len(plan.bookmark.get("files") or ())
-        return "by file and line, " + (
-            f"after {count} known file(s)" if count else "from the start"
-        )
-    if plan.resume is Resume.LOG_POSITION:
-        return f"after {json.dumps(plan.bookmark)}" if plan.bookmark else "from the start"
-    start = "the start" if plan.start_value is None else json.dumps(plan.start_value)
-    end = "" if plan.end_value is None else f" to below {json.dumps(plan.end_value)}"
-    return f"by '{plan.replication_key}' from {start}{end}"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
-
-
 def source_name(plan: StreamPlan, machine: str) -> str | None:
     """Return a name that only streams of the same paths share; None for streams of anything else.
 
@@ -521,10 +459,8 @@ def source_name(plan: StreamPlan, machine: str) -> str | None:
         return None
     if plan.start_value is not None or plan.end_value is not None:
         return None
-    places = [_place(path, machine) for path in sorted(plan.config.paths)]
+    places = []
+    for path in sorted(plan.config.paths):
+        local = local_path(path)
+        places.append(path if local is None else f"{machine}:{os.path.abspath(local)}")  # noqa: PTH100
     return hashlib.sha256("\0".join(places).encode(errors="surrogatepass")).hexdigest()[:24]
-
-
-def _place(path: str, machine: str) -> str:
-    local = local_path(path)
-    return path if local is None else f"{machine}:{os.path.abspath(local)}"  # noqa: PTH100

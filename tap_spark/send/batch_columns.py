@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,17 +21,16 @@ from shared.formats.record_text import (
     scalar_text,
 )
 from shared.formats.spark_types import T
-from tap_spark.send.spool_files import FILTERED, RecordLines
+from tap_spark.send.spool_files import FILTERED, OfBatches, RecordLines, chain
 from tap_spark.sources.frame_helpers import rank_column
+from tap_spark.sources.record_arrays import RecordTexts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tap_spark.state.stream_plans import Slice
+    from tap_spark.state.stream_plans import ArrowTasks, Slice
 
 LINE = "line"
-Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 _TEXT_ONLY = (
     T.VariantType,
     T.CalendarIntervalType,
@@ -109,7 +109,7 @@ class TaskInput:
 
     frame: DataFrame
     schema: T.StructType
-    read: Read | None = None
+    read: OfBatches | None = None
     ready: frozenset[int] = frozenset()
 
 
@@ -118,11 +118,50 @@ def file_input(slice_: Slice, form: str, key: str | None) -> TaskInput:
     frame, tasks = file_frame(slice_, form, key), slice_.own_tasks
     if FORMATS[form].text and slice_.filtered_column is None:
         rows, names = record_input(slice_, key), tuple(record_of(slice_).names)
-        lines = RecordLines(names, rows.ready, "", "\n", iter, rows.read)
+        lines = chain(rows.read, RecordLines(names, rows.ready, "", "\n"))
         return TaskInput(rows.frame, frame.schema, lines)
-    if tasks and key is None and all(is_plain(f.dataType) for f in record_of(slice_).fields):
-        return TaskInput(tasks.numbers, frame.schema, tasks.read)
+    kinds = [field.dataType for field in record_of(slice_).fields]
+    if tasks and not any(isinstance(kind, (*_NESTED, *_TEXT_ONLY)) for kind in kinds):
+        return TaskInput(tasks.numbers, frame.schema, _with_key(slice_, tasks, key, alone=True))
     return TaskInput(frame, frame.schema)
+
+
+def _with_key(
+    slice_: Slice, tasks: ArrowTasks, key: str | None, *, alone: bool = False
+) -> OfBatches:
+    """Return what reads the rows of tasks, with the columns that track the key.
+
+    Args:
+        slice_: The slice.
+        tasks: Its tasks.
+        key: The key; None without one.
+        alone: Whether a record of the key alone is needed, too.
+    """
+    if key is None:
+        return tasks.read
+    keyed = KeyedRows(record_of(slice_).names.index(key), key if alone else None)
+    return chain(tasks.read, keyed)
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Adds the columns that track the replication key of rows; see `key_columns`.
+
+    Attributes:
+        position: Position of the key.
+        name: Its name in a record of its own; None without such records.
+    """
+
+    position: int
+    name: str | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in filter(len, batches):
+            key = batch.column(self.position)
+            columns = [*batch.columns, key]
+            if self.name is not None:
+                columns.append(pa.concat_arrays([*RecordTexts((self.name,)).of([key])]))
+            yield pa.record_batch(columns, [f"c{n}" for n in range(len(columns))])
 
 
 def record_input(slice_: Slice, key: str | None) -> TaskInput:
@@ -132,8 +171,8 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     """
     fields, tasks = record_of(slice_).fields, slice_.own_tasks
     ready = frozenset(n for n, field in enumerate(fields) if not is_plain(field.dataType))
-    if tasks and fields and not ready and key is None:
-        return TaskInput(tasks.numbers, slice_.frame.schema, tasks.read)
+    if tasks and fields and not ready:
+        return TaskInput(tasks.numbers, slice_.frame.schema, _with_key(slice_, tasks, key))
     columns = [
         json_text(F.col(quoted(field.name)), field.dataType)
         if n in ready

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from shared.batch_config import validate
+from shared.encodings.encoding_format import FORMATS, Encoding, EncodingFormat
 from shared.errors import RecordError
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions
@@ -18,8 +19,6 @@ from tap_spark.send.batch_plan import file_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from shared.formats.file_formats import Encoding
 
 DEFAULT_ROWS = 10_000
 """Rows of a file if `batch_size` is not set, as in the SDK."""
@@ -56,13 +55,12 @@ def get_batches(
         RecordError: A record does not fit the schema (columnar formats only).
         OSError: A file cannot be written.
     """
-    from shared.formats.file_formats import FORMATS, Encoding  # noqa: PLC0415
     from tap_spark.send.batch_tasks import BatchFileWriter  # noqa: PLC0415
 
     config = _checked(batch_config)
     form = FORMATS[config.format]
     extension = form.extension(config.compression)
-    tables = _tables(records, schema, config)
+    tables = _tables(records, schema, form, config.batch_size or DEFAULT_ROWS)
     encoding = Encoding(config.format, config.compression)
     names = file_names(config.root or "", config.prefix, tap_name, stream_name, extension)
     for number, table in enumerate(tables, start=1):
@@ -98,16 +96,12 @@ def _checked(settings: BatchConfig | Mapping[str, Any]) -> BatchConfig:
 
 
 def _tables(
-    records: Iterable[Record], schema: Mapping[str, Any], config: BatchConfig
+    records: Iterable[Record], schema: Mapping[str, Any], form: EncodingFormat, size: int
 ) -> Iterator[pa.Table]:
     """Yield the rows of each file."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from shared.formats.file_formats import FORMATS  # noqa: PLC0415
-
     lines = map(_line, records)
-    size = config.batch_size or DEFAULT_ROWS
-    form = FORMATS[config.format]
     while portion := list(islice(lines, size)):
         if form.text:
             yield pa.table({"line": pa.array([b"".join(portion).decode()], pa.large_string())})

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.storage.access import StorageOptions, make_durable, remote
-from shared.storage.many_files import delete_all
+from shared.storage.access import StorageOptions, delete_all, make_durable, remote
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
 

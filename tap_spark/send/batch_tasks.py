@@ -11,12 +11,13 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
@@ -258,17 +259,6 @@ class BatchTask:
         return kept
 
 
-@dataclass(frozen=True)
-class ReadingTask:
-    """Reads rows from the input of a task, and passes them to the task."""
-
-    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    task: BatchTask
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.task(self.read(batches))
-
-
 class RepackTask:
     """Writes files from left-over rows.
 
@@ -430,7 +420,7 @@ _ONE_STREAM = threading.Lock()
 """Its threads use every core, so that streams that are read at the same time take turns."""
 
 
-class _LeftToSparkError(Exception):
+class LeftToSparkError(Exception):
     """A block must be read by Spark."""
 
 
@@ -439,8 +429,8 @@ def driver_files(
     readers: BlockReaders,
     threads: int,
     ended: Callable[[], bool],
-) -> list[WrittenFile] | None:
-    """Write files from blocks of rows.
+) -> Generator[WrittenFile, None, None]:
+    """Write files from blocks of rows; yield each once it is finished.
 
     Args:
         writer: Writes the files.
@@ -448,14 +438,13 @@ def driver_files(
         threads: How many blocks are read and written at the same time.
         ended: Returns whether the run has ended, so that nobody needs the files.
 
-    Returns:
-        The files; None if Spark must read the rows.
-
     Raises:
+        LeftToSparkError: Spark must read the rows.
         Exception: The files cannot be written.
     """
     waiting = iter(readers)
     lock, stopped = threading.Lock(), threading.Event()
+    finished = SimpleQueue[WrittenFile | BaseException | None]()
 
     def batches() -> Iterator[pa.RecordBatch]:
         while not stopped.is_set() and not ended():
@@ -465,25 +454,31 @@ def driver_files(
                 return
             rows = read()
             if rows is None:
-                raise _LeftToSparkError
+                raise LeftToSparkError
             yield rows
 
-    def written(task: int) -> list[WrittenFile]:
+    def write(task: int) -> None:
         try:
-            return [
-                file
-                for file, _ in BatchTask(writer, Reporter(None), None, None).files(batches(), task)
-            ]
-        except BaseException:
+            for file, _ in BatchTask(writer, Reporter(None), None, None).files(batches(), task):
+                finished.put(file)
+            finished.put(None)
+        except BaseException as error:
             stopped.set()
-            raise
+            finished.put(error)
 
     with _ONE_STREAM, ThreadPoolExecutor(max(1, min(threads, len(readers)))) as pool:
         try:
-            shares = list(pool.map(written, range(threads)))
-        except _LeftToSparkError:
-            return None
+            for task in range(threads):
+                pool.submit(write, task)
+            running = threads
+            while running:
+                result = finished.get()
+                if isinstance(result, BaseException):
+                    raise result
+                if result is None:
+                    running -= 1
+                else:
+                    yield result
         finally:
             # Also if this thread is interrupted while it waits.
             stopped.set()
-    return [file for share in shares for file in share]

@@ -12,13 +12,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import DestinationError, Where
+from shared.errors import DestinationError, SourceError, Where
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line, keys_line
 from shared.spark.session import parallelism, stream_arrow
-from shared.storage.access import StorageOptions
-from shared.storage.many_files import delete_all
+from shared.storage.access import StorageOptions, delete_all
 from shared.storage.urls import shown
 from tap_spark.send.batch_columns import file_input, file_schema
 from tap_spark.send.batch_plan import (
@@ -38,23 +37,21 @@ from tap_spark.send.batch_tasks import (
     NOTE_SCHEMA,
     BatchFileWriter,
     BatchTask,
-    ReadingTask,
+    LeftToSparkError,
     RepackTask,
     Reporter,
     driver_files,
     waiting_path,
 )
-from tap_spark.send.line_output import LineOutput
+from tap_spark.send.line_output import ChunkInfo, LineOutput, OnChunk
 from tap_spark.send.record_writer import (
     POLL_SECONDS,
-    ChunkInfo,
-    OnChunk,
     RowsWritten,
     SparkJob,
     tagged,
 )
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete
-from tap_spark.send.spool_files import KeyMax, greater, unpack_meta
+from tap_spark.send.spool_files import Chain, KeyMax, chain, greater, unpack_meta
 from tap_spark.state.stream_plans import DriverBlocks, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
@@ -222,7 +219,7 @@ class BatchWriter:
         return self._settled(slice_.bookmark, earlier_out=earlier_out)
 
     def write_blocks(self, blocks: DriverBlocks, threads: int, on_chunk: OnChunk) -> bool:
-        """Write rows that the driver reads; announce the files once it has read all of them.
+        """Write rows that the driver reads; announce files at once if it surely reads all of them.
 
         Args:
             blocks: The rows.
@@ -239,11 +236,24 @@ class BatchWriter:
         with self._explained():
             writer = self._file_writer(blocks.schema)
             files = driver_files(writer, blocks.readers, threads, lambda: self._output.closed)
-            for written in files or ():
-                self._announce(written, None)
-        if files is None:
-            self._remove_unannounced()
-        return files is not None
+            try:
+                with closing(files):
+                    for written in files if blocks.is_sure else list(files):
+                        self._announce(written, None)
+            except LeftToSparkError:
+                if self._announced:
+                    raise self._changed() from None
+                self._remove_unannounced()
+                return False
+        return True
+
+    def _changed(self) -> SourceError:
+        return SourceError(
+            "a file changed while it was read",
+            where=Where(stream=self._plan.stream),
+            hint="run again once no program writes to the files",
+            passes=True,
+        )
 
     def finish(self) -> Bookmark | None:
         """Write left-over rows to a last, short file.
@@ -301,9 +311,9 @@ class BatchWriter:
         folder = self._folder_for_leftovers()
         before = self._leftovers if slice_.ordered else ()
 
-        def make(reporter: Reporter) -> BatchTask | ReadingTask:
+        def make(reporter: Reporter) -> Chain:
             task = BatchTask(writer, reporter, key, rows, folder, before=before)
-            return task if source.read is None else ReadingTask(source.read, task)
+            return chain(source.read, task)
 
         leftovers: list[WrittenFile] = []
         greatest: KeyMax | None = None

@@ -11,20 +11,46 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from shared.errors import DISK_FULL, DestinationError, Where
 from shared.singer.messages import state_line
 from shared.singer.signals import Termination
 from shared.singer.stdout import MessageOutput
+
+if TYPE_CHECKING:
+    from tap_spark.send.spool_files import KeyMax
 
 SEGMENT_BYTES = 1024 * 1024
 CLOSE_SECONDS = 1.0
 _LOOKED_AT = 16 * 1024
 
 
+@dataclass(frozen=True)
+class ChunkInfo:
+    """Lines that were just written to standard output.
+
+    Attributes:
+        rows: Number of lines.
+        size: Their bytes.
+        key: Greatest replication key in them; None if there is none.
+    """
+
+    rows: int
+    size: int
+    key: KeyMax | None = None
+
+
+OnChunk = Callable[[ChunkInfo], None]
+
+
 class OutputClosedError(RuntimeError):
     """A line was written after `LineOutput.close`."""
+
+    def __str__(self) -> str:
+        return "standard output is closed: the run is ending"
 
 
 class LineOutput:
@@ -82,13 +108,10 @@ class LineOutput:
     def _submit(self, job: Callable[[], None]) -> None:
         future: Future[None] = Future()
         with self._closing:
-            self._check_open()
+            if self._stopped.is_set():
+                raise OutputClosedError
             self._jobs.put((job, future))
         future.result()
-
-    def _check_open(self) -> None:
-        if self._stopped.is_set():
-            raise OutputClosedError("standard output is closed: the run is ending")
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -111,7 +134,8 @@ class LineOutput:
     def _write_segments(self, lines: memoryview) -> None:
         start = 0
         while start < len(lines):
-            self._check_open()
+            if self._stopped.is_set():
+                raise OutputClosedError
             stop = segment_end(lines, start, SEGMENT_BYTES)
             self._output.write(lines[start:stop])
             start = stop
@@ -143,6 +167,21 @@ def segment_end(lines: memoryview, start: int, limit: int) -> int:
             return len(lines)
         position = bytes(lines[start : start + limit]).find(b"\n")
     return start + position + 1
+
+
+def spool_error(error: OSError, folder: Path) -> DestinationError:
+    """Return why lines cannot wait on disk, in the folder of the spool."""
+    full = error.errno in DISK_FULL
+    hint = (
+        "free some space, or set spool.root to a folder on a larger disk"
+        if full
+        else "set spool.root to a folder that this user may write to"
+    )
+    return DestinationError(
+        f"cannot write to the spool folder: {error.strerror or error}",
+        where=Where(file=str(folder), setting="spool.root"),
+        hint=hint,
+    )
 
 
 Clock = Callable[[], float]

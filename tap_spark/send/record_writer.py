@@ -10,22 +10,22 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
+from shared.spark.conf import WAITING
 from shared.spark.session import JobTags
 from tap_spark.send import spool_files
-from tap_spark.send.batch_columns import record_input, record_of
-from tap_spark.send.line_output import LineOutput
-from tap_spark.send.spool import Spool, SpoolFolder, check_complete, spool_error
+from tap_spark.send.batch_columns import TaskInput, record_input, record_of
+from tap_spark.send.line_output import ChunkInfo, LineOutput, OnChunk, spool_error
+from tap_spark.send.spool import Spool, SpoolFolder, check_complete
 from tap_spark.send.spool_files import (
     CHUNK_SCHEMA,
     COUNT_SCHEMA,
@@ -34,13 +34,13 @@ from tap_spark.send.spool_files import (
     KeyMax,
     RecordLines,
     SpoolWriter,
-    blocks,
+    chain,
     greater,
     unpack_meta,
 )
-from tap_spark.sources import finite_keys, record_arrays
+from tap_spark.sources import record_arrays
 from tap_spark.state import date_numbers
-from tap_spark.state.stream_plans import DriverRows, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -151,21 +151,6 @@ _SPOOL_FAILED = re.compile(re.escape(SPOOL_FAILED).replace(r"\{\}", r"(\d+)"))
 
 
 @dataclass(frozen=True)
-class ChunkInfo:
-    """Lines that were just written to standard output.
-
-    Attributes:
-        rows: Number of lines.
-        size: Their bytes.
-        key: Greatest replication key in them; None if there is none.
-    """
-
-    rows: int
-    size: int
-    key: KeyMax | None = None
-
-
-@dataclass(frozen=True)
 class RowsWritten:
     """The result of writing a slice.
 
@@ -177,17 +162,11 @@ class RowsWritten:
     rows: int = 0
     key: KeyMax | None = None
 
-    @property
-    def max_key(self) -> Any:
-        """Return the greatest replication key as a JSON value; None without one."""
-        return None if self.key is None else self.key.value
-
     def plus(self, chunk: ChunkInfo) -> RowsWritten:
         """Add a chunk."""
         return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
 
 
-OnChunk = Callable[[ChunkInfo], None]
 Lines = Callable[[SpoolWriter | ChunkRows, str], "DataFrame"]
 """Lets tasks pass the lines to a writer; returns its results, in columns of a schema."""
 
@@ -220,13 +199,18 @@ def write_records(
         Exception: Any failure of Spark (see `shared.spark.spark_errors`).
     """
     key = plan.replication_key if plan.resume is Resume.REPLICATION_KEY else None
-    lines = _lines(plan, slice_, key, datetime.now(timezone.utc))
+    # In a Spark that the target uses, tasks that wait for it must leave it cores.
+    tasks = 0 if spool is None else int(spark.conf.get(WAITING, "0") or 0) // spool.jobs
+    rows = record_input(slice_, key)
+    if tasks and not slice_.ordered:
+        rows = replace(rows, frame=rows.frame.coalesce(tasks))
+    lines = _lines(plan, slice_, rows, datetime.now(timezone.utc))
     _send_by_value()
     if spool is None:
         chunks = _fetch(spark, lines, key, output)
     else:
         folder = spool.new_folder(ordered=slice_.ordered)
-        chunks = _drain(spark, lines, key, output, folder)
+        chunks = _drain(spark, lines, key, output, folder, tasks)
     written = RowsWritten()
     # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
     with closing(chunks):
@@ -236,30 +220,12 @@ def write_records(
     return written
 
 
-def write_rows(plan: StreamPlan, rows: DriverRows, output: LineOutput, on_chunk: OnChunk) -> None:
-    """Write rows that the driver has read as RECORD messages; errors as `write_records`.
-
-    Args:
-        plan: The stream.
-        rows: The rows.
-        output: Standard output.
-        on_chunk: Called after each chunk has been written.
-    """
-    head, tail = record_head(plan.stream), record_tail(rows.read_at, plan.version)
-    for records in rows.records or ():
-        lines = pc.binary_join_element_wise(head, records, tail, "")
-        for block in blocks(lines, FETCH_CHUNK_BYTES):
-            output.write(block.data)
-            on_chunk(ChunkInfo(block.rows, len(block.data)))
-
-
-def _lines(plan: StreamPlan, slice_: Slice, key: str | None, started: datetime) -> Lines:
+def _lines(plan: StreamPlan, slice_: Slice, rows: TaskInput, started: datetime) -> Lines:
     """Return what writes the lines of a slice; the line of a filtered row is null."""
-    rows = record_input(slice_, key)
     names = tuple(record_of(slice_).names)
     head, tail = record_head(plan.stream), record_tail(started, plan.version)
     return lambda writer, schema: rows.frame.mapInArrow(
-        RecordLines(names, rows.ready, head, tail, writer, rows.read), schema
+        chain(rows.read, RecordLines(names, rows.ready, head, tail), writer), schema
     )
 
 
@@ -268,16 +234,25 @@ def _send_by_value() -> None:
     from pyspark import cloudpickle  # noqa: PLC0415
 
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    for module in (platform, date_numbers, finite_keys, record_arrays, spool_files):
+    for module in (platform, date_numbers, record_arrays, spool_files):
         register(module)
 
 
 def _drain(
-    spark: SparkSession, lines: Lines, key: str | None, output: LineOutput, folder: SpoolFolder
+    spark: SparkSession,
+    lines: Lines,
+    key: str | None,
+    output: LineOutput,
+    folder: SpoolFolder,
+    tasks: int,
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
-    writer = SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES)
-    job = SparkJob(spark, lines(writer, COUNT_SCHEMA).collect)
+    frame = lines(SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES), COUNT_SCHEMA)
+    counts: Callable[[], Iterable[Row]] = frame.collect
+    if tasks and folder.task_spool.ordered:
+        # One task, or two at a time, in the order of partitions.
+        counts = partial(frame.toLocalIterator, prefetchPartitions=tasks > 1)
+    job = SparkJob(spark, lambda: list(counts()))
     rows = 0
     try:
         ended = False

@@ -1,192 +1,93 @@
-"""The slices of one stream: read by threads or by Spark, written as RECORD lines or batch files."""
+"""The rows of one stream, read by threads if they may, else by Spark."""
 
 from __future__ import annotations
 
-import logging
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from shared.encodings.extensions import imported
-from shared.engine.engine import Engine
-from shared.engine.settings import THREADS
-from shared.errors import (
-    DISK_FULL,
-    ClosedPipeError,
-    DestinationError,
-    SourceError,
-    Where,
-)
-from shared.formats.file_formats import FORMATS
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.encodings.encoding_format import FORMATS, imported
+from shared.engine.engine import THREADS
 from shared.settings.batch_settings import BatchConfig
-from shared.singer.metrics import (
-    BATCH_COUNT,
-    Counter,
-)
-from shared.singer.run_summary import RunSummary
-from shared.spark.spark_errors import explain_environment
-from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.record_writer import (
-    ChunkInfo,
-    OnChunk,
-    write_records,
-    write_rows,
-)
-from tap_spark.send.spool import Spool, held
-from tap_spark.send.stream_outputs import Output, Outputs, SeveralOutputs
+from shared.singer.messages import record_head, record_tail
+from shared.singer.metrics import BATCH_COUNT, Counter
+from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter, spool_error
+from tap_spark.send.run import Run, files_of, reached, reading, settle
+from tap_spark.send.stream_outputs import Output, block_map, mapped_blocks
 from tap_spark.sources.formats import source_format
-from tap_spark.sources.frame_helpers import with_text
-from tap_spark.sources.source import (
-    DriverSource,
-    Source,
-    source_for,
-)
-from tap_spark.sources.source_failures import (
-    StreamFailures,
-)
-from tap_spark.state.bookmarks import (
-    advance,
-    advance_positions,
-)
+from tap_spark.sources.source import DriverSource, Source
+from tap_spark.state.bookmarks import advance
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
     DriverBlocks,
     DriverRows,
     Resume,
     RowForm,
-    Slice,
     StreamPlan,
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from tap_spark.send.batch_plan import BatchStagingFolder
-    from tap_spark.send.batch_writer import BatchWriter
     from tap_spark.stream_config import StreamConfig
 
-_logger = logging.getLogger(__name__)
 State = Mapping[str, Any]
 
 
-def first_slices(slices: Iterable[Slice], most: int) -> Iterator[Slice]:
-    """Yield slices until they have so many rows together.
-
-    Spark keeps their rows, so that those that are counted are those that are written.
-    """
-    for slice_ in slices:
-        frame = slice_.frame.limit(most).persist()
-        most -= frame.count()
-        yield replace(slice_, frame=frame)
-        if most <= 0:
-            return
-
-
-def first_rows(rows: DriverRows, most: int) -> DriverRows:
-    """Return at most so many of the rows that the driver has read."""
-    return replace(rows, records=_first_records(rows.records or (), most))
-
-
-def _first_records(records: Iterable[pa.StringArray], most: int) -> Iterator[pa.StringArray]:
-    for texts in records:
-        yield texts[:most]
-        most -= len(texts)
-        if most <= 0:
-            return
-
-
 UNSURE = "what the files hold, which Spark may read in another way"
+HELD_BYTES = 64 * 1024 * 1024
+"""Bound of memory: bytes of records that wait there; more wait in a temporary file."""
+_SCHEMA = pa.schema([("record", pa.string())])
 
 
-@dataclass(frozen=True)
-class Run:
-    """What the streams of a run share."""
+def write_slices(
+    run: Run,
+    plan: StreamPlan,
+    source: Source | DriverSource,
+    state_writer: StateWriter,
+    meter: OnChunk,
+) -> int | None:
+    """Write the rows that a stream has to read now.
 
-    engine: Engine
-    output: LineOutput
-    spool: Spool | None
-    batch: BatchConfig | None = None
-    staging: BatchStagingFolder | None = None
-    outputs: Outputs = field(default_factory=Outputs)
-    failures: StreamFailures | None = None
-    limit: int | None = None
-    spool_root: str | None = None
-    summary: RunSummary = field(default_factory=partial(RunSummary, "tap-spark"))
+    Args:
+        run: The settings, and standard output.
+        plan: The stream.
+        source: Its source.
+        state_writer: The state.
+        meter: Counts what is written.
 
-    @property
-    def spark(self) -> SparkSession:
-        """Return the session; start it if nothing has needed it yet."""
-        return self.engine.session()
-
-    def batch_of(self, stream: str) -> BatchConfig | None:
-        """Return how to write a stream as BATCH; None for RECORD."""
-        return self.batch if self.batch is not None and self.batch.covers(stream) else None
-
-
-def write_keys(reader: SliceReader) -> None:
-    """Write the keys of all rows that the source has, one message for each output."""
-    run, plan = reader.run, reader.plan
-    from tap_spark.send.batch_writer import KeyWriter  # noqa: PLC0415
-
-    batch, source = run.batch_of(plan.stream), source_for(plan.config)
-    if batch is None:
-        return
-    whole_files = replace(batch, batch_size=None)
-    for output, slices in run.outputs.key_slices(plan, partial(reader.slices, source)):
-        with _files(run, whole_files, output.plan, KeyWriter) as files:
-            for slice_ in slices:
-                files.write(slice_, lambda _: None)
-            files.finish()
-        rows = files.written.rows
-        _logger.info("stream '%s': sent the keys of %s rows", output.plan.stream, rows)
-
-
-def sends_all(run: Run, plan: StreamPlan) -> bool:
-    """Return whether each row that is read becomes one record."""
-    outputs = run.outputs.of(plan)
-    return run.limit is None and len(outputs) == 1 and outputs[0].transform is None
-
-
-def write_slices(reader: SliceReader, meter: Callable[[ChunkInfo], None]) -> None:
-    run, plan, state_writer = reader.run, reader.plan, reader.state_writer
-    source, read_plan = source_for(plan.config), run.outputs.read_plan(plan)
-    outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    Returns:
+        The rows that the source tells for all that was read; None if it does not.
+    """
     why = why_spark(run, plan)
     if isinstance(source, DriverSource):
+        batch = run.batch_of(plan.stream)
         form = None if why else RowForm.RECORDS if batch is None else RowForm.BLOCKS
         with reading(plan):
-            rows = source.read_on_driver(read_plan, form, run.engine)
-        if rows is not None and written_on_driver(run, outputs[0], rows, batch, meter):
-            if rows.newest is not None:
-                newest = rows.newest()
-                state_writer.update(lambda state: advance(state, plan, newest, ordered=False))
-            elif rows.blocks is not None:
-                _settle(plan, rows.bookmark, state_writer)
-            elif rows.bookmark is not None:
-                state_writer.update(partial(reached, plan, rows.bookmark))
-            return
-    run.engine.session(why or UNSURE)
-    slices = reader.slices(source, read_plan)
-    if len(outputs) > 1:
-        several = SeveralOutputs(plan, outputs, state_writer, meter)
-        if batch is None:
-            several.write_records(run.spark, slices, run.output, run.spool)
-        else:
-            with Counter(BATCH_COUNT, plan.stream) as counter:
-                several.write_files(partial(_files, run, batch), slices, counter)
-        return
-    slices, own = map(outputs[0].mapped_slice, slices), outputs[0].plan
-    if batch is not None:
-        _write_files(run, batch, own, slices, state_writer, meter)
-        return
-    for slice_ in slices:
-        on_chunk = _on_chunk(plan, slice_, state_writer, meter)
-        write_records(run.spark, own, slice_, run.output, spool=run.spool, on_chunk=on_chunk)
-        if slice_.bookmark is not None:
-            state_writer.update(partial(reached, plan, slice_.bookmark))
+            rows = source.read_on_driver(run.outputs.read_plan(plan), form, run.engine)
+        if rows is not None and written_on_driver(run, run.outputs.of(plan)[0], rows, batch, meter):
+            if rows.bookmark is not None or rows.newest is not None:
+                _advance(plan, rows, state_writer)
+            return None
+    from tap_spark.send.spark_slices import write_by_spark  # noqa: PLC0415
+
+    return write_by_spark(run, plan, source, state_writer, meter, why or UNSURE)
+
+
+def _advance(plan: StreamPlan, rows: DriverRows, state_writer: StateWriter) -> None:
+    """Change the state after all rows that the driver has read."""
+    if rows.newest is not None:
+        newest = rows.newest()
+        state_writer.update(lambda state: advance(state, plan, newest, ordered=False))
+    elif rows.blocks is not None:
+        settle(plan, rows.bookmark, state_writer)
+    else:
+        state_writer.update(partial(reached, plan, rows.bookmark or {}))
 
 
 def why_spark(run: Run, plan: StreamPlan) -> str:
@@ -228,25 +129,69 @@ def _why_files(run: Run, output: Output, batch: BatchConfig) -> str:
         return "batch files with an exact number of rows"
     if output.transform is None:
         return ""
-    from tap_spark.send.mapped_blocks import block_map  # noqa: PLC0415
-
     return "" if block_map(output) is not None else "a stream map that is not computed over Arrow"
 
 
-def _sure(run: Run, rows: DriverRows) -> AbstractContextManager[Iterable[pa.StringArray] | None]:
-    """Hold records back until Spark need not read them; not if it must never start."""
-    records: Iterable[pa.StringArray | None] = rows.records or ()
-    if run.engine.choice != THREADS and not rows.is_sure:
-        return held(records, run.spool_root)
+def _checked(run: Run, records: Iterable[pa.StringArray | None]) -> Iterator[pa.StringArray]:
+    """Yield records; raise SettingsError once Spark, which never starts, must read the stream."""
+    for texts in records:
+        if texts is None:
+            run.engine.session(UNSURE)
+        else:
+            yield texts
 
-    def checked() -> Iterator[pa.StringArray]:
-        for texts in records:
-            if texts is None:
-                run.engine.session(UNSURE)
-            else:
-                yield texts
 
-    return nullcontext(checked())
+@contextmanager
+def held(
+    records: Iterable[pa.StringArray | None], root: str | None
+) -> Iterator[Iterator[pa.StringArray] | None]:
+    """Read all records before the first one is sent: none is sent twice.
+
+    Args:
+        records: The JSON text of each record, in arrays; None if Spark has to read the stream.
+        root: Folder of the spool; the system's temporary folder if None.
+
+    Yields:
+        The records; None if Spark has to read them.
+
+    Raises:
+        DestinationError: The folder cannot be written.
+    """
+    with tempfile.SpooledTemporaryFile(HELD_BYTES, dir=root) as file:
+        with pa.ipc.new_stream(file, _SCHEMA) as writer:
+            for texts in records:
+                if texts is None:
+                    yield None
+                    return
+                try:
+                    writer.write_batch(pa.record_batch([texts], schema=_SCHEMA))
+                except OSError as error:
+                    raise spool_error(error, Path(root or tempfile.gettempdir())) from error
+        file.seek(0)
+        yield (batch.column(0) for batch in pa.ipc.open_stream(file))
+
+
+def write_rows(run: Run, plan: StreamPlan, rows: DriverRows, meter: OnChunk) -> None:
+    """Write rows that the driver has read as RECORD messages, up to the limit of the run.
+
+    Args:
+        run: The limit, and standard output.
+        plan: The stream.
+        rows: The rows.
+        meter: Counts what is written.
+    """
+    head, tail = record_head(plan.stream), record_tail(rows.read_at, plan.version)
+    left = run.limit
+    for records in rows.records or ():
+        lines = pc.binary_join_element_wise(head, records[:left], tail, "")
+        _, offsets, data = lines.buffers()
+        if len(lines):
+            ends = memoryview(offsets).cast("i")
+            text = memoryview(data)[ends[lines.offset] : ends[lines.offset + len(lines)]]
+            run.output.write(text)
+            meter(ChunkInfo(len(lines), len(text)))
+        if left is not None and (left := left - len(lines)) <= 0:
+            return
 
 
 def written_on_driver(
@@ -254,149 +199,33 @@ def written_on_driver(
     output: Output,
     rows: DriverRows,
     batch: BatchConfig | None,
-    meter: Callable[[ChunkInfo], None],
+    meter: OnChunk,
 ) -> bool:
     """Write rows that the driver reads; return False if Spark must read them after all."""
     if rows.blocks is None or batch is None:
-        with _sure(run, rows) as records:
-            if records is None:
+        records = rows.records or ()
+        is_sure = run.engine.choice == THREADS or rows.is_sure
+        # Those that are not sure wait until Spark need not read them.
+        kept: AbstractContextManager[Iterator[pa.StringArray] | None]
+        kept = nullcontext(_checked(run, records)) if is_sure else held(records, run.spool_root)
+        with kept as sure:
+            if sure is None:
                 return False
-            kept = replace(rows, records=records)
-            kept = kept if run.limit is None else first_rows(kept, run.limit)
-            write_rows(output.plan, kept, run.output, meter)
+            write_rows(run, output.plan, replace(rows, records=sure), meter)
         return True
     blocks: DriverBlocks | None = rows.blocks
     if output.transform is not None:
-        from tap_spark.send.mapped_blocks import mapped_blocks  # noqa: PLC0415
-
         blocks = mapped_blocks(output, rows.blocks)
     if blocks is None:
         return False
     with (
         Counter(BATCH_COUNT, output.plan.stream) as counter,
-        _files(run, batch, output.plan) as files,
+        files_of(run, batch, output.plan) as files,
     ):
 
         def on_chunk(chunk: ChunkInfo) -> None:
             counter.increment()
             meter(chunk)
 
-        return files.write_blocks(blocks, min(run.engine.threads.count, MOST_THREADS), on_chunk)
-
-
-@dataclass(eq=False)
-class SliceReader:
-    """Reads the slices of a stream, and sums up the rows that they tell."""
-
-    run: Run
-    plan: StreamPlan
-    state_writer: StateWriter
-    _counts: list[int | None] = field(default_factory=list, init=False)
-
-    @property
-    def told_rows(self) -> int | None:
-        """Return the rows of all slices; None if one does not tell, or not all rows are sent."""
-        counts = [rows for rows in self._counts if rows is not None]
-        is_told = (
-            self._counts and len(counts) == len(self._counts) and sends_all(self.run, self.plan)
-        )
-        return sum(counts) if is_told else None
-
-    def slices(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-        """Yield the slices, or the first rows of them."""
-        slices = self._read(source, plan)
-        return slices if self.run.limit is None else first_slices(slices, self.run.limit)
-
-    def _read(self, source: Source, plan: StreamPlan) -> Iterator[Slice]:
-        spark = self.run.spark
-        with reading(plan):
-            for slice_ in map(partial(with_text, plan), source.slices(spark, plan)):
-                self._counts.append(slice_.told_rows)
-                yield slice_
-
-
-@contextmanager
-def reading(plan: StreamPlan) -> Iterator[None]:
-    """Convert failures of the operating system while the driver reads a source."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise
-        file = None if error.filename is None else str(error.filename)
-        where = Where(stream=plan.stream, file=file)
-        reason = error.strerror or str(error)
-        explained = explain_environment(error, where)
-        raise explained or SourceError(f"cannot be read: {reason}", where=where) from error
-
-
-def _on_chunk(
-    plan: StreamPlan, slice_: Slice, state_writer: StateWriter, meter: Callable[[ChunkInfo], None]
-) -> OnChunk:
-    def on_chunk(chunk: ChunkInfo) -> None:
-        meter(chunk)
-        if chunk.key is not None:
-            value = chunk.key.value
-            state_writer.update(lambda state: advance(state, plan, value, ordered=slice_.ordered))
-
-    return on_chunk
-
-
-def _files(
-    run: Run, batch: BatchConfig, plan: StreamPlan, writer: type[BatchWriter] | None = None
-) -> BatchWriter:
-    from tap_spark.send.batch_writer import BatchWriter  # noqa: PLC0415
-
-    return (writer or BatchWriter)(
-        lambda: run.spark, plan, run.output, batch=batch, spool=run.spool, staging=run.staging
-    )
-
-
-def _write_files(
-    run: Run,
-    batch: BatchConfig,
-    plan: StreamPlan,
-    slices: Iterator[Slice],
-    state_writer: StateWriter,
-    meter: Callable[[ChunkInfo], None],
-) -> None:
-    """Write slices as BATCH; each message is followed by the STATE it makes true, if any."""
-    with (
-        Counter(BATCH_COUNT, plan.stream) as counter,
-        _files(run, batch, plan) as files,
-    ):
-
-        def on_file(slice_: Slice) -> OnChunk:
-            on_chunk = _on_chunk(plan, slice_, state_writer, meter)
-
-            def report(chunk: ChunkInfo) -> None:
-                counter.increment(1 if chunk.rows else 0)
-                on_chunk(chunk)
-                if slice_.ordered:
-                    state_writer.flush()
-
-            return report
-
-        try:
-            for slice_ in slices:
-                _settle(plan, files.write(slice_, on_file(slice_)), state_writer)
-        except (ClosedPipeError, DestinationError):
-            raise
-        except Exception:
-            # Left-over rows of earlier slices are good, and so is the STATE that waits for them.
-            with suppress(Exception):
-                _settle(plan, files.finish(), state_writer)
-            raise
-        _settle(plan, files.finish(), state_writer)
-
-
-def _settle(
-    plan: StreamPlan, bookmark: Mapping[str, Any] | None, state_writer: StateWriter
-) -> None:
-    if bookmark is not None:
-        state_writer.update(partial(reached, plan, bookmark))
-        state_writer.flush()
-
-
-def reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> State:
-    return advance_positions(state, plan, bookmark)
+        threads = min(run.engine.threads.count, MOST_THREADS)
+        return files.write_blocks(blocks, threads, on_chunk)

@@ -1,7 +1,4 @@
-"""The driver's side of the spool: a private folder of chunk files, written by executors.
-
-`held` keeps records until Spark surely need not read their stream: none is sent twice.
-"""
+"""The driver's side of the spool: a private folder of chunk files, written by executors."""
 
 from __future__ import annotations
 
@@ -10,16 +7,15 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
-from shared.errors import DISK_FULL, DestinationError, SourceError, Where
+from shared.errors import SourceError, Where
 from shared.storage.owned_folders import OwnedFolder, is_locked, remove_stale
 from tap_spark.config import SpoolSettings
+from tap_spark.send.line_output import spool_error
 from tap_spark.send.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,
@@ -83,7 +79,11 @@ class SpoolFolder:
 
     def remove(self) -> None:
         """Remove the folder; tasks that still run then fail to write to it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        gone = self.path.with_suffix(".gone")
+        # Under another name first: no task can create a file in it while it is being removed.
+        with suppress(OSError):
+            self.path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _names(self) -> list[str]:
         """List the finished chunks in the order of partitions, attempts and rows."""
@@ -172,6 +172,7 @@ class Spool:
 
     def __init__(self, settings: SpoolSettings, jobs: int = 1) -> None:
         root = Path(settings.root or tempfile.gettempdir())
+        self.jobs = jobs
         self._numbers = itertools.count(1)
         with _explained(root):
             root.mkdir(parents=True, exist_ok=True)
@@ -227,21 +228,6 @@ def check_complete(count: int, expected: int, what: str) -> None:
         )
 
 
-def spool_error(error: OSError, task_spool: Path) -> DestinationError:
-    """Explain why the spool cannot be written."""
-    full = error.errno in DISK_FULL
-    hint = (
-        "free some space, or set spool.root to a folder on a larger disk"
-        if full
-        else "set spool.root to a folder that this user may write to"
-    )
-    return DestinationError(
-        f"cannot write to the spool folder: {error.strerror or error}",
-        where=Where(file=str(task_spool), setting="spool.root"),
-        hint=hint,
-    )
-
-
 @contextmanager
 def _explained(task_spool: Path) -> Iterator[None]:
     """Convert an OSError about a folder to an error for users."""
@@ -249,38 +235,3 @@ def _explained(task_spool: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise spool_error(error, task_spool) from error
-
-
-HELD_BYTES = 64 * 1024 * 1024
-"""Bound of memory: bytes of records that wait there; more wait in a file of the spool folder."""
-_SCHEMA = pa.schema([("record", pa.string())])
-
-
-@contextmanager
-def held(
-    records: Iterable[pa.StringArray | None], root: str | None
-) -> Iterator[Iterator[pa.StringArray] | None]:
-    """Read all records before the first one is sent.
-
-    Args:
-        records: The JSON text of each record, in arrays; None if Spark has to read the stream.
-        root: Folder of the spool; the system's temporary folder if None.
-
-    Yields:
-        The records; None if Spark has to read them.
-
-    Raises:
-        DestinationError: The folder cannot be written.
-    """
-    with tempfile.SpooledTemporaryFile(HELD_BYTES, dir=root) as file:
-        with pa.ipc.new_stream(file, _SCHEMA) as writer:
-            for texts in records:
-                if texts is None:
-                    yield None
-                    return
-                try:
-                    writer.write_batch(pa.record_batch([texts], schema=_SCHEMA))
-                except OSError as error:
-                    raise spool_error(error, Path(root or tempfile.gettempdir())) from error
-        file.seek(0)
-        yield (batch.column(0) for batch in pa.ipc.open_stream(file))

@@ -31,14 +31,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.singer.platform import arrow_in_task
-from tap_spark.sources.finite_keys import finite
-from tap_spark.sources.record_arrays import RecordTexts
+from tap_spark.sources.record_arrays import RecordTexts, finite
 
 CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
 FILTERED = "__filtered"
 """Name of the last column of rows for batch files: true in rows that are not written."""
 
-_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _JSON_INTEGERS = range(-(2**63), 2**64)
 
 
@@ -210,8 +209,25 @@ def unpack_meta(text: str) -> tuple[int, KeyMax | None]:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Passes the batches of a task through steps, one after the other; for `mapInArrow`."""
+
+    steps: tuple[OfBatches, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for step in self.steps:
+            batches = step(batches)
+        return iter(batches)
+
+
+def chain(*steps: OfBatches | None) -> Chain:
+    """Return a chain of the steps that are not None."""
+    return Chain(tuple(filter(None, steps)))
+
+
+@dataclass(frozen=True)
 class RecordLines:
-    """Makes the RECORD lines of a partition, and passes them on.
+    """Makes the RECORD lines of a partition, with the columns of the key.
 
     Attributes:
         names: Names of the record's columns. The batches have these columns, then (with a key) the
@@ -220,22 +236,15 @@ class RecordLines:
         ready: Positions of columns that hold JSON text.
         before: Text before each record.
         after: Text after each record.
-        then: Takes batches of lines, with the columns of the key.
-        read: Reads the batches from the input of the task; None if these are the input.
     """
 
     names: tuple[str, ...]
     ready: frozenset[int]
     before: str
     after: str
-    then: _OfBatches
-    read: _OfBatches | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition."""
-        return self.then(self._lines(batches if self.read is None else self.read(batches)))
-
-    def _lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = RecordTexts(self.names, self.ready, self.before, self.after)
         width = len(self.names) or 1
         for batch in batches:

@@ -9,43 +9,45 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
 from shared.errors import (
-    ClosedPipeError,
-    DestinationError,
     InvalidSettingsError,
     RecordError,
     SettingsError,
     Where,
 )
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.json_schema import json_schema_to_spark
 from shared.formats.record_text import quoted
 from shared.formats.schema_nodes import only_properties
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import TransformSettings
-from shared.maps.record_metadata import DELETED_AT
-from shared.singer.metrics import Counter
-from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.record_writer import ChunkInfo, OnChunk, write_records
-from tap_spark.send.spool import Spool
-from tap_spark.send.spool_files import KeyMax, greater
+from shared.singer.messages import DELETED_AT
 from tap_spark.sources.frame_helpers import prune, struct_from_text
-from tap_spark.state.bookmarks import advance, advance_positions
-from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import (
+    BlockReaders,
+    DriverBlocks,
+    Method,
+    Resume,
+    Slice,
+    StreamPlan,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
+    from shared.maps.arrow_maps import ArrowMap
     from shared.maps.stream_maps import StreamOutput
     from shared.maps.transform import Transform
-    from tap_spark.send.batch_writer import BatchWriter
 
 
 KEY = "__replication_key"
@@ -88,8 +90,6 @@ class Output:
             keep_filtered: Whether to keep filtered rows, marked, if a key is tracked.
             only: The columns to keep; None for all.
         """
-        from shared.maps.transform import ERROR  # noqa: PLC0415
-
         if self.transform is None:
             return slice_
         transform = self._transform_for(slice_.frame.schema) or self.transform
@@ -196,15 +196,13 @@ def outputs_of(
     Raises:
         SettingsError: Maps do not fit streams, or two streams get one name; lists all problems.
     """
-    if not settings.active:
-        return Outputs(), tuple(plans)
-    from shared.maps.stream_maps import reject_duplicate_names  # noqa: PLC0415
+    from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
 
     by_stream: dict[str, tuple[Output, ...]] = {}
     mapped: dict[str, Sequence[StreamOutput]] = {}
     errors: list[SettingsError] = []
     for plan in plans:
-        maker = _maker(settings, plan, spark)
+        maker = _maker(partial(outputs, settings), plan, spark)
         struct = _struct_of(plan)
         try:
             mapped[plan.tap_stream_id] = maker(struct)
@@ -243,12 +241,12 @@ _Maker = Callable[["StructType"], tuple["StreamOutput", ...]]
 
 
 def _maker(
-    settings: TransformSettings, plan: StreamPlan, spark: Callable[[], SparkSession]
+    outputs: Callable[..., tuple[StreamOutput, ...]],
+    plan: StreamPlan,
+    spark: Callable[[], SparkSession],
 ) -> _Maker:
-    from shared.maps.stream_maps import outputs  # noqa: PLC0415
-
     schema = only_properties(plan.schema, {*plan.columns})
-    return lambda struct: outputs(settings, plan.stream, schema, struct, plan.key_properties, spark)
+    return lambda struct: outputs(plan.stream, schema, struct, plan.key_properties, spark)
 
 
 def _output(
@@ -310,164 +308,62 @@ def _checked(column: Column, error: Column, stream: str) -> Column:
     return F.when(error.isNull(), column).otherwise(F.raise_error(marked))
 
 
-Bookmark = Mapping[str, Any]
-_SLICE = "slice"
+def block_map(output: Output) -> ArrowMap | None:
+    """Return the map of an output over Arrow; None if Spark has to map, or does it faster."""
+    if output.transform is None or output.struct is None:
+        return None
+    from shared.maps.arrow_maps import arrow_map  # noqa: PLC0415
+
+    arrow = arrow_map(output.transform, output.struct)
+    return None if arrow is None or arrow.in_python else arrow
 
 
-@dataclass
-class WrittenSlices:
-    """Tracks the slices that every output has written: only their bookmarks may be written.
+def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
+    """Map blocks of rows.
 
-    Attributes:
-        outputs: Number of outputs.
+    Args:
+        output: The output; see `block_map`.
+        blocks: The rows of the stream.
+
+    Returns:
+        The mapped rows; None if they have other columns than the map was planned for. A reader
+        raises RecordError for a row that cannot be mapped.
     """
+    arrow, transform, struct = block_map(output), output.transform, output.struct
+    if arrow is None or transform is None or struct is None:
+        return None
+    planned = {field.name: field.type for field in struct_to_arrow(struct)}
+    if any(planned.get(field.name) != field.type for field in blocks.schema):
+        return None
+    reads = [name for name in blocks.schema.names if name in transform.reads]
+    if len(reads) < len(transform.reads):
+        return None
+    schema = struct_to_arrow(transform.struct())
 
-    outputs: int
-    _bookmarks: dict[int, Bookmark | None] = field(default_factory=dict)
-    _reached: dict[int, int] = field(default_factory=dict)
-    _reported: int = 0
+    def mapped(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
+        block = read()
+        if block is None:
+            return None
+        rows = arrow.apply(pa.Table.from_batches([block]))
+        errors = pc.drop_null(rows.column(ERROR))
+        if len(errors):
+            where = Where(stream=output.plan.stream, setting="stream_maps")
+            raise RecordError(errors[0].as_py(), where=where)
+        arrays = [rows.column(name).combine_chunks() for name in schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def begin(self, slice_: Slice) -> Slice:
-        """Number a slice; its bookmark is replaced by the number."""
-        number = len(self._bookmarks) + 1
-        self._bookmarks[number] = slice_.bookmark
-        return replace(slice_, bookmark={_SLICE: number})
-
-    def reached(self, output: int, bookmark: Bookmark | None) -> None:
-        """Record the newest slice that an output has written completely."""
-        if bookmark is not None:
-            self._reached[output] = int(bookmark[_SLICE])
-
-    def newest(self) -> Bookmark | None:
-        """Return the newest bookmark that all outputs have reached since the last call."""
-        oldest = min((self._reached.get(number, 0) for number in range(self.outputs)), default=0)
-        new = [self._bookmarks[number] for number in range(self._reported + 1, oldest + 1)]
-        self._reported = max(self._reported, oldest)
-        return next((bookmark for bookmark in reversed(new) if bookmark is not None), None)
-
-
-@dataclass
-class SeveralOutputs:
-    """Writes the slices of a stream to each of its outputs.
-
-    STATE is written after every output has the rows it covers. If rows come in the order of the
-    replication key, that is the smallest key among the outputs; it then also advances inside a
-    slice, while the RECORDs of the last output are written.
-
-    Attributes:
-        plan: The stream.
-        outputs: Its outputs.
-        state_writer: The state.
-        meter: Counts the written chunks.
-    """
-
-    plan: StreamPlan
-    outputs: Sequence[Output]
-    state_writer: StateWriter
-    meter: Callable[[ChunkInfo], None]
-    _keys: dict[int, KeyMax] = field(default_factory=dict)
-
-    def write_records(
-        self, spark: SparkSession, slices: Iterable[Slice], output: LineOutput, spool: Spool | None
-    ) -> None:
-        """Write slices as RECORD messages; errors as `record_writer.write_records`."""
-        for slice_ in slices:
-            with _kept(slice_) as kept:
-                for number, own in enumerate(self.outputs):
-                    mapped, on_chunk = own.mapped_slice(kept), self._on_chunk(number, slice_)
-                    write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
-            self._advance(ordered=slice_.ordered)
-            if slice_.bookmark is not None:
-                self.state_writer.update(partial(_at, self.plan, slice_.bookmark))
-
-    def write_files(
-        self,
-        files_of: Callable[[StreamPlan], BatchWriter],
-        slices: Iterable[Slice],
-        counter: Counter,
-    ) -> None:
-        """Write slices as BATCH messages; errors as `BatchWriter.write`.
-
-        Args:
-            files_of: Builds the writer of an output.
-            slices: The slices to write.
-            counter: Counts messages.
-        """
-        written = WrittenSlices(len(self.outputs))
-        ordered = False
-        with ExitStack() as stack:
-            writers = [stack.enter_context(files_of(own.plan)) for own in self.outputs]
-            try:
-                for slice_ in slices:
-                    ordered = slice_.ordered
-                    numbered = written.begin(slice_)
-                    with _kept(numbered) as kept:
-                        for number, (own, writer) in enumerate(
-                            zip(self.outputs, writers, strict=True)
-                        ):
-                            on_chunk = self._on_chunk(number, slice_, counter)
-                            bookmark = writer.write(own.mapped_slice(kept), on_chunk)
-                            written.reached(number, bookmark)
-                    self._settle(written)
-            except (ClosedPipeError, DestinationError):
-                raise
-            except Exception:
-                # Left-over rows of earlier slices are good; the failed slice is in no bookmark.
-                with suppress(Exception):
-                    self._finish(written, writers)
-                raise
-            self._finish(written, writers)
-            self._advance(ordered=ordered)
-
-    def _finish(self, written: WrittenSlices, writers: Sequence[BatchWriter]) -> None:
-        for number, writer in enumerate(writers):
-            written.reached(number, writer.finish())
-        self._settle(written)
-
-    def _settle(self, written: WrittenSlices) -> None:
-        bookmark = written.newest()
-        if bookmark is not None:
-            self.state_writer.update(partial(_at, self.plan, bookmark))
-            self.state_writer.flush()
-
-    def _advance(self, *, ordered: bool) -> None:
-        """Advance the bookmark to the replication key of rows that all outputs have written."""
-        if ordered and len(self._keys) < len(self.outputs):
-            return
-        best = min if ordered else max
-        key = best(self._keys.values(), key=lambda candidate: candidate.rank, default=None)
-        if key is not None:
-            self.state_writer.update(
-                lambda state: advance(state, self.plan, key.value, ordered=ordered)
-            )
-
-    def _on_chunk(self, number: int, slice_: Slice, batches: Counter | None = None) -> OnChunk:
-        """Return the function to call after each chunk of a slice that an output has written."""
-
-        def on_chunk(chunk: ChunkInfo) -> None:
-            self.meter(chunk)
-            if batches is not None:
-                batches.increment(1 if chunk.rows else 0)
-            key = greater(self._keys.get(number), chunk.key)
-            if key is not None and chunk.key is not None:
-                self._keys[number] = key
-                if slice_.ordered:
-                    self._advance(ordered=True)
-
-        return on_chunk
+    return DriverBlocks(schema, _Changed(blocks.readers, mapped))
 
 
-@contextmanager
-def _kept(slice_: Slice) -> Iterator[Slice]:
-    """Keep the rows of a slice on disk while it is written, so that they are read once."""
-    from pyspark import StorageLevel  # noqa: PLC0415
+@dataclass(frozen=True)
+class _Changed:
+    """Readers whose blocks are changed."""
 
-    frame = slice_.frame.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield replace(slice_, frame=frame, tasks=None)
-    finally:
-        frame.unpersist()
+    readers: BlockReaders
+    change: Callable[[Callable[[], pa.RecordBatch | None]], pa.RecordBatch | None]
 
+    def __len__(self) -> int:
+        return len(self.readers)
 
-def _at(plan: StreamPlan, bookmark: Bookmark, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    return advance_positions(state, plan, bookmark)
+    def __iter__(self) -> Iterator[Callable[[], pa.RecordBatch | None]]:
+        return (partial(self.change, read) for read in self.readers)

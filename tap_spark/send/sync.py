@@ -6,6 +6,7 @@ Streams are read one after another or in parallel, and again after failures that
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import socket
 import threading
@@ -14,11 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
-from shared.engine.engine import Engine, engine_of
-from shared.engine.settings import THREADS
+from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import (
     ClosedPipeError,
     DestinationError,
@@ -32,28 +32,25 @@ from shared.errors import (
     repeated,
 )
 from shared.singer.datasets import Dataset, schema_fields
-from shared.singer.live_lines import Progress
 from shared.singer.logs import IN_SUMMARY
-from shared.singer.messages import (
-    activate_version_line,
-    keys_line,
-    schema_line,
-    state_line,
-)
+from shared.singer.messages import activate_version_line, keys_line, schema_line, state_line
 from shared.singer.metrics import (
     JOB_DURATION,
     RECORD_COUNT,
     SYNC_DURATION,
     Counter,
-    Timer,
+    Progress,
+    timed,
 )
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import Termination, ends_if_stalled
 from shared.singer.stdout import MessageOutput
-from shared.spark.both_ends import declare
+from shared.spark.conf import local_cores, scheduling
 from shared.spark.connect import executors_share_disk
+from shared.spark.running_java import VARIABLE as BOTH_ENDS
+from shared.spark.running_java import declare
 from shared.spark.spark_errors import explain, explain_environment
-from tap_spark.config import TapConfig
+from tap_spark.config import NO_TRANSFORMS, TapConfig
 from tap_spark.plan.catalog import stream_id
 from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.replication import plan_streams, source_name
@@ -66,25 +63,15 @@ from tap_spark.plan.run_options import (
     refreshed_state,
     ruled_catalog,
 )
-from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.record_writer import (
-    ChunkInfo,
-    interrupt_all,
-)
-from tap_spark.send.slices import (
-    Run,
-    SliceReader,
-    reached,
-    sends_all,
-    why_spark,
-    write_keys,
-    write_slices,
-)
-from tap_spark.send.spool import Spool
+from tap_spark.send.line_output import ChunkInfo, LineOutput, StateWriter
+from tap_spark.send.run import Run, reached, sends_all
+from tap_spark.send.slices import why_spark, write_slices
 from tap_spark.send.stream_outputs import Output, Outputs, map_error, outputs_of
+from tap_spark.sources.formats import source_format
 from tap_spark.sources.source import (
     BoundedSource,
     TellingSource,
+    driver_source_for,
     source_for,
 )
 from tap_spark.sources.source_failures import (
@@ -96,7 +83,7 @@ from tap_spark.sources.source_failures import (
 )
 from tap_spark.sources.tables import source_datasets
 from tap_spark.state.bookmarks import (
-    count_run,
+    end_stream,
     finish_stream,
     start_stream,
 )
@@ -105,6 +92,10 @@ from tap_spark.state.stream_plans import (
     Resume,
     StreamPlan,
 )
+
+if TYPE_CHECKING:
+    from shared.spark.conf import SparkSettings
+    from tap_spark.send.spool import Spool
 
 _logger = logging.getLogger(__name__)
 ENDED_BY_OTHERS = (ClosedPipeError, InterruptedRunError, TerminatedRunError)
@@ -126,6 +117,8 @@ class Planner:
         """Plan every selected stream."""
         now_ms = time.time_ns() // 1_000_000
         plans = plan_streams(self.config, self.catalog, state, now_ms, self.failed)
+        if self.options == EVERYTHING:
+            return plans
         return tuple(as_asked(plan, self.options) for plan in plans)
 
     def replan(self, plan: StreamPlan, state: State) -> StreamPlan:
@@ -160,11 +153,11 @@ def run_sync(
         DestinationError: The spool folder cannot be written.
         ClosedPipeError: The reader of standard output has closed it.
     """
-    last_state, state = state, refreshed_state(state or {}, options)
+    last_state, state = state, refreshed_state(state, options) if state else {}
     failures = failures_of(config)
     if options.limit is not None:
         _logger.info("at most %d records of each stream: STATE is not written", options.limit)
-    with Timer(JOB_DURATION), ExitStack() as cleaning:
+    with timed(JOB_DURATION), ExitStack() as cleaning:
         run, plans, planner = prepared(config, catalog, state, output, cleaning, failures, options)
         run = replace(run, summary=summary or run.summary)
         write = run.output.write if options.reads_all else _ignored
@@ -178,9 +171,12 @@ def run_sync(
         limit = config.stall_limit_seconds
         with (
             termination.on_sigterm() if resumes else nullcontext(),
-            ends_if_stalled(limit, lambda: output.bytes_written, "no message was written"),
+            ends_if_stalled(limit, lambda: output.bytes_written, "no message was written")
+            if limit
+            else nullcontext(),
         ):
-            plans = begun(run, plans, state_writer)
+            if any(plan.resume is Resume.LOG_POSITION for plan in plans):
+                plans = begun(run, plans, state_writer)
             _read_streams(run, plans, planner, state_writer)
         if run.failures is not None:
             run.failures.raise_if_any(plan.tap_stream_id for plan in plans)
@@ -236,7 +232,11 @@ def _read_streams(
 
     def read(plan: StreamPlan) -> None:
         try:
-            read_with_retries(plan, attempt, replan)
+            if plan.config.database is None:
+                with explained(plan.stream):
+                    sync_stream(run, plan, state_writer)
+            else:
+                read_with_retries(plan, attempt, replan)
         except OF_STREAM as error:
             if run.failures is None or ending.is_set():
                 raise
@@ -251,9 +251,13 @@ def _read_streams(
         ending.set()
         _stop_streams(run, state_writer, reason)
 
-    works = [partial(read, plan) for plan in plans]
+    at_once = planner.config.parallel_streams
     try:
-        run_parallel(works, planner.config.parallel_streams, stop)
+        if at_once > 1:
+            run_parallel([partial(read, plan) for plan in plans], at_once, stop)
+        else:
+            for plan in plans:
+                read(plan)
         state_writer.end()
     except SingerSparkError as error:
         _flush_state(state_writer, error)
@@ -261,6 +265,7 @@ def _read_streams(
 
 
 def failures_of(config: TapConfig) -> StreamFailures | None:
+    """Return what collects failures of streams; None if the first one ends the run."""
     return StreamFailures() if config.on_stream_failure == "continue" else None
 
 
@@ -274,6 +279,8 @@ def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) ->
     run.output.close()
     session = run.engine.running()
     if session is not None:
+        from tap_spark.send.record_writer import interrupt_all  # noqa: PLC0415
+
         interrupt_all(session)
 
 
@@ -299,7 +306,7 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
     _logger.info("stream '%s': reading, %s", plan.stream, plan.method.value, extra=IN_SUMMARY)
     with (
         run.engine.serving(plan.stream),
-        Timer(SYNC_DURATION, plan.stream) as timer,
+        timed(SYNC_DURATION, plan.stream) as seconds,
         Counter(RECORD_COUNT, plan.stream) as counter,
         Progress(plan.stream) as progress,
     ):
@@ -316,22 +323,24 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             outputs = run.outputs.of(plan)
             run.summary.uses(plan.stream, lambda: source_datasets(plan, run.engine.conf))
             run.summary.uses(plan.stream, lambda: map(_written, outputs), is_output=True)
-        source_rows = _source_rows(run, plan)
-        slices = SliceReader(run, plan, state_writer)
+        is_whole = plan.resume is Resume.NOTHING
+        source = (driver_source_for if is_whole else source_for)(plan.config)
+        told_rows = _told_rows(run, plan, source) if isinstance(source, TellingSource) else None
         is_batch = run.batch_of(plan.stream) is not None
-        write_slices(slices, _meter(run.summary, plan, counter, progress, is_batch=is_batch))
-        source_rows = slices.told_rows if source_rows is None else source_rows
+        meter = partial(_count, run.summary, plan, counter, progress, is_batch=is_batch)
+        slice_rows = write_slices(run, plan, source, state_writer, meter)
+        source_rows = slice_rows if told_rows is None else told_rows
         for output in run.outputs.of(plan):
             _activate(run, output.plan)
         if plan.sends_keys:
             # The rows count even if the target then refuses to delete as many.
             state_writer.adopt(lambda state: finish_stream(state, plan))
             state_writer.flush()
-            write_keys(SliceReader(run, plan, state_writer))
-        state_writer.finish(
-            lambda state: _with_bookmark(count_run(finish_stream(state, plan), plan), plan)
-        )
-    run.summary.note(plan.stream, seconds=round(timer.seconds, 3))
+            from tap_spark.send.spark_slices import write_keys  # noqa: PLC0415
+
+            write_keys(run, plan, source)
+        state_writer.finish(lambda state: end_stream(state, plan))
+    run.summary.note(plan.stream, seconds=round(seconds(), 3))
     used = run.engine.used(plan.stream)
     if used is not None:
         run.summary.note(plan.stream, engine=used[0], engine_reason=used[1])
@@ -344,11 +353,10 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             _logger.warning(text, plan.stream, counter.total, source_rows)
 
 
-def _source_rows(run: Run, plan: StreamPlan) -> int | None:
-    """Return how many records a stream should have; None if nothing tells."""
-    source = source_for(plan.config)
+def _told_rows(run: Run, plan: StreamPlan, source: TellingSource) -> int | None:
+    """Return how many records a stream should have; None if the source does not tell."""
     is_whole = plan.resume is Resume.NOTHING and plan.end_value is None
-    if not (is_whole and sends_all(run, plan) and isinstance(source, TellingSource)):
+    if not (is_whole and sends_all(run, plan)):
         return None
     with suppress(OSError, SourceError, ValueError):
         return source.told_rows()
@@ -361,29 +369,27 @@ def _activate(run: Run, plan: StreamPlan) -> None:
         run.output.write(activate_version_line(plan.stream, plan.version))
 
 
-def _meter(
-    summary: RunSummary, plan: StreamPlan, counter: Counter, progress: Progress, *, is_batch: bool
-) -> Callable[[ChunkInfo], None]:
-    def count(chunk: ChunkInfo) -> None:
-        if chunk.rows:
-            summary.has_work = True
-        counter.increment(chunk.rows)
-        progress.add(chunk.rows, chunk.size)
-        files = {"batch_files": 1} if is_batch and chunk.rows else {}
-        summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
-        summary.moved(chunk.rows)
-
-    return count
+def _count(
+    summary: RunSummary,
+    plan: StreamPlan,
+    counter: Counter,
+    progress: Progress,
+    chunk: ChunkInfo,
+    *,
+    is_batch: bool,
+) -> None:
+    """Count lines, or a batch file, that have been written."""
+    if chunk.rows:
+        summary.has_work = True
+    counter.increment(chunk.rows)
+    progress.add(chunk.rows, chunk.size)
+    files = {"batch_files": 1} if is_batch and chunk.rows else {}
+    summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
+    summary.moved(chunk.rows)
 
 
 def _written(output: Output) -> Dataset:
     return Dataset(output.plan.stream, fields=schema_fields(output.plan.schema))
-
-
-def _with_bookmark(state: State, plan: StreamPlan) -> dict[str, Any]:
-    """Add an empty bookmark if the stream has none: the next run is then not its first."""
-    bookmarks = state.get("bookmarks") or {}
-    return {**state, "bookmarks": {plan.tap_stream_id: {}, **bookmarks}}
 
 
 def write_schema(run: Run, plan: StreamPlan, *, has_failed: bool = False) -> None:
@@ -411,24 +417,26 @@ def prepared(
     options: RunOptions = EVERYTHING,
 ) -> tuple[Run, tuple[StreamPlan, ...], Planner]:
     """Plan the streams; start Spark in the background if a stream surely needs it."""
-    declare("tap", config.spark, _why_own_spark(config))
-    engine = engine_of(config, config.spark)
+    spark = _spark_of(config)
+    if BOTH_ENDS in os.environ:
+        apart = "`engine: threads` of the tap" if config.engine == THREADS else ""
+        declare("tap", spark, apart, _waiting_tasks(config))
+    engine = engine_of(config, spark)
     cleaning.callback(engine.stop)
     outputs, plans, planner = planned(engine, config, catalog, state, failures, options)
-    spool = staging = None
-    if executors_share_disk(config.spark):
-        spool = cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
-        if config.batch is not None:
-            from tap_spark.send.batch_plan import staging_folder_for  # noqa: PLC0415
+    staging = None
+    if config.batch is not None and executors_share_disk(config.spark):
+        from tap_spark.send.batch_plan import staging_folder_for  # noqa: PLC0415
 
-            staging = staging_folder_for(config.batch)
-            cleaning.enter_context(staging or nullcontext())
+        staging = staging_folder_for(config.batch)
+        cleaning.enter_context(staging or nullcontext())
     lines = LineOutput(output)
     cleaning.callback(lines.close)
     run = Run(
         engine,
         lines,
-        spool,
+        # Streams that begin at the same time may each create one: its limit is that of a stream.
+        cache(partial(_spool, config, cleaning)),
         config.batch,
         staging,
         outputs,
@@ -445,15 +453,31 @@ def prepared(
     return run, plans, planner
 
 
-def _why_own_spark(config: TapConfig) -> str:
-    """Return why both programs cannot share a Spark; empty if they can."""
-    if config.engine == THREADS:
-        return "`engine: threads` of the tap"
-    batch = config.batch
-    if batch is None or batch.include_streams or batch.exclude_streams:
-        # Tasks that write lines wait until the target has read them.
-        return "tasks that write RECORD messages hold the cores that the target needs"
-    return ""
+def _spool(config: TapConfig, cleaning: ExitStack) -> Spool | None:
+    """Create the spool; None if executors do not share a disk with this process."""
+    from tap_spark.send.spool import Spool  # noqa: PLC0415
+
+    if not executors_share_disk(config.spark):
+        return None
+    return cleaning.enter_context(Spool(config.spool, jobs=config.parallel_streams))
+
+
+def _spark_of(config: TapConfig) -> SparkSettings:
+    """Return how to start Spark, whose Java only schedules tasks if no row of the tap passes it."""
+    forms = [source_format(stream.format) for stream in config.streams]
+    are_alone = all(form is not None and form.has_tasks_alone for form in forms)
+    return scheduling(
+        config.spark, are_alone and not (config.connections or config.transforms.active)
+    )
+
+
+def _waiting_tasks(config: TapConfig) -> int:
+    """Return how many tasks that write RECORD lines may wait for the target at a time."""
+    batch, jobs = config.batch, config.parallel_streams
+    if batch is not None and not (batch.include_streams or batch.exclude_streams):
+        return 0
+    # Half of the cores: the target needs as much work for a line.
+    return max(1, local_cores(config.spark) // 2 // jobs) * jobs
 
 
 def planned(
@@ -466,14 +490,20 @@ def planned(
 ) -> tuple[Outputs, tuple[StreamPlan, ...], Planner]:
     """Plan the streams and their outputs."""
     failed = None if failures is None else failures.report
+    is_limited = options != EVERYTHING
     if catalog is None:
-        catalog = discovered_catalog(engine, chosen_settings(config, options), failed)
-    lost = tuple(failures.errors) if failures else ()
-    catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
+        chosen = chosen_settings(config, options) if is_limited else config
+        catalog = discovered_catalog(engine, chosen, failed)
+    if is_limited:
+        lost = tuple(failures.errors) if failures else ()
+        catalog = chosen_catalog(ruled_catalog(catalog, options.rules, lost), options, lost)
     planner = Planner(config, catalog, failed, options)
-    sql = partial(engine.session, "SQL in stream maps")
-    outputs, plans = outputs_of(config.transforms, planner.plans(state), sql)
-    _check_keys(config, outputs, plans)
+    outputs, plans = Outputs(), planner.plans(state)
+    if config.transforms is not NO_TRANSFORMS and config.transforms.active:
+        sql = partial(engine.session, "SQL in stream maps")
+        outputs, plans = outputs_of(config.transforms, plans, sql)
+    if keyed := [plan for plan in plans if plan.runs_since_keys is not None]:
+        _check_keys(config, outputs, keyed)
     if not plans and not (failures and failures.errors):
         _logger.warning("no stream is selected: nothing to read")
     return outputs, plans, planner
@@ -482,8 +512,6 @@ def planned(
 def _check_keys(config: TapConfig, outputs: Outputs, plans: Sequence[StreamPlan]) -> None:
     """Raise SettingsError if the keys of a stream cannot be sent, before anything is read."""
     for plan in plans:
-        if plan.runs_since_keys is None:
-            continue
         where = Where(stream=plan.stream, setting="deletes")
         if config.batch is None or not config.batch.covers(plan.stream):
             hint = "set `batch_config`, or remove the setting"

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -21,7 +21,6 @@ from shared.settings.texts import text_table
 from shared.singer.stdout import MessageOutput
 from shared.storage.urls import local_path
 from tap_spark.config import TapConfig
-from tap_spark.plan.replication import FileFacts, plan_line
 from tap_spark.plan.run_options import (
     EVERYTHING,
     CatalogRules,
@@ -31,7 +30,8 @@ from tap_spark.plan.run_options import (
 from tap_spark.send.record_writer import (
     write_records,
 )
-from tap_spark.send.slices import UNSURE, Run, reading, why_spark, written_on_driver
+from tap_spark.send.run import Run, reading
+from tap_spark.send.slices import UNSURE, why_spark, written_on_driver
 from tap_spark.send.stream_outputs import Output
 from tap_spark.send.sync import (
     Catalog,
@@ -43,7 +43,7 @@ from tap_spark.send.sync import (
     run_sync,
     write_schema,
 )
-from tap_spark.sources.files.file_source import FileSource
+from tap_spark.sources.files.driver_files import DriverFiles
 from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.files.resumable_files import new_bytes
 from tap_spark.sources.frame_helpers import with_text
@@ -85,7 +85,7 @@ def dry_run(
     errors: list[SourceError] = []
     engine = engine_of(config, config.spark)
     try:
-        state = refreshed_state(state or {}, options)
+        state = refreshed_state(state, options) if state else {}
         _, plans, _ = planned(engine, config, catalog, state, failures, options)
         for plan in plans:
             try:
@@ -105,7 +105,7 @@ def dry_run(
 def _file_facts(plan: StreamPlan) -> FileFacts | None:
     """List the files of a stream; None if it has none, or only Spark may have access to them."""
     source = source_for(plan.config)
-    if not isinstance(source, FileSource):
+    if not isinstance(source, DriverFiles):
         return None
     resumes = plan.resume is Resume.FILE_POSITION
     if not resumes and any(local_path(path) is None for path in source.paths):
@@ -114,6 +114,62 @@ def _file_facts(plan: StreamPlan) -> FileFacts | None:
         files = list_files(tuple(source.paths))
     new = new_bytes(plan, files) if resumes else None
     return FileFacts(len(files), sum(file.size for file in files), new)
+
+
+SHOWN_COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The files of a stream, as far as they are known without a look into them.
+
+    Attributes:
+        count: Number of files.
+        size: Their bytes.
+        new: The bytes that a run has not read yet; None if it reads all of them.
+    """
+
+    count: int
+    size: int
+    new: int | None = None
+
+    def __str__(self) -> str:
+        new = "" if self.new is None else f", {_size(self.new)} of it new"
+        return f"{self.count} file(s), {_size(self.size)}{new}"
+
+
+def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
+    """Describe what a run would read of a stream.
+
+    Args:
+        plan: The stream's plan.
+        files: Its files, if it reads files and they are known.
+    """
+    names = ", ".join(plan.columns[:SHOWN_COLUMNS])
+    more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
+    columns = f"{len(plan.columns)} column(s): {names}{more}"
+    parts = [f"{plan.method.value} {_range(plan)}", columns]
+    parts += ["then the keys of every row"] if plan.sends_keys else []
+    return f"stream '{plan.stream}': " + "; ".join(parts + ([str(files)] if files else []))
+
+
+def _range(plan: StreamPlan) -> str:
+    if plan.resume is Resume.NOTHING:
+        return "of every row"
+    if plan.resume is Resume.FILE_POSITION:
+        count = len(plan.bookmark.get("files") or ())
+        return "by file and line, " + (
+            f"after {count} known file(s)" if count else "from the start"
+        )
+    if plan.resume is Resume.LOG_POSITION:
+        return f"after {json.dumps(plan.bookmark)}" if plan.bookmark else "from the start"
+    start = "the start" if plan.start_value is None else json.dumps(plan.start_value)
+    end = "" if plan.end_value is None else f" to below {json.dumps(plan.end_value)}"
+    return f"by '{plan.replication_key}' from {start}{end}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 def run_test(
@@ -163,7 +219,7 @@ def _try_stream(run: Run, plan: StreamPlan, *, wants_record: bool) -> None:
             mapped = output.mapped_slice(with_text(read_plan, slice_), keep_filtered=False)
             one = replace(mapped, frame=mapped.frame.limit(1))
             written = write_records(
-                run.spark, output.plan, one, run.output, spool=run.spool, on_chunk=lambda _: None
+                run.spark, output.plan, one, run.output, spool=run.spool(), on_chunk=lambda _: None
             )
             if written.rows:
                 break

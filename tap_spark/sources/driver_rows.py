@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Context, Decimal
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,12 +17,15 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats.arrow_types import struct_to_arrow
-from tap_spark.sources.files.text_records import records_of_batch
-from tap_spark.sources.finite_keys import finite
+from shared.formats.json_text import json_text
+from shared.formats.record_text import is_plain
+from shared.formats.row_values import as_json_value
 from tap_spark.sources.frame_helpers import prune
+from tap_spark.sources.record_arrays import RecordTexts, finite
 from tap_spark.state.date_numbers import moment_text
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
+_EXACT = Context(prec=76)
 _KEYS = (T.IntegralType, T.DateType, T.TimestampType, T.TimestampNTZType)
 _PLAIN = (T.StringType, T.BooleanType, T.FractionalType, T.BinaryType, *_KEYS)
 
@@ -190,3 +194,25 @@ def _bound(value: Any, kind: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(str(value)).cast(kind)
     except pa.ArrowInvalid:
         return None
+
+
+def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:
+    """Return the JSON text of each row.
+
+    Args:
+        batch: The rows, in the types of `shared.formats.arrow_types`.
+        struct: Their columns: plain types, and structs and arrays of them.
+    """
+    ready = frozenset(n for n, field in enumerate(struct) if not is_plain(field.dataType))
+    columns = [
+        pa.array(map(_value_text, values.to_pylist()), pa.string()) if n in ready else values
+        for n, values in enumerate(batch.columns)
+    ]
+    return RecordTexts(struct.names, ready).of(columns)
+
+
+def _value_text(value: Any) -> str | None:
+    if isinstance(value, Decimal):
+        # As Spark writes one of many decimal places.
+        return f"{value.normalize(_EXACT):f}"
+    return None if value is None else json_text(as_json_value(value))

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from shared.encodings import extensions
+from shared.encodings.encoding_format import SOURCES as GROUP
+from shared.encodings.encoding_format import declared
 from shared.spark.packages import AVRO, KAFKA, LAKES
-from tap_spark.sources.reader_options import (
+from tap_spark.sources.source_declaration import (
     AS_OF,
     FILES,
     MODE,
@@ -20,9 +21,9 @@ from tap_spark.sources.reader_options import (
     REBASE,
     TIMES,
     Option,
+    SourceFormat,
     named,
 )
-from tap_spark.sources.source_declaration import SourceFormat
 from tap_spark.stream_config import is_python_source
 
 _QUOTES = (
@@ -152,6 +153,7 @@ _BUILT_IN = (
     SourceFormat(
         name="csv",
         implementation="tap_spark.sources.files.csv_files:CsvSource",
+        driver="tap_spark.sources.files.csv_blocks:CsvReader",
         places=("path",),
         takes=("options", "schema", "read_unterminated_line"),
         options=(
@@ -352,7 +354,7 @@ _BUILT_IN = (
         takes=("connection", "options"),
         on_driver=True,
         keys_on_driver=True,
-        why_spark="tap_spark.sources.jdbc.copy_rule:why_spark",
+        why_spark="tap_spark.sources.jdbc.copy_driver:why_spark",
         options=(
             *named("text", "partitionColumn lowerBound upperBound sessionInitStatement"),
             *named("text", "customSchema hint"),
@@ -455,6 +457,7 @@ _BUILT_IN = (
     SourceFormat(
         name="rows",
         implementation="tap_spark.sources.spark_tables:RowsSource",
+        has_tasks_alone=True,
         places=("row_count",),
         settings={
             "row_count": {
@@ -500,9 +503,9 @@ def _clash(form: SourceFormat, formats: Mapping[str, SourceFormat]) -> str | Non
     return f"the name '{form.name}' is an alias of another format" if form.name in taken else None
 
 
-_DECLARED = extensions.declared(extensions.SOURCES, SourceFormat, BUILT_IN, _clash)
+DECLARED_FORMATS = declared(GROUP, SourceFormat, BUILT_IN, _clash)
 
-SOURCES = _DECLARED.items
+SOURCES = DECLARED_FORMATS.items
 """Every format by its name."""
 FORMATS = tuple(SOURCES)
 FILE_FORMATS = tuple(form.name for form in SOURCES.values() if form.resumes)
@@ -522,13 +525,4 @@ def source_format(name: object) -> SourceFormat | None:
 
 def added_formats() -> dict[str, str]:
     """Return the formats of installed packages, each with its package."""
-    return dict(_DECLARED.packages)
-
-
-def check_sources() -> None:
-    """Check that every installed format can be used.
-
-    Raises:
-        InvalidSettingsError: With every problem.
-    """
-    _DECLARED.check()
+    return dict(DECLARED_FORMATS.packages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shared.errors import SourceError, Where
@@ -69,6 +69,7 @@ class FrameSource(ABC):
         """
         from tap_spark.sources.frame_helpers import (  # noqa: PLC0415
             missing_columns,
+            prune,
             struct_from_text,
         )
 
@@ -78,20 +79,19 @@ class FrameSource(ABC):
                 f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
             )
         if plan.source_schema:
-            self._check_types(struct_from_text(plan.source_schema), struct, plan)
+            planned = prune(struct_from_text(plan.source_schema), plan.schema)
+            self._check_types(planned, prune(struct, plan.schema), plan.columns)
 
     def error(self, message: str, hint: str = "") -> SourceError:
         """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
 
-    def _check_types(self, planned: StructType, present: StructType, plan: StreamPlan) -> None:
-        from tap_spark.sources.frame_helpers import prune  # noqa: PLC0415
-
-        was = {field.name: field.dataType for field in prune(planned, plan.schema).fields}
-        now = {field.name: field.dataType for field in prune(present, plan.schema).fields}
+    def _check_types(self, planned: StructType, present: StructType, names: Iterable[str]) -> None:
+        was = {field.name: field.dataType for field in planned.fields}
+        now = {field.name: field.dataType for field in present.fields}
         changed = [
             f"'{name}' was {was[name].simpleString()} and is {now[name].simpleString()}"
-            for name in plan.columns
+            for name in names
             if name in was and was[name].simpleString() != now[name].simpleString()
         ]
         if changed:

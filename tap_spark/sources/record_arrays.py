@@ -1,7 +1,7 @@
 """Records as JSON text, made from Arrow columns: equal to `shared.formats.record_text`.
 
 Sent to workers by value. Kernels make the text of each column, and join names and values; there is
-no Python object per row.
+no Python object per row. Replication keys that can be bookmarks are told from the others likewise.
 """
 
 from __future__ import annotations
@@ -163,3 +163,19 @@ def _moment(values: pa.Array) -> _Text:
     text = values.cast(pa.timestamp("us")).cast(pa.string())
     text = pc.binary_replace_slice(text, start=10, stop=11, replacement="T")
     return text, '"', '+00:00"' if values.type.tz else '"'
+
+
+def finite(keys: pa.Array) -> pa.Array:
+    """Replace infinite keys by nulls."""
+    if pa.types.is_floating(keys.type):
+        return pc.if_else(pc.is_finite(keys), keys, None)
+    if not pa.types.is_temporal(keys.type):
+        return keys
+    is_date = pa.types.is_date32(keys.type)
+    numbers = keys.cast(pa.int32() if is_date else pa.int64())
+    for day in (MINUS_INFINITY, INFINITY):
+        first = day if is_date else day * DAY
+        after = first + (1 if is_date else DAY)
+        inside = pc.and_(pc.greater_equal(numbers, first), pc.less(numbers, after))
+        keys = pc.if_else(inside, None, keys)
+    return keys

@@ -1,7 +1,7 @@
 """Sources of streams, found by the stream's `format`.
 
-A module of `declared` (`csv.py`) declares a format, without Spark; the class that it names reads
-the format. Other packages do the same: `docs/extending.md`.
+`tap_spark.sources.formats` declares formats, without Spark; the class that a declaration names
+reads the format. Other packages do the same: `docs/extending.md`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from shared.encodings.extensions import imported
+from shared.encodings.encoding_format import imported
 from shared.errors import SettingsError, Where
 from tap_spark.sources.formats import FORMATS, source_format
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
 
 
+@runtime_checkable
 class Source(Protocol):
     """A stream's source. Its constructor checks what can be checked without Spark."""
 
@@ -52,8 +53,14 @@ class Source(Protocol):
 class DriverSource(Protocol):
     """What a source may add to `Source`: what the driver finds out or reads without Spark.
 
-    The results are those of Spark, else None.
+    The results are those of Spark, else None. A class may also offer this alone, as the `driver` of
+    a format.
     """
+
+    @property
+    def key_properties(self) -> tuple[str, ...]:
+        """See `Source.key_properties`."""
+        ...
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:
         """Return what `Source.schema` returns; None if Spark has to tell.
@@ -109,12 +116,26 @@ class TellingSource(Protocol):
 
 
 def source_for(stream: StreamConfig) -> Source:
-    """Build the source of a stream.
+    """Build the source of a stream, for Spark; raises as `driver_source_for`."""
+    return cast("Source", _built(stream, "implementation"))
+
+
+def driver_source_for(stream: StreamConfig) -> Source | DriverSource:
+    """Build what reads a stream without bookmark, by threads if they may.
 
     Raises:
         SettingsError: The format does not exist.
         SourceError: Its files do not exist.
     """
+    return _built(stream, "driver")
+
+
+def whole_source(source: Source | DriverSource, stream: StreamConfig) -> Source:
+    """Return a source that Spark can read."""
+    return source if isinstance(source, Source) else source_for(stream)
+
+
+def _built(stream: StreamConfig, use: str) -> Source | DriverSource:
     # Formats of installed packages import this package, so it does not import them at its top.
     form = source_format(stream.format)
     if form is None:
@@ -123,5 +144,5 @@ def source_for(stream: StreamConfig) -> Source:
             where=Where(stream=stream.name),
             hint=f"one of {', '.join(FORMATS)}",
         )
-    make = cast("Callable[[StreamConfig], Source]", imported(form.implementation))
-    return make(stream)
+    place = getattr(form, use) or form.implementation
+    return cast("Callable[[StreamConfig], Source | DriverSource]", imported(place))(stream)

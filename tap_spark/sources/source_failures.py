@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shared.errors import (
@@ -41,7 +41,9 @@ _THROWN = re.compile(
 )
 _EMBEDDED = re.compile(r"\.\s((?:ERROR|FATAL): [^\n]+)")
 _NETWORK = re.compile(r"java\.net\.(\w+)(?:Exception)?: ([^\n]+)")
-_NO_DRIVER = re.compile(r"ClassNotFoundException: ([\w.$]+)|No suitable driver")
+_NO_DRIVER = re.compile(r"ClassNotFoundException(?:\)|:) ([\w.$]+)|No suitable driver")
+_OF_JDBC = re.compile(r"java\.sql|jdbc|\) [\w.$]*Driver", re.IGNORECASE)
+"""What shows that a missing class is a driver; Spark Connect sends its name alone."""
 COPY_BEGIN, COPY_END = "[tap-spark database]", "[/tap-spark database]"
 """Marks of a failure of COPY, which Spark passes on from an executor."""
 _COPIED = re.compile(re.escape(COPY_BEGIN) + r"(.*?)" + re.escape(COPY_END), re.DOTALL)
@@ -246,7 +248,7 @@ def _failure(state: str | None, message: str) -> FailureRule:
 
 def _without_driver(text: str, where: Where) -> SourceError | None:
     match = _NO_DRIVER.search(text)
-    if match is None or ("java.sql" not in text and "jdbc" not in text.lower()):
+    if match is None or not _OF_JDBC.search(text):
         return None
     what = (
         f"driver {match.group(1)} is not installed"
@@ -256,7 +258,8 @@ def _without_driver(text: str, where: Where) -> SourceError | None:
     return SourceError(
         f"cannot connect to the database: {what}",
         where=where,
-        hint="set 'package' or 'driver' of the connection, or 'spark.jars'",
+        hint="set 'package' or 'driver' of the connection, or 'spark.jars', the only one that "
+        "Spark Connect sends",
     )
 
 
@@ -426,8 +429,7 @@ class StreamFailures:
 
     def report(self, stream: str, error: SingerSparkError) -> None:
         """Log the error of a stream, and keep it."""
-        if error.where.stream is None:
-            error.where = replace(error.where, stream=stream)
+        error.name_stream(stream)
         _logger.error("%s; going on with the other streams", error)
         self.errors.setdefault(stream, error)
 
@@ -441,6 +443,4 @@ class StreamFailures:
             PartialRunError: A stream failed.
         """
         if self.errors:
-            every = {*planned, *self.errors}
-            reasons = "; ".join(map(str, self.errors.values()))
-            raise PartialRunError(f"{len(self.errors)} of {len(every)} streams failed: {reasons}")
+            raise PartialRunError.of(self.errors.values(), len({*planned, *self.errors}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from shared.encodings.extensions import imported
+from shared.encodings.encoding_format import imported
 from shared.singer.datasets import (
     Dataset,
     DatasetName,

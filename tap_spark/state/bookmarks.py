@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.settings.files import read_whole
+from shared.settings.loading import read_whole
 from tap_spark.state.date_numbers import is_infinite, moment_text, parse_moment, text_rank
 from tap_spark.state.stream_plans import Resume, StreamPlan
 
@@ -192,12 +192,9 @@ def can_be_bookmark(value: Json, key_type: str) -> bool:
 
 def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
     """Return the state when a stream begins, without markers of an interrupted run."""
-    mark = _without_interim(_bookmark(state, plan))
-    return (
-        _with_bookmark(state, plan, mark)
-        if plan.tap_stream_id in _bookmarks(state)
-        else (_copy(state))
-    )
+    state = _copy(state)
+    mark = state["bookmarks"].get(plan.tap_stream_id)
+    return state if mark is None else _with_bookmark(state, plan, _without_interim(mark))
 
 
 def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, ordered: bool) -> State:
@@ -245,13 +242,21 @@ def advance_positions(
 
 def finish_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
     """Return the state after all rows of a stream; interim markers become the bookmark."""
-    if plan.tap_stream_id not in _bookmarks(state):
-        return _copy(state)
-    mark = _bookmark(state, plan)
+    state = _copy(state)
+    mark = state["bookmarks"].get(plan.tap_stream_id)
+    if not mark:
+        return state
     markers = mark.get("progress_markers") or {}
     if plan.resume is Resume.REPLICATION_KEY and markers.get("replication_key_value") is not None:
         mark = _moved(mark, plan, markers["replication_key_value"])
     return _with_bookmark(state, plan, _without_interim(mark))
+
+
+def end_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
+    """Return the state after a run of a stream, which has a bookmark from then on, if only `{}`."""
+    state = finish_stream(state, plan)
+    state["bookmarks"].setdefault(plan.tap_stream_id, {})
+    return state if plan.runs_since_keys is None else count_run(state, plan)
 
 
 def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
@@ -262,12 +267,12 @@ def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
     return advance_positions(state, plan, {RUNS_SINCE_KEYS: runs})
 
 
-def _moved(mark: State, plan: StreamPlan, observed: Json) -> State:
+def _moved(mark: Mapping[str, Any], plan: StreamPlan, observed: Json) -> State:
     key_type = plan.key_type or "string"
     old = mark.get("replication_key_value")
     best = greater(old, observed, key_type)
     if best is None:
-        return mark
+        return dict(mark)
     value = old if best is old else normal_key(best, key_type)
     return {**mark, "replication_key": plan.replication_key, "replication_key_value": value}
 
@@ -300,20 +305,17 @@ def _short_decimal(number: Decimal, text: str) -> Json:
     return int(number) if number == int(number) and "." not in text else float(number)
 
 
-def _bookmarks(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    return state.get("bookmarks") or {}
-
-
 def _bookmark(state: Mapping[str, Any], plan: StreamPlan) -> State:
-    return dict(_bookmarks(state).get(plan.tap_stream_id) or {})
+    return dict((state.get("bookmarks") or {}).get(plan.tap_stream_id) or {})
 
 
 def _copy(state: Mapping[str, Any]) -> State:
-    return {**state, "bookmarks": dict(_bookmarks(state))}
+    return {**state, "bookmarks": dict(state.get("bookmarks") or {})}
 
 
 def _with_bookmark(state: Mapping[str, Any], plan: StreamPlan, mark: State) -> State:
-    return {**state, "bookmarks": {**_bookmarks(state), plan.tap_stream_id: mark}}
+    bookmarks = state.get("bookmarks") or {}
+    return {**state, "bookmarks": {**bookmarks, plan.tap_stream_id: mark}}
 
 
 def _without_interim(mark: Mapping[str, Any]) -> State:

@@ -171,10 +171,12 @@ class DriverBlocks:
     Attributes:
         schema: The columns, in plan order.
         readers: Each reads one block; it returns None if Spark must read the whole stream.
+        is_sure: Whether this run has seen that Spark need not, unless a block changes.
     """
 
     schema: pa.Schema
     readers: BlockReaders
+    is_sure: bool = False
 
 
 @dataclass(frozen=True)

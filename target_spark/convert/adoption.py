@@ -1,7 +1,8 @@
-"""Parquet files of BATCH messages that become table files unchanged.
+"""Parquet files of BATCH messages whose columns a table has as they are.
 
-On a local disk they are linked or copied into the hidden folder of the run. On an object store the
-commit copies them within the store, so that only their footers are read.
+Without further columns they become table files unchanged. On a local disk they are linked or copied
+into the hidden folder of the run. On an object store the commit copies them within the store, so
+that only their footers are read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shared.formats.json_schema import struct_to_arrow
-from shared.formats.row_groups import footer_facts
+from shared.formats.row_groups import footer_facts, has_no_null, spark_reads
 from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.files import open_random
 from shared.storage.urls import Roots, join, local_path
@@ -30,7 +31,7 @@ from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Tab
 from target_spark.destinations.destination import TableWrite
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from target_spark.run_settings import TargetConfig
 
@@ -38,10 +39,13 @@ _SAYS_NOTHING = frozenset(
     {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",
      "$comment", "$defs"}
 )  # fmt: skip
-_TYPES_ONLY = frozenset({"type", "properties", "items", "format"})
+_TYPES_ONLY = frozenset({"type", "properties", "required"})
+_COMMON = frozenset(
+    {"string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",
+     "decimal", "date", "timestamp", "timestamp_ntz"}
+)  # fmt: skip
+"""Spark types that every reader infers from the Parquet column itself."""
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_PLAIN = ("string", "integer", "number", "boolean", "object", "array", "null")
-_FORMATS = ("date", "date-time")
 LEAST_REMOTE_BYTES = 1 << 20
 """Mean size of several remote files that are adopted: tasks write smaller ones into fewer files."""
 _LOOKERS = 16
@@ -58,13 +62,15 @@ class Adoption:
             are copied.
         compression: The required compression; None for any.
         options: Options of the storage of the files.
-        keys: Columns that must have a value in each row.
+        filled: Columns that must have a value in each row.
+        adds_metadata: Tasks copy the columns, and add those of the record metadata.
     """
 
     taken: Roots
     compression: str | None
     options: StorageOptions
-    keys: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+    adds_metadata: bool = False
 
     def parts(self, batch: Batch, write: TableWrite) -> LoadResult | None:
         """Make parts of the files of a batch without reading their rows.
@@ -99,9 +105,11 @@ class Adoption:
         except (OSError, pa.ArrowException):
             return None  # the read of its rows reports the error
         fits = _by_name(schema) == _by_name(columns) and self._is_packed_right(footer)
-        return footer if fits and _has_no_null(footer, self.keys) else None
+        return footer if fits and has_no_null(footer, self.filled) else None
 
     def _is_packed_right(self, footer: Any) -> bool:
+        if not spark_reads(footer):
+            return False
         if self.compression is None or not footer.num_row_groups:
             return True
         result = footer.row_group(0).column(0).compression.lower()
@@ -127,29 +135,42 @@ def adoption(
 ) -> Adoption | None:
     """Return how a table can adopt files; None if their rows must be read.
 
-    They must be read if the target adds columns, checks more than types, divides rows into folders,
-    or does not write Parquet files of its own.
+    They must be read if the target checks more than types, has columns that are not of the stream's
+    types, divides rows into folders, or does not write Parquet files of its own.
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
     is_plain = write.encoding.format == "parquet" and not (
         write.sink or write.row_number or write.row_origin or write.partition_by
     )
-    checks = config.validate_records and not _only_types(
-        _without_bounds(request.schema, write.struct)
-    )
-    if not (is_wanted and is_plain) or config.add_record_metadata or checks:
+    filled: tuple[str, ...] | None = ()
+    if config.validate_records:
+        filled = filled_properties(_without_bounds(request.schema, write.struct))
+    if not (is_wanted and is_plain) or filled is None or not _is_common(request, write):
         return None
-    if not _are_within_reach(write, files, config):
-        return None
-    if not all(_is_common(field.dataType.typeName()) for field in request.struct):
+    if not (config.add_record_metadata or _are_within_reach(write, files, config)):
         return None
     batch = config.batch_config
     return Adoption(
         taken=roots_of(batch) if batch is not None and batch.cleanup else Roots([]),
         compression=write.encoding.compression if "compression" in config.options else None,
         options=batch_options(config),
-        keys=keys,
+        filled=(*keys, *filled),
+        adds_metadata=config.add_record_metadata,
     )
+
+
+def _is_common(request: TableRequest, write: TableWrite) -> bool:
+    """Return whether every reader infers the table's types, which are the stream's, from files."""
+    nodes = request.schema.get("properties", {}).values()
+    words = [_words(node) - {"null"} if isinstance(node, Mapping) else set() for node in nodes]
+    is_exact = all(len(one) == 1 and not one & {"object", "array"} for one in words)
+    asked, stored = _kinds(request.struct), _kinds(write.struct)
+    names = {kind.typeName() for kind in asked.values()}
+    return names <= _COMMON and asked == stored and is_exact
+
+
+def _kinds(struct: StructType) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in struct}
 
 
 def _are_within_reach(write: TableWrite, files: Sequence[InputFile], config: TargetConfig) -> bool:
@@ -169,22 +190,6 @@ def _are_within_reach(write: TableWrite, files: Sequence[InputFile], config: Tar
     return all(remote(file.url, options)[0] == storage for file in far)
 
 
-def _has_no_null(footer: Any, names: Sequence[str]) -> bool:
-    """Return whether a footer shows that columns have a value in each row."""
-    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    if not places.keys() >= set(names):
-        return False
-    for name in names:
-        place = places[name]
-        if footer.schema.column(place).max_definition_level == 0:
-            continue  # declared so
-        for group in range(footer.num_row_groups):
-            statistics = footer.row_group(group).column(place).statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return False
-    return True
-
-
 def _by_name(columns: pa.Schema) -> list[tuple[str, str]]:
     """Return all columns in a canonical order; a duplicate name counts twice."""
     return sorted((field.name, str(field.type)) for field in columns)
@@ -199,14 +204,6 @@ def _linked(path: str, url: str) -> bool:
             return False
         raise
     return True
-
-
-def _is_common(name: str) -> bool:
-    """Return whether every reader infers this Spark type from the Parquet column itself."""
-    return name in {
-        "string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",
-        "decimal", "date", "timestamp", "timestamp_ntz",
-    }  # fmt: skip
 
 
 def _without_bounds(schema: Mapping[str, Any], table: StructType) -> dict[str, Any]:
@@ -227,22 +224,28 @@ def _without_bounds(schema: Mapping[str, Any], table: StructType) -> dict[str, A
     return {**schema, "properties": {n: plain(n, node) for n, node in properties.items()}}
 
 
-def _only_types(node: Any) -> bool:
-    """Return whether a schema asserts only types, and everything is nullable."""
-    if not isinstance(node, Mapping):
-        return False
-    asks = {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}
-    return asks <= _TYPES_ONLY and all(
-        _is_nullable(below) for below in node.get("properties", {}).values()
-    )
+def filled_properties(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the properties that are never null; None if a schema asserts more than types."""
+    nodes = schema.get("properties", {})
+    plain = _asked(schema) <= _TYPES_ONLY and nodes.keys() >= set(schema.get("required", ()))
+    if not plain or not all(map(_is_typed, nodes.values())):
+        return None
+    return tuple(name for name, node in nodes.items() if "null" not in _words(node))
 
 
-def _is_nullable(node: Any) -> bool:
-    types = node.get("type") if isinstance(node, Mapping) else None
+def _asked(node: Mapping[str, Any]) -> set[str]:
+    return {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}
+
+
+def _is_typed(node: Any) -> bool:
+    """Return whether a property asserts nothing but its types."""
     return (
-        isinstance(types, list)
-        and "null" in types
-        and set(types) <= set(_PLAIN)
-        and node.get("format") in {None, *_FORMATS}
-        and _only_types({key: value for key, value in node.items() if key != "type"})
+        isinstance(node, Mapping)
+        and _asked(node) <= {"type", "format"}
+        and node.get("format") in {None, "date", "date-time"}
     )
+
+
+def _words(node: Mapping[str, Any]) -> set[str]:
+    types = node.get("type", ())
+    return {types} if isinstance(types, str) else set(types)

@@ -18,21 +18,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS
 from shared.settings.batch_settings import BatchConfig
 from shared.spark.connect import executors_share_disk
-from shared.storage.access import StorageOptions, delete, remote, size_of
-from shared.storage.many_files import delete_all, facts_of
-from shared.storage.storage_errors import is_trouble
+from shared.storage.access import (
+    StorageOptions,
+    delete,
+    delete_all,
+    facts_of,
+    is_trouble,
+    remote,
+    size_of,
+)
 from shared.storage.urls import Roots, join, local_path, place, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
 from target_spark.destinations.folders.table_folder import read_error, writing
 
 if TYPE_CHECKING:
-    from target_spark.convert.read_rows import Piece, ReadPlan
+    from target_spark.convert.read_plan import Piece, ReadPlan
     from target_spark.run_settings import TargetConfig
 
 
@@ -65,8 +72,10 @@ def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
     """
     seen: set[str] = set()
     for file in files:
+        if file.encoding.format == STAGED:
+            continue
         result = place(file.url)
-        if file.encoding.format != STAGED and result in seen:
+        if result in seen:
             raise MessageError(
                 "the file is listed twice; its rows would be loaded twice",
                 where=Where(stream=stream, file=shown(file.url)),
@@ -123,9 +132,12 @@ class BatchFiles:
 
     def __init__(self, config: TargetConfig) -> None:
         self._config = config.batch_config or BatchConfig()
-        self._roots = roots_of(self._config)
         self._warned: set[str] = set()
         self.options = batch_options(config)
+
+    @cached_property
+    def _roots(self) -> Roots:
+        return roots_of(self._config)
 
     def resolved(self, batch: Batch) -> Batch:
         """Return the batch with the absolute paths of its files, and facts of remote ones.
@@ -134,6 +146,8 @@ class BatchFiles:
             MessageError: A file is missing, listed twice or outside of the allowed roots; names it.
             DestinationError: The storage of a file fails or does not answer.
         """
+        if all(file.encoding.format == STAGED for file in batch.files):
+            return batch
         files = resolve(batch.files, batch.source, self._config.allowed_roots)
         for file in files:
             if self.options.are_kept_from(file.url):
@@ -146,6 +160,8 @@ class BatchFiles:
 
     def _with_facts(self, batch: Batch, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
         far = [file.url for file in files if local_path(file.url) is None]
+        if not far:
+            return tuple(files)
         facts, looked_up = iter(facts_of(far, self.options)), dict[str, InputFile]()
         for file in files:
             if local_path(file.url) is None:

@@ -16,7 +16,8 @@ from shared.formats.row_values import plain_rows
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots, join, local_path, shown
 from target_spark.convert.batch_files import resolve
-from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, Reject
 

@@ -17,31 +17,39 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from shared.engine.engine import Engine, FrameTask, Report, Runs, Task, Threads, Work
-from shared.engine.settings import COMPRESSED, weight
+from shared.engine.engine import (
+    COMPRESSED,
+    Engine,
+    FrameTask,
+    Report,
+    Runs,
+    Task,
+    Threads,
+    Work,
+    weight,
+)
 from shared.errors import DestinationError, Where
+from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS
-from shared.formats.row_groups import ROW_GROUPS
+from shared.formats.row_groups import GROUPED, grouped_encoding
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, size_of
 from shared.storage.files import codec_of
 from target_spark.convert import write_tasks
 from target_spark.convert.batch_files import BatchFiles, LineUploads
-from target_spark.convert.read_rows import Piece, ReadPlan, with_origins
-from target_spark.convert.rejected_originals import Originals
+from target_spark.convert.read_plan import Piece, ReadPlan, with_origins
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import raise_failure, result_of
 from target_spark.convert.write_tasks import RewritePlan, rewrite
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, Reject
+from target_spark.core.load_plans import DOCUMENT, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
-from target_spark.destinations.files.stored_columns import arrow_schema
 from target_spark.destinations.folders.table_folder import write_error, writing
-from target_spark.tables.row_layout import DOCUMENT
-from target_spark.validation.row_checks import Key
+from target_spark.validation.checks import Key
 from target_spark.validation.validator import SlowKeywords
 
 if TYPE_CHECKING:
+    from target_spark.convert.adoption import Adoption
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
@@ -64,12 +72,14 @@ def plan_tasks(
     task_bytes: int = TASK_BYTES,
     options: StorageOptions | None = None,
     cores: int = 1,
+    *,
+    shares_lines: bool = False,
 ) -> tuple[tuple[Piece, ...], ...]:
     """Group files into tasks of about `task_bytes` at most, in order.
 
     Files of lines above 1.5 times that size are split by bytes, columnar files by row groups.
     Several files, and row groups of one, are distributed evenly over enough tasks to keep all cores
-    busy.
+    busy; so are the lines of one file, if no task leaves a file of its own.
 
     Args:
         files: The files to read.
@@ -77,16 +87,24 @@ def plan_tasks(
         task_bytes: Input bytes of a task.
         options: Options of the storage.
         cores: Number of tasks that can run at a time, as far as known.
+        shares_lines: Whether all cores share the lines of a file below that size.
 
     Raises:
         OSError: A file that may be split cannot be opened.
     """
     sizes = [size_of(file.url) if file.size is None else file.size for file in files]
     group_bytes = math.ceil(_share(sum(sizes), task_bytes, cores))
+
+    def most(file: InputFile) -> int:
+        is_shared = file.encoding.format in GROUPED or (
+            shares_lines and file.encoding.compression == "none"
+        )
+        return group_bytes if is_shared else task_bytes
+
     pieces = [
         piece
         for file, size in zip(files, sizes, strict=True)
-        for piece in _pieces(file, size, task_bytes, group_bytes, options)
+        for piece in _pieces(file, size, most(file), options)
     ]
     share = _share(sum(size for _, size in pieces), task_bytes, cores)
     tasks: dict[int, list[Piece]] = {}
@@ -107,16 +125,14 @@ def _share(total: int, task_bytes: int, cores: int) -> float:
 
 
 def _pieces(
-    file: InputFile, size: int, task_bytes: int, group_bytes: int, options: StorageOptions | None
+    file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
 ) -> Iterator[tuple[Piece, int]]:
     form = file.encoding.format
-    if form in ROW_GROUPS:
-        task_bytes = group_bytes
-    elif form == "jsonl" and file.encoding.compression != "none":
+    if form == "jsonl" and file.encoding.compression != "none":
         task_bytes //= COMPRESSED
     if size <= task_bytes * _SPLIT_SHARE:
         yield Piece(file), size
-    elif form in ROW_GROUPS:
+    elif form in GROUPED:
         yield from _groups(file, size, task_bytes, options)
     elif FORMATS[form].text:
         packed = form == "jsonl" and codec_of(file.url, options) is not None
@@ -133,7 +149,7 @@ def _groups(
     file: InputFile, size: int, task_bytes: int, options: StorageOptions | None
 ) -> Iterator[tuple[Piece, int]]:
     """Yield groups of consecutive row groups of about the size of a task."""
-    groups = ROW_GROUPS[file.encoding.format].group_sizes(file.url, options)
+    groups = grouped_encoding(file.encoding.format).group_sizes(file.url, options)
     if len(groups) < 2:  # noqa: PLR2004
         yield Piece(file), size
         return
@@ -188,11 +204,15 @@ class Converter:
                 does not answer.
             RefusedByStoreError: The store refuses rows, but takes each of them alone.
         """
-        adopted = self._adopted(batch, write)
-        if adopted is not None:
-            return adopted
+        plan = self._adoption(batch, write)
+        if plan is not None and not plan.adds_metadata:
+            with writing(write.pending, write.options):
+                adopted = plan.parts(batch, write)
+            if adopted is not None:
+                return adopted
+            plan = None
         try:
-            rows = self._reports(batch, write)
+            rows = self._reports(batch, write, None if plan is None else plan.filled)
         except RefusedByStoreError:
             write = self._without_refused(batch, write)
             rows = self._reports(batch, write)
@@ -207,45 +227,57 @@ class Converter:
             write: How it has written the rows.
             rows: Origin within that conversion → reason.
         """
+        from target_spark.convert.rejected_originals import Originals  # noqa: PLC0415
+
         originals = Originals(self._read_plan(batch, write))
         return [originals.place(origin, reason) for origin, reason in sorted(rows.items())]
 
     def _without_refused(self, batch: Batch, write: TableWrite) -> TableWrite:
         """Find the records whose rows cannot be written; return how others are written."""
-        refusals = self._tables.refusals
-        refusals.trace(batch.stream.stream)
+        self._tables.trace(batch.stream.stream)
         write = self._tables.prepare(batch)
         if write.sink is not None:
             trial = self._reports(batch, replace(write, sink=write.sink.trial()))
             refused = {row["rows"]: row["text"] for row in trial if row["kind"] == "refused row"}
-            refusals.add(batch, refused)
+            self._tables.leave_out(batch, refused)
         return write
 
-    def _reports(self, batch: Batch, write: TableWrite) -> list[Report]:
+    def _reports(
+        self, batch: Batch, write: TableWrite, filled: tuple[str, ...] | None = None
+    ) -> list[Report]:
         """Convert the batch's files, and return what the tasks report."""
-        read = self._read_plan(batch, write)
+        read = replace(self._read_plan(batch, write), filled=filled)
         if not read.tasks:
             return []
         task, in_python = _task(batch, write, read)
-        work = self._work(batch, in_python=in_python, frame=task is None)
+        work = self._work(batch, write, in_python=in_python, frame=task is None)
         if self._engine.takes(work) and task is not None:
             return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
         with self._uploads.reachable(read) as reachable:
             by_spark = _spark_task(batch, write, reachable)
             return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
 
-    def _work(self, batch: Batch, *, in_python: bool, frame: bool) -> Work:
+    def _work(self, batch: Batch, write: TableWrite, *, in_python: bool, frame: bool) -> Work:
+        into_server = write.sink is not None
         with self._files.readable(batch) as size:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
             pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
-            work = sum(size * weight(form, in_python=in_python) for form, size in pairs)
+            work = sum(
+                size * weight(form, in_python=in_python, into_server=into_server)
+                for form, size in pairs
+            )
         needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
         return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
 
-    def _tasks(self, batch: Batch) -> tuple[tuple[Piece, ...], ...]:
+    def _tasks(self, batch: Batch, write: TableWrite) -> tuple[tuple[Piece, ...], ...]:
         with self._files.readable(batch) as size:
-            cores = os.cpu_count() or 1
-            return plan_tasks(batch.files, size, options=self._files.options, cores=cores)
+            return plan_tasks(
+                batch.files,
+                size,
+                options=self._files.options,
+                cores=os.cpu_count() or 1,
+                shares_lines=write.sink is not None,
+            )
 
     def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
         add, making = self._config.add_record_metadata, batch.making
@@ -256,7 +288,7 @@ class Converter:
             version=batch.version,
         )
         read = ReadPlan(
-            tasks=self._tasks(batch),
+            tasks=self._tasks(batch, write),
             schema=record_schema((making or batch.stream).schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,
@@ -266,7 +298,7 @@ class Converter:
             reject_options=write.options,
             document=None if self._config.denormalized else DOCUMENT,
             keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
-            refused=self._tables.refusals.of(batch),
+            refused=self._tables.left_out(batch),
         )
         if write.row_origin is not None:
             read = with_origins(read)
@@ -275,8 +307,8 @@ class Converter:
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read
 
-    def _adopted(self, batch: Batch, write: TableWrite) -> LoadResult | None:
-        """Return the files of a batch as parts, if they can be adopted unchanged; else None."""
+    def _adoption(self, batch: Batch, write: TableWrite) -> Adoption | None:
+        """Return how the table can have the columns of the files as they are; None if not."""
         if batch.making is not None or any(
             file.encoding.format != "parquet" for file in batch.files
         ):
@@ -285,11 +317,7 @@ class Converter:
 
         keys = self._tables.keys(batch.stream)
         request = self._tables.request(batch.stream)
-        plan = adoption(self._config, request, write, batch.files, keys)
-        if plan is None:
-            return None
-        with writing(write.pending, write.options):
-            return plan.parts(batch, write)
+        return adoption(self._config, request, write, batch.files, keys)
 
 
 @dataclass(eq=False)
@@ -325,34 +353,37 @@ class Rewriter:
         return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
-def _task(batch: Batch, write: TableWrite, read: ReadPlan) -> tuple[Task | None, bool]:
+def _task(
+    batch: Batch, write: TableWrite, read: ReadPlan, *, may_map: bool = True
+) -> tuple[Task | None, bool]:
     """Return what loads the tasks of a plan, by number.
+
+    Args:
+        batch: The batch.
+        write: How its rows are written.
+        read: How its files are read.
+        may_map: Compute stream maps over Arrow, in Python if need be.
 
     Returns:
         The work, None if rows must pass through Spark's columns; and whether Python evaluates an
         expression for each record.
     """
-    copying = _arrow_task(batch, write, read)
-    if copying is not None or batch.making is None:
-        return copying, False
-    from target_spark.convert.mapped_rows import map_task  # noqa: PLC0415
+    is_plain = not write_tasks.needs_frame(write)
+    if batch.making is None:
+        if not is_plain:
+            return None, False
+        return partial(write_tasks.load, read, write_tasks.write_plan(write, read.columns)), False
+    from target_spark.convert.mapped_rows import copying, map_task  # noqa: PLC0415
 
+    copied = copying(read, write, batch.making) if is_plain else None
+    if copied is not None or not may_map:
+        return copied, False
     return map_task(read, write, batch.making)
-
-
-def _arrow_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | None:
-    if write_tasks.needs_frame(write):
-        return None
-    if batch.making is not None:
-        from target_spark.convert.mapped_rows import copying  # noqa: PLC0415
-
-        return copying(read, write, batch.making)
-    return partial(write_tasks.load, read, write_tasks.write_plan(write, read.columns))
 
 
 def _spark_task(batch: Batch, write: TableWrite, read: ReadPlan) -> Task | FrameTask:
     """Return the same for Spark, whose columns map faster than Python."""
-    task = _arrow_task(batch, write, read)
+    task, _ = _task(batch, write, read, may_map=False)
     if task is not None:
         return task
     from target_spark.convert import mapped_rows, spark_rows  # noqa: PLC0415

@@ -19,25 +19,23 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from shared.engine.engine import Task
-from shared.engine.settings import IN_PYTHON
+from shared.engine.engine import IN_PYTHON, Task
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
 from shared.formats.record_text import json_text, quoted, record_json
-from shared.formats.spark_conform import NO_NAMES, Fitting
-from shared.formats.spark_functions import parse_json
+from shared.formats.spark_conform import NO_NAMES, Fitting, parse_json
 from shared.formats.spark_types import T
 from shared.maps.arrow_maps import ArrowMap, arrow_map
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.record_metadata import COLUMNS, stored_columns
-from shared.maps.transform import ERROR
 from target_spark.convert import spark_rows, write_tasks
-from target_spark.convert.read_rows import ReadPlan, with_origins
+from target_spark.convert.read_plan import ReadPlan, with_origins
 from target_spark.convert.rejected_originals import Originals
 from target_spark.convert.spark_rows import WholeRecords, plain_types
 from target_spark.convert.task_reports import Rejects
 from target_spark.convert.write_tasks import REJECT_COLUMN
 from target_spark.core.load_plans import Making
 from target_spark.destinations.destination import ROW_ORIGIN, TableWrite
-from target_spark.validation.row_checks import Key, column_at, missing_key_reason
+from target_spark.validation.checks import Key, column_at, missing_key_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,18 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.file_formats import FORMATS
+from shared.formats.json_text import line_count
 from shared.storage.access import StorageOptions
-from target_spark.convert.read_rows import (
-    Piece,
-    ReadPlan,
-    blocks_of,
-    line_of,
-    lines_before,
-    read_task,
-    row_at,
-    split_origin,
-    tables_of,
-)
+from target_spark.convert.read_lines import blocks_of, line_of, lines_before
+from target_spark.convert.read_plan import Piece, ReadPlan, split_origin
+from target_spark.convert.read_rows import read_task
+from target_spark.convert.read_tables import row_at, tables_of
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import Reject
 from target_spark.destinations.destination import ROW_ORIGIN
@@ -46,7 +40,7 @@ class Originals:
         """Add a record to the rejects, with its text if texts are kept.
 
         Args:
-            origin: Its origin, as made by `target_spark.convert.read_rows`.
+            origin: Its origin, as made by `target_spark.convert.read_plan`.
             reason: What is wrong with it.
             rejects: Receives the record.
         """
@@ -119,7 +113,7 @@ def _lines(piece: Piece, options: StorageOptions | None) -> Iterator[_Part]:
         def text(line: int, first: int = before, texts: list[bytes] = texts) -> bytes:
             return texts[line - first]
 
-        yield before, block.count(b"\n") + (not block.endswith(b"\n")), text
+        yield before, line_count(block), text
 
 
 def _rows(piece: Piece, read: ReadPlan) -> Iterator[_Part]:

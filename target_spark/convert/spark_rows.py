@@ -20,10 +20,10 @@ from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.formats.file_formats import FORMATS
 from shared.formats.json_schema import struct_to_arrow
 from shared.formats.record_text import quoted, record_json
-from shared.formats.spark_functions import parse_json
+from shared.formats.spark_conform import parse_json
 from shared.formats.spark_types import T
 from target_spark.convert import write_tasks
-from target_spark.convert.read_rows import ReadPlan
+from target_spark.convert.read_plan import ReadPlan
 from target_spark.convert.write_tasks import is_plain
 from target_spark.destinations.destination import TableWrite
 

@@ -9,12 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shared.errors import SettingsError, Where
+from pyspark.sql.types import StructField, StructType
+
+from shared.errors import MessageError, SettingsError, Where
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS, stored_columns
+from target_spark.config import (
+    key_properties,
+    load_method,
+    stream_settings,
+    table_name,
+    table_request,
+)
 from target_spark.core.load_plans import (
+    DOCUMENT,
     EVOLVE,
     FREEZE,
     Batch,
@@ -30,18 +41,12 @@ from target_spark.destinations.destination import (
     TableId,
     TableWrite,
 )
-from target_spark.stream_settings import (
-    key_properties,
-    load_method,
-    stream_settings,
-    table_name,
-    table_request,
-)
-from target_spark.tables.row_layout import as_document
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
 
+
+_log = logging.getLogger(__name__)
 
 _OVERWRITE = "overwrite"
 
@@ -54,15 +59,15 @@ class _Claim:
     partition_by: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class TableOwners:
     """The tables that streams of this run have claimed; methods may be called from any thread."""
 
-    def __init__(self) -> None:
-        self._claims: dict[str, _Claim] = {}
-        self._places: dict[str, dict[str, _Claim]] = {}
-        self._below: dict[str, dict[str, _Claim]] = {}
-        self._alone: dict[str, str] = {}
-        self._lock = threading.Lock()
+    _claims: dict[str, _Claim] = field(default_factory=dict, init=False)
+    _places: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
+    _below: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
+    _alone: dict[str, str] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def claim(
         self, stream: str, table: TableId, method: str, partition_by: tuple[str, ...] = ()
@@ -168,80 +173,32 @@ def _not_alone(claim: _Claim, other: _Claim, message: str) -> SettingsError:
     )
 
 
-_Files = tuple[str, str, tuple[str, ...]]
+_Urls = tuple[str, ...]
 
 
-class Refusals:
-    """What stores have refused in a run; methods may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._streams: set[str] = set()
-        self._refused: dict[_Files, dict[int, str]] = {}
-
-    def trace(self, stream: str) -> None:
-        """Let the parts of a stream tell the origins of their rows from now on."""
-        with self._lock:
-            self._streams.add(stream)
-
-    def are_traced(self, stream: str) -> bool:
-        """Return whether the parts of a stream tell the origins of their rows."""
-        with self._lock:
-            return stream in self._streams
-
-    def add(self, batch: Batch, refused: Mapping[int, str]) -> None:
-        """Leave out records of a batch.
-
-        Args:
-            batch: Files that one job converts.
-            refused: Origin within this conversion → reason.
-        """
-        with self._lock:
-            self._refused[_files_key(batch)] = {
-                **self._refused.get(_files_key(batch), {}),
-                **refused,
-            }
-
-    def of(self, batch: Batch) -> Mapping[int, str]:
-        """Return the records of a batch to leave out, as in `add`."""
-        with self._lock:
-            return self._refused.get(_files_key(batch), {})
-
-    def forget(self, batch: Batch) -> None:
-        """Forget the records of a flush: it has been committed or aborted."""
-        flush = _files_key(batch)[:2]
-        with self._lock:
-            self._refused = {key: one for key, one in self._refused.items() if key[:2] != flush}
-
-
-def _files_key(batch: Batch) -> _Files:
-    return batch.stream.stream, batch.token, tuple(file.url for file in batch.files)
-
-
-_log = logging.getLogger(__name__)
-
-
+@dataclass(eq=False)
 class StreamTables:
     """The tables of the streams of a run; methods may be called from any thread.
 
     Args:
         config: The settings.
         destination: Holds the tables.
-
-    Attributes:
-        refusals: Records that the destination has refused.
     """
 
-    def __init__(self, config: TargetConfig, destination: Destination) -> None:
-        self._config = config
-        self._destination = destination
-        self._owners = TableOwners()
-        self._requests: dict[str, tuple[StreamSchema, TableRequest]] = {}
-        self._latest: dict[str, TableRequest] = {}
-        self._existing: dict[str, bool] = {}
-        self._writes: dict[tuple[str, str], TableWrite] = {}
-        self._lock = threading.Lock()
-        self.refusals = Refusals()
+    config: TargetConfig
+    destination: Destination
+    _owners: TableOwners = field(default_factory=TableOwners, init=False)
+    _requests: dict[str, tuple[StreamSchema, TableRequest]] = field(
+        default_factory=dict, init=False
+    )
+    _latest: dict[str, TableRequest] = field(default_factory=dict, init=False)
+    _existing: dict[str, bool] = field(default_factory=dict, init=False)
+    _writes: dict[tuple[str, str], TableWrite] = field(default_factory=dict, init=False)
+    _traced: set[str] = field(default_factory=set, init=False)
+    _refused: dict[tuple[str, str], dict[_Urls, dict[int, str]]] = field(
+        default_factory=dict, init=False
+    )
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def claim(self, stream: str) -> None:
         """Reserve the table of a stream.
@@ -249,9 +206,9 @@ class StreamTables:
         Raises:
             SettingsError: See `TableOwners.claim`.
         """
-        table = self._destination.table(table_name(self._config, stream))
-        partition_by = stream_settings(self._config, stream).partition_by
-        self._owners.claim(stream, table, load_method(self._config, stream), partition_by)
+        table = self.destination.table(table_name(self.config, stream))
+        partition_by = stream_settings(self.config, stream).partition_by
+        self._owners.claim(stream, table, load_method(self.config, stream), partition_by)
 
     def is_loaded(self, stream: StreamSchema) -> bool:
         """Return whether a stream is loaded: its table exists, or may be created.
@@ -260,15 +217,15 @@ class StreamTables:
             SettingsError: The table must not be created.
         """
         name = stream.stream
-        rule = stream_settings(self._config, name).schema_contract.tables
+        rule = stream_settings(self.config, name).schema_contract.tables
         if rule == EVOLVE:
             return True
         with self._lock:
             if name not in self._existing:
-                self._existing[name] = self._destination.exists(self.request(stream))
+                self._existing[name] = self.destination.exists(self.request(stream))
             if self._existing[name]:
                 return True
-        shown = self._destination.table(table_name(self._config, name)).shown
+        shown = self.destination.table(table_name(self.config, name)).shown
         if rule == FREEZE:
             raise SettingsError(
                 f"the table {shown} does not exist, and must not be created",
@@ -290,10 +247,10 @@ class StreamTables:
         """Return the request of a stream for its table under a schema."""
         existing = self._requests.get(stream.stream)
         if existing is None or existing[0] != stream:
-            columns = stored_columns(stream.schema, self._config.add_record_metadata)
-            request = table_request(self._config, stream, columns)
-            if not self._config.denormalized:
-                request = as_document(request, view=self._config.generate_view)
+            columns = stored_columns(stream.schema, self.config.add_record_metadata)
+            request = table_request(self.config, stream, columns)
+            if not self.config.denormalized:
+                request = as_document(request, view=self.config.generate_view)
             existing = self._requests[stream.stream] = stream, request
         return existing[1]
 
@@ -308,8 +265,8 @@ class StreamTables:
 
     def keys(self, stream: StreamSchema) -> tuple[str, ...]:
         """Return the key properties that each record must have."""
-        own = COLUMNS if self._config.add_record_metadata else ()
-        return tuple(key for key in key_properties(self._config, stream) if key not in own)
+        own = COLUMNS if self.config.add_record_metadata else ()
+        return tuple(key for key in key_properties(self.config, stream) if key not in own)
 
     def prepare(self, batch: Batch) -> TableWrite:
         """Return how the parts of a flush are written, until `release`.
@@ -319,10 +276,31 @@ class StreamTables:
         with self._lock:
             if _key(batch) not in self._writes:
                 request = self._latest[batch.stream.stream] = self.request(batch.stream)
-                self._writes[_key(batch)] = self._destination.prepare(request)
+                self._writes[_key(batch)] = self.destination.prepare(request)
             write = self._writes[_key(batch)]
-        traced = self.refusals.are_traced(batch.stream.stream)
-        return replace(write, row_origin=ROW_ORIGIN) if traced else write
+        is_traced = batch.stream.stream in self._traced
+        return replace(write, row_origin=ROW_ORIGIN) if is_traced else write
+
+    def trace(self, stream: str) -> None:
+        """Let the parts of a stream tell the origins of their rows from now on."""
+        self._traced.add(stream)
+
+    def leave_out(self, batch: Batch, refused: Mapping[int, str]) -> None:
+        """Leave out records whose rows the store has refused, until `release`.
+
+        Args:
+            batch: Files that one job converts.
+            refused: Origin within this conversion → reason.
+        """
+        with self._lock:
+            files = self._refused.setdefault(_key(batch), {})
+            urls = tuple(file.url for file in batch.files)
+            files[urls] = {**files.get(urls, {}), **refused}
+
+    def left_out(self, batch: Batch) -> Mapping[int, str]:
+        """Return the records of a batch to leave out, as in `leave_out`."""
+        urls = tuple(file.url for file in batch.files)
+        return self._refused.get(_key(batch), {}).get(urls, {})
 
     def flush(self, batch: Batch, results: Sequence[LoadResult]) -> Flush:
         """Return the flush for the destination to commit or abort."""
@@ -345,9 +323,37 @@ class StreamTables:
     def release(self, batch: Batch) -> None:
         """Forget how the parts of a flush were written: it has been committed or aborted."""
         self._writes.pop(_key(batch), None)
-        self.refusals.forget(batch)
+        self._refused.pop(_key(batch), None)
 
 
 def _key(batch: Batch) -> tuple[str, str]:
     """Return the identity of a flush: outputs of one stream share their token."""
     return batch.stream.stream, batch.token
+
+
+def as_document(request: TableRequest, *, view: bool) -> TableRequest:
+    """Return the request for a table with one column for the record.
+
+    Args:
+        request: For a table with a column for each property.
+        view: Ask for a view with a column for each property.
+
+    Raises:
+        MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
+    """
+    kept = (*request.keys, *request.order_by)
+    if DOCUMENT in kept:
+        raise MessageError(
+            f"an order column or key property named '{DOCUMENT}' cannot be combined with "
+            "`denormalized: false`",
+            where=Where(stream=request.stream),
+            hint="the record itself is stored under this name; set `denormalized: true`",
+        )
+    own = [field for field in request.struct if field.name not in COLUMNS]
+    keys = [field for field in own if field.name in kept]
+    metadata = [field for field in request.struct if field.name in COLUMNS]
+    return replace(
+        request,
+        struct=StructType([*keys, StructField(DOCUMENT, T.VariantType(), True), *metadata]),
+        view=StructType(own) if view else None,
+    )

@@ -12,40 +12,33 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.arrow_types import conform
+from shared.formats.arrow_types import arrow_schema, conform
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.line_encodings import grouped
-from shared.formats.row_groups import LONGEST_TEXT, Facts, read_footer
+from shared.formats.row_groups import LONGEST_TEXT, ColumnCopy, Facts, has_no_null, read_footer
 from shared.formats.spark_types import T
+from shared.maps.record_metadata import COLUMNS
 from shared.singer.platform import arrow_in_task
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
-from target_spark.convert.read_rows import (
-    ReadPlan,
-    StorageTroubleError,
-    UnreadableInputError,
-    read_task,
-)
-from target_spark.convert.rejected_originals import accepted_rows
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import StorageTroubleError, UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.files.stored_columns import (
-    PartitionError,
-    arrow_schema,
-    partition_folder,
-)
-from target_spark.tables.version_edit import VersionEdit
+from target_spark.destinations.folders.table_folder import PartitionError, partition_folder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from target_spark.destinations.destination import Sink, TableWrite
+    from target_spark.tables.version_edit import VersionEdit
 
 
 MOST_FOLDERS = 1000
@@ -205,10 +198,11 @@ def load(
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
+            copied = None if read.filled is None else _copied(read, write, number, rejects)
             tables = _accepted(read, number, rejects)
             if mapped is not None:
                 tables = (mapped(table, rejects) for table in tables)
-            rows = _write(write, tables)
+            rows = _write(write, tables) if copied is None else copied
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
         except (PartitionError, RefusedByStoreError) as error:
@@ -306,10 +300,7 @@ def _write_file(
     first = next((table for table in tables if table.num_rows), None)
     if first is None:
         return []
-    form = FORMATS[write.encoding.format]
-    ending = form.extension(write.encoding.compression)
-    url = join(folder, f"{uuid.uuid4().hex}{ending}")
-    rows = 0
+    url, rows = _new_file(write, folder), 0
 
     def counted() -> Iterator[pa.Table]:
         nonlocal rows
@@ -317,13 +308,55 @@ def _write_file(
             rows += table.num_rows
             yield table
 
+    form = FORMATS[write.encoding.format]
     form.write(url, columns, counted(), write.encoding.compression, write.options)
+    return [_part(write, url, rows, profile)]
+
+
+def _new_file(write: WritePlan, folder: str) -> str:
+    """Return the URL of a new file in a folder."""
+    ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+    return join(folder, f"{uuid.uuid4().hex}{ending}")
+
+
+def _part(
+    write: WritePlan, url: str, rows: int, profile: Mapping[str, Facts] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Make a file durable and return it as a result."""
     make_durable(url)
     # What a reader will find, not what the writer was given.
     stored, facts = read_footer(write.encoding.format, url, write.options)
     rows = rows if stored is None else stored
     part = {"kind": "part", "url": url, "rows": rows, "size": size_of(url, write.options)}
-    return [{**part, "text": json.dumps({**facts, **profile})}]
+    return {**part, "text": json.dumps({**facts, **profile})}
+
+
+def _copied(
+    read: ReadPlan, write: WritePlan, number: int, rejects: Rejects
+) -> list[dict[str, Any]] | None:
+    """Write the part of a task from the columns of its files; None if their rows must be read."""
+    metadata = read.metadata
+    if metadata is None:
+        return None
+
+    def groups(piece: Piece) -> range | None:
+        return None if piece.length is None else range(piece.start, piece.start + piece.length)
+
+    own, added = (
+        pa.schema([f for f in write.columns if (f.name in COLUMNS) is is_added])
+        for is_added in (False, True)
+    )
+    columns = ColumnCopy(
+        [(piece.url, groups(piece)) for piece in read.tasks[number]],
+        own.with_metadata(write.columns.metadata),
+        lambda rows: conform(pa.table(metadata.columns(rows)), added),
+        partial(has_no_null, names=read.filled or ()),
+        read.options,
+    )
+    url = _new_file(write, write.pending)
+    rows = columns.write(url, write.encoding.compression, write.options)
+    rejects.read += rows or 0
+    return None if rows is None else [_part(write, url, rows)] if rows else []
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
@@ -485,4 +518,6 @@ def _accepted(read: ReadPlan, number: int, rejects: Rejects) -> Iterator[pa.Tabl
     """Yield the rows of a task that the store does not refuse."""
     if not read.refused:
         return read_task(read, read.tasks[number], rejects)
+    from target_spark.convert.rejected_originals import accepted_rows  # noqa: PLC0415
+
     return accepted_rows(read, read.tasks[number], rejects)

@@ -84,15 +84,13 @@ class Loaded:
 
     Attributes:
         counts: Its balance.
-        columns: Nulls, least and greatest value of columns; see `shared.formats.row_groups`.
         changes: What has changed in the columns of the table, one phrase for each step.
-        dataset: Returns what lineage calls the table; None if it is the same as before.
+        datasets: Returns what lineage calls the table; None if it is the same as before.
     """
 
     counts: Counts
-    columns: Mapping[str, list[Any]] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
-    dataset: Callable[[], Dataset] | None = field(default=None, compare=False)
+    datasets: Callable[[], Sequence[Dataset]] | None = field(default=None, compare=False)
 
 
 def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeGuard
 
@@ -33,6 +34,8 @@ from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, Schedule, Turn
 from target_spark.core.states import StateTracker
 
+GATHER_SECONDS = 1.0
+"""Seconds that batch files may wait for more, to be converted together."""
 REPLAY_PATIENCE = 10.0
 """Seconds that a due batch waits for the rest of a segment that may be a replay."""
 
@@ -44,23 +47,27 @@ class Limits:
     Attributes:
         parallel: Concurrent Spark jobs and commits.
         converts: Concurrent conversions; None for as many as `parallel`.
-        file_bytes: Size at which a staging file is complete.
+        file_bytes: Size at which a staging file is complete; half of it before Spark is up.
         file_runs: Runs of consecutive lines at which it is complete; bounds its line map.
         staged_bytes: Bytes in staging files at which reading of input pauses.
         waiting: Number of closed, not yet durable batches at which reading of input pauses.
         probe: Convert the first BATCH file of a stream alone, so that the flush rule can estimate
             the next ones; else it learns the size of all of them afterwards.
+        gathers: Returns whether Spark is up, whose jobs should be few: BATCH files may wait
+            for others, to be converted by one job.
     """
 
     parallel: int = 2
     converts: int | None = None
-    file_bytes: int = 64 * 1024 * 1024
+    file_bytes: int = 128 * 1024 * 1024
     file_runs: int = 50_000
     staged_bytes: int = 1024 * 1024 * 1024
     waiting: int = 8
     probe: bool = False
+    gathers: Callable[[], bool] = lambda: True
 
 
+@dataclass(eq=False)
 class Batches:
     """All flushes that are not durable.
 
@@ -74,40 +81,29 @@ class Batches:
         cost: Watches the flushes that the rule has closed.
     """
 
-    def __init__(
-        self,
-        rule: FlushRule,
-        limits: Limits,
-        *,
-        tracker: StateTracker,
-        schedule: Schedule,
-        act: Callable[[ev.Action], None],
-        run_id: str,
-        cost: CommitCost | None = None,
-    ) -> None:
-        self._cost = cost
-        self._rule = rule
-        self._limits = limits
-        self._tracker = tracker
-        self._schedule = schedule
-        self._act = act
-        self._run_id = run_id
-        self._streams: dict[int, Stream] = {}  # of open flushes, by position in the tracker
-        self._flushes: dict[int, PendingFlush] = {}
-        self._discarded: list[PendingFlush] = []
-        self._staged_bytes = 0
-        self._kept_bytes = 0
-        self._last_flush = 0
-        self._last_file = 0
-        self._due_at: float | None = math.inf
-        """When the first open batch is due; None if that must be computed. With thousands of
+    rule: FlushRule
+    limits: Limits
+    tracker: StateTracker
+    schedule: Schedule
+    act: Callable[[ev.Action], None]
+    run_id: str
+    cost: CommitCost | None = None
+    _streams: dict[int, Stream] = field(default_factory=dict, init=False)
+    _flushes: dict[int, PendingFlush] = field(default_factory=dict, init=False)
+    _discarded: list[PendingFlush] = field(default_factory=list, init=False)
+    _staged_bytes: int = field(default=0, init=False)
+    _kept_bytes: int = field(default=0, init=False)
+    _last_flush: int = field(default=0, init=False)
+    _last_file: int = field(default=0, init=False)
+    _due_at: float | None = field(default=math.inf, init=False)
+    """When the first open batch is due; None if that must be computed. With thousands of
         streams, computing it for each message would take minutes."""
 
     @property
     def have_room(self) -> bool:
         """Return whether the target can receive more input."""
         waiting = len(self._flushes) - len(self._streams)
-        return waiting < self._limits.waiting and self._staged_bytes < self._limits.staged_bytes
+        return waiting < self.limits.waiting and self._staged_bytes < self.limits.staged_bytes
 
     @property
     def deadline(self) -> float:
@@ -130,8 +126,8 @@ class Batches:
             The number of lines taken, at least 1.
         """
         flush = self.opened(stream, version, now)
-        rows, size = self._rule.room(flush.stream, flush.size)
-        left = self._lines_to_segment_end(stream, now)
+        rows, size = self.rule.room(flush.stream, flush.size)
+        left = None if stream.expected is None else self._lines_to_segment_end(stream, now)
         if left is not None:
             # A piece that may be a replay holds just one segment, under any rule.
             rows, size = left, None
@@ -143,18 +139,18 @@ class Batches:
         if piece is None:
             self._last_file += 1
             piece = flush.add_staging(self._last_file, first_line)
-        self._act(ev.Stage(piece.file, data, taken, first_line))
+        self.act(ev.Stage(piece.file, data, taken, first_line))
         self._count_staged(flush, len(data))
-        piece.grow(taken, len(data), first_line, self._tracker.position)
+        piece.grow(taken, len(data), first_line, self.tracker.position)
         if flush.lines_staged is not None:
             flush.lines_staged += taken
-        flush.last = self._tracker.position
+        flush.last = self.tracker.position
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False
         if stream.expected is not None:
             self._count_segment(stream, flush, piece, taken)
-        elif piece.size >= self._limits.file_bytes or piece.runs >= self._limits.file_runs:
+        elif self._is_complete(piece):
             self._complete_file(stream, flush)
         self.close_if_full(flush, now)
         return taken
@@ -180,26 +176,29 @@ class Batches:
         self._complete_file(stream, flush)
         trial, taken = replace(flush.size), 0
         rows, size = stream.file_size or (0, 0)
-        is_probing = self._limits.probe and stream.file_size is None
+        is_probing = self.limits.probe and stream.file_size is None
         most = 1 if is_probing or stream.expected is not None else len(files)
-        while taken < most and not (taken and self._rule.is_full(flush.stream, trial)):
+        while taken < most and not (taken and self.rule.is_full(flush.stream, trial)):
             trial = replace(
                 trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
             )
             taken += 1
-        at = self._tracker.position
+        at = self.tracker.position
         flush.size, flush.last_file, flush.last = trial, at, at
         own = tuple(replace(file, since=at, until=at) for file in files[:taken])
         piece = flush.add_files(own, rows * taken, size * taken, line)
-        piece.replay = self._file_expected(stream)
+        if stream.expected is not None:
+            piece.replay = self._file_expected(stream)
         stream.is_probing = is_probing
-        self._schedule.add_piece(stream, flush, piece)
+        may_gather = size and piece.replay is None and not self.limits.probe
+        may_gather = may_gather and self.limits.gathers()
+        self.schedule.add_piece(stream, flush, piece, now + GATHER_SECONDS if may_gather else None)
         self.close_if_full(flush, now)
         return taken
 
     def mark(self) -> None:
         """Record the arrival of a STATE message."""
-        position, waiting = self._tracker.position, self._tracker.waiting
+        position, waiting = self.tracker.position, self.tracker.waiting
         for flush in self._open():
             if flush.staging is not None:
                 flush.staging.mark(position, waiting)
@@ -211,7 +210,7 @@ class Batches:
         if stream.open is None:
             number, token = self._next()
             header = Batch(stream.schema, (), token, version, now)
-            flush = PendingFlush(number, header, self._tracker.begin(), BatchSize(opened_at=now))
+            flush = PendingFlush(number, header, self.tracker.begin(), BatchSize(opened_at=now))
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
             self._streams[flush.position] = stream
@@ -227,12 +226,12 @@ class Batches:
         """Return the step that deletes the rows of a stream whose keys are in none of the files."""
         number, token = self._next()
         keys = Batch(stream.schema, files, token, received_at=now)
-        return KeyPass(number, keys, self._tracker.begin(), line)
+        return KeyPass(number, keys, self.tracker.begin(), line)
 
     def _next(self) -> tuple[int, str]:
         """Return number and token of a further commit."""
         self._last_flush += 1
-        return self._last_flush, f"{self._run_id}-{self._last_flush:06d}"
+        return self._last_flush, f"{self.run_id}-{self._last_flush:06d}"
 
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and the batches that would still hold back the newest STATE.
@@ -244,7 +243,7 @@ class Batches:
         self._close_one(stream.open, now)
         if stream.swap is not None:  # its rows are not durable before the end of the input
             return
-        for position in self._tracker.holders():
+        for position in self.tracker.holders():
             held = self._streams.get(position)
             if held is None or held.open is None:
                 continue
@@ -267,8 +266,8 @@ class Batches:
 
     def relieve_staging(self, now: float) -> None:
         """Close the largest batch if staging is full and conversions will not empty it."""
-        full = self._staged_bytes >= self._limits.staged_bytes
-        if full and self._streams and not self._schedule.is_converting:
+        full = self._staged_bytes >= self.limits.staged_bytes
+        if full and self._streams and not self.schedule.is_converting:
             self._close_by_rule(max(self._open(), key=_bytes_staged), now)
 
     def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
@@ -278,8 +277,8 @@ class Batches:
         flush.converted[piece.index] = piece
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
-            self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
-        elif self._convert_without_end(job.stream, flush, piece):
+            self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+        elif job.stream.until < sys.maxsize and self._convert_without_end(job.stream, flush, piece):
             return
         may_be_cut = piece.is_divided and piece.index < flush.pieces
         if may_be_cut and flush.number in self._flushes:
@@ -300,23 +299,23 @@ class Batches:
         Running commits go on. The rest of a flush is committed as usual, with the newest STATE
         that the tracker has not discarded.
         """
-        streams, state = list(streams), self._tracker.newest(line - 1)
-        self._schedule.withdraw(streams)
+        streams, state = list(streams), self.tracker.newest(line - 1)
+        self.schedule.withdraw(streams)
         for stream in streams:
             stream.until = min(line, stream.until)
-            for step in self._schedule.drop_steps(stream):
+            for step in self.schedule.drop_steps(stream):
                 self.dropped(step)
             for flush in _waiting(stream):
                 if flush.discard_from(line):
-                    self._act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+                    self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
                 if state is not None and flush.last >= state.position:
                     flush.last = state.position - 1
                     flush.reached = Reached(state.value, state.line, is_exact=True)
                 self._cut_converted(stream, flush)
-        for job in self._schedule.drop_conversions():
+        for job in self.schedule.drop_conversions():
             self.discarded(job)
         for stream in streams:
-            self._schedule.offer(stream)
+            self.schedule.offer(stream)
 
     def cut(self, line: int, streams: Iterable[Stream]) -> int:
         """Return the line behind the newest STATE before a line of stdin at which all can be cut.
@@ -325,11 +324,11 @@ class Batches:
         STATE.
         """
         streams = list(streams)
-        self._schedule.withdraw(streams)
+        self.schedule.withdraw(streams)
         flushes = [flush for stream in streams for flush in _waiting(stream)]
         fixed = [p for flush in flushes for p in flush.divided if _is_fixed(p)]
         while True:
-            state = self._tracker.newest(line - 1)
+            state = self.tracker.newest(line - 1)
             if state is None:
                 return 1
             line = state.line + 1
@@ -349,7 +348,7 @@ class Batches:
             self._remove_kept(step)
             self._discarded.append(self._flushes.pop(step.number))
         if isinstance(step, PendingFlush | Activation | KeyPass | Swap):
-            self._tracker.durable(step.position)
+            self.tracker.durable(step.position)
 
     def states_changed(self, line: int, streams: Iterable[Stream]) -> None:
         """Name the STATEs of waiting flushes anew, if theirs is of this line or a later one."""
@@ -370,13 +369,13 @@ class Batches:
         piece, until = job.piece, job.stream.until
         if isinstance(piece, FilesPiece) and piece.messages:
             single = [message for message in piece.messages if message.line < until]
-            self._schedule.convert_again(job, single)
+            self.schedule.convert_again(job, single)
             return None
         line = piece.line
         if isinstance(piece, StagedPiece) and where.line is not None and piece.has_line(where.line):
             line, job.flush.lines_staged = where.line, None
             piece.discard_from(min(line, until))
-        self._schedule.convert_again(job, [piece])
+        self.schedule.convert_again(job, [piece])
         return line
 
     def reopen(self, turn: Turn, error: BaseException) -> Conversion | None:
@@ -406,7 +405,7 @@ class Batches:
         job = Conversion(stream=turn.stream, flush=flush, piece=pieces[0], failures=1)
         if isinstance(error, RefusedRecordError):
             return job
-        self._schedule.convert_again(job, pieces)
+        self.schedule.convert_again(job, pieces)
         return None
 
     def discarded(self, job: Conversion) -> None:
@@ -418,21 +417,22 @@ class Batches:
     def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
         """Record that a flush is durable."""
         del self._flushes[flush.number]
-        self._remove_kept(flush)
+        if flush.divided:
+            self._remove_kept(flush)
         closed_at = now if flush.closed_at is None else flush.closed_at
         seconds = flush.convert_seconds + now - began_at
-        self._rule.flushed(flush.stream, flush.size, seconds)
-        self._act(ev.Forget(flush.number, flush.header, now - closed_at))
-        if self._cost is not None and flush.by_rule:
-            warning = self._cost.committed(flush.size, flush.convert_seconds, began_at, now)
+        self.rule.flushed(flush.stream, flush.size, seconds)
+        self.act(ev.Forget(flush.number, flush.header, now - closed_at))
+        if self.cost is not None and flush.by_rule:
+            warning = self.cost.committed(flush.size, flush.convert_seconds, began_at, now)
             if warning is not None:
-                self._act(ev.Warn(warning))
+                self.act(ev.Warn(warning))
 
     def close_if_full(self, flush: PendingFlush, now: float) -> None:
         """Close a batch if the rule says that it is full."""
         stream = self._streams.get(flush.position)
         if stream is None or not (
-            flush.awaits_segment or self._rule.is_full(flush.stream, flush.size)
+            flush.awaits_segment or self.rule.is_full(flush.stream, flush.size)
         ):
             return
         if _is_within_segment(stream, flush):
@@ -448,7 +448,7 @@ class Batches:
 
     def _due(self, flush: PendingFlush) -> float:
         """Return when a batch is closed for its age; a possible replay gets more time."""
-        due = self._rule.deadline(flush.stream, flush.size)
+        due = self.rule.deadline(flush.stream, flush.size)
         stream = self._streams[flush.position]
         if stream.expected is None or not _is_within_segment(stream, flush):
             return due
@@ -468,11 +468,11 @@ class Batches:
         self._complete_file(stream, flush)
         flush.closed_at, flush.reached = now, self._reached(flush)
         stream.open = None
-        self._schedule.add_step(stream, flush)
+        self.schedule.add_step(stream, flush)
 
     def _reached(self, flush: PendingFlush, until: float = math.inf) -> Reached | None:
         """Return the newest STATE up to a line: a later one may cover more of the stream."""
-        newest = self._tracker.newest(until)
+        newest = self.tracker.newest(until)
         if newest is None:
             return None
         return Reached(newest.value, newest.line, newest.position > flush.last)
@@ -484,8 +484,13 @@ class Batches:
         if piece.replay is None:
             # It ends within a segment, or none is expected: the rest cannot be compared.
             stream.expected = None
-        self._act(ev.CloseFile(piece.file))
-        self._schedule.add_piece(stream, flush, piece)
+        self.act(ev.CloseFile(piece.file))
+        self.schedule.add_piece(stream, flush, piece)
+
+    def _is_complete(self, piece: StagedPiece) -> bool:
+        most, limits = self.limits.file_bytes, self.limits
+        is_large = piece.size >= most or (2 * piece.size >= most and not limits.gathers())
+        return is_large or piece.runs >= limits.file_runs
 
     def _lines_to_segment_end(self, stream: Stream, now: float) -> int | None:
         """Return the lines up to the end of the expected segment; None if there is none."""
@@ -509,7 +514,7 @@ class Batches:
             piece.replay = expected.next()
             self._complete_file(stream, flush)
             self._end_replay(stream)
-        elif piece.size >= 2 * self._limits.file_bytes:
+        elif piece.size >= 2 * self.limits.file_bytes:
             self._complete_file(stream, flush)
 
     def _file_expected(self, stream: Stream) -> int | None:
@@ -542,20 +547,20 @@ class Batches:
         """Convert a piece again without its discarded end; return False if it has none."""
         pieces = piece.without_end(stream.until)
         if pieces:
-            self._act(ev.DiscardPieces(flush.number, flush.header, piece.index))
+            self.act(ev.DiscardPieces(flush.number, flush.header, piece.index))
             flush.unconverted += 1
             job = Conversion(stream=stream, flush=flush, piece=piece)
-            self._schedule.convert_again(job, pieces)
+            self.schedule.convert_again(job, pieces)
         return bool(pieces)
 
     def _keep_or_remove(self, piece: StagedPiece, *, keep: bool) -> None:
         """Keep the file of a converted piece if it may be cut, and kept files are within bounds."""
-        if keep and self._kept_bytes + piece.size <= self._limits.staged_bytes:
+        if keep and self._kept_bytes + piece.size <= self.limits.staged_bytes:
             piece.is_kept = True
             self._kept_bytes += piece.size
         else:
             piece.is_kept = False
-            self._act(ev.RemoveFile(piece.file))
+            self.act(ev.RemoveFile(piece.file))
 
     def _remove_kept(self, flush: PendingFlush) -> None:
         for piece in flush.divided:

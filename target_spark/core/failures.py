@@ -1,10 +1,13 @@
-"""Failures: which end one stream, and which the run; rejected records; retries. Pure."""
+"""Failures: which end one stream, and which the run; rejected records; retries. Pure.
+
+Also what no STATE covers at the end of the input: rows after the last one, and files to delete.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from shared.errors import (
     BalanceError,
@@ -19,8 +22,9 @@ from shared.errors import (
     Where,
     may_pass,
 )
+from target_spark.core import events as ev
 from target_spark.core.flushes import FilesPiece, StagedPiece, Stream
-from target_spark.core.schedule import Conversion
+from target_spark.core.schedule import Conversion, RetryRule
 
 LEAST_RECORDS = 1000
 """Records from which on the share of rejected ones counts before the end of the input."""
@@ -66,8 +70,10 @@ class ErrorBudget:
 LONGEST_PAUSE = 300.0
 
 
-class Backoff:
-    """Retry work after transient failures: exponential pauses with full jitter.
+def with_backoff(
+    retries: int, seconds: float, chance: Callable[[], float] = random.random
+) -> RetryRule:
+    """Return the rule to retry after transient failures: exponential pauses with full jitter.
 
     The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
     most five minutes, so that several writers do not collide again.
@@ -77,19 +83,14 @@ class Backoff:
         seconds: Longest pause before the first retry.
         chance: Gives numbers from 0 to 1.
     """
+    pauses = Pauses(LONGEST_PAUSE, first=seconds)
 
-    def __init__(
-        self, retries: int, seconds: float, chance: Callable[[], float] = random.random
-    ) -> None:
-        self._retries = retries
-        self._pauses = Pauses(LONGEST_PAUSE, first=seconds)
-        self._chance = chance
-
-    def pause(self, error: BaseException, failures: int) -> float | None:
-        """See `RetryRule`."""
-        if failures > self._retries or not may_pass(error):
+    def pause(error: BaseException, failures: int) -> float | None:
+        if failures > retries or not may_pass(error):
             return None
-        return self._chance() * self._pauses.bound(failures)
+        return chance() * pauses.bound(failures)
+
+    return pause
 
 
 OF_STREAM = (
@@ -103,6 +104,7 @@ OF_STREAM = (
 """Failures of one stream; all others concern the whole run."""
 
 
+@dataclass(eq=False)
 class Failures:
     """The failures of a run so far.
 
@@ -115,11 +117,10 @@ class Failures:
         streams: The failures of streams without which the others go on, by name.
     """
 
-    def __init__(self, budget: Callable[[str], ErrorBudget]) -> None:
-        self._budget = budget
-        self.error: BaseException | None = None
-        self.bad_line = 0
-        self.streams: dict[str, SingerSparkError] = {}
+    budget: Callable[[str], ErrorBudget]
+    error: BaseException | None = field(default=None, init=False)
+    bad_line: int = field(default=0, init=False)
+    streams: dict[str, SingerSparkError] = field(default_factory=dict, init=False)
 
     def add(self, stream: Stream, error: SingerSparkError) -> bool:
         """Add the failure of a stream; return whether it is its first one."""
@@ -127,7 +128,7 @@ class Failures:
             return False
         stream.has_failed = True
         self.streams[stream.schema.stream] = error
-        name_stream(stream, error)
+        error.name_stream(stream.schema.stream)
         return True
 
     def bad_input(self, line: int, error: BaseException) -> None:
@@ -163,20 +164,94 @@ class Failures:
         counted[job.piece.index] = rows + rejected, rejected
         stream.records += rows + rejected - records_before
         stream.rejected += rejected - rejected_before
+        if not stream.rejected:
+            return None
         name = stream.schema.stream
-        return self._budget(name).error(
+        return self.budget(name).error(
             name, stream.records, stream.rejected, at_end=is_over and stream.is_converted
         )
 
-    def summary(self, streams: int) -> PartialRunError | None:
-        """Return the error about all streams that have failed, if any of so many has."""
-        if not self.streams:
-            return None
-        reasons = "; ".join(map(str, self.streams.values()))
-        return PartialRunError(f"{len(self.streams)} of {streams} streams failed: {reasons}")
+    def summary(self, streams: int) -> PartialRunError:
+        """Return the error about all streams that have failed, of so many."""
+        return PartialRunError.of(self.streams.values(), streams)
 
 
-def name_stream(stream: Stream, error: SingerSparkError) -> None:
-    """Let an error tell its stream."""
-    if error.where.stream is None:
-        error.where = replace(error.where, stream=stream.schema.stream)
+@dataclass(eq=False)
+class Uncovered:
+    """Rows after the last STATE of the input, and batch files that wait for a STATE.
+
+    Args:
+        discards: Whether to discard records of a stream after the last STATE.
+
+    Attributes:
+        line: Line of the last STATE; 0 if there was none.
+        rows: Rows after it, by stream.
+        consumed: Last file and number of durable flushes with batch files, and their stream.
+    """
+
+    discards: Callable[[str], bool]
+    rows: dict[str, int] = field(default_factory=dict, init=False)
+    consumed: list[tuple[int, int, str]] = field(default_factory=list, init=False)
+    line: int = field(default=0, init=False)
+    _discarded: set[str] = field(default_factory=set, init=False)
+
+    def state(self, line: int) -> None:
+        """Begin again: a STATE has come."""
+        self.line = line
+        self.rows.clear()
+
+    def add(self, stream: str, rows: int) -> None:
+        """Count rows of a stream."""
+        self.rows[stream] = self.rows.get(stream, 0) + rows
+
+    def add_converted(self, job: Conversion, piece: FilesPiece, rows: int) -> None:
+        """Count rows of BATCH messages after the last STATE; their share if others came before."""
+        late = [m for m in piece.messages or (piece,) if m.line > self.line]
+        share = rows * sum(len(m.files) for m in late) // len(piece.files)
+        if share:
+            self.add(job.stream.schema.stream, share)
+
+    def discard(
+        self, streams: Mapping[str, Stream], begun_segment: Callable[[Stream], int | None]
+    ) -> Iterator[tuple[Stream, int]]:
+        """Yield the streams whose last records are discarded, with the line from which on.
+
+        Args:
+            streams: All streams, by name.
+            begun_segment: Returns the line at which a segment of a stream began that an earlier run
+                may have loaded.
+        """
+        for name, stream in streams.items():
+            if name not in self.rows or stream.swap is not None:
+                continue
+            partial = begun_segment(stream)
+            if self.discards(name):
+                line = self.line + 1
+            elif partial is not None and stream.end.awaits_state(self.line):
+                line = max(partial, self.line + 1)
+            else:
+                continue
+            self._discarded.add(name)
+            yield stream, line
+
+    def reports(self, streams: Mapping[str, Stream]) -> Iterator[ev.ReportUncovered]:
+        """Yield a report on the rows of each stream of `streams` that has any."""
+        for name, rows in self.rows.items():
+            if name in streams:
+                awaits = streams[name].end.awaits_state(self.line)
+                is_loaded = name not in self._discarded
+                yield ev.ReportUncovered(name, rows, is_loaded, awaits)
+
+    def consume(self, position: int, flush: int, stream: str) -> None:
+        """Add a durable flush whose files a STATE after `position` lets be deleted."""
+        self.consumed.append((position, flush, stream))
+
+    def keep_files(self, stream: str) -> None:
+        """Keep all files of a stream: it has failed."""
+        self.consumed = [item for item in self.consumed if item[2] != stream]
+
+    def covered(self, before: float) -> tuple[int, ...]:
+        """Return, once, the flushes whose files an emitted STATE covers."""
+        covered = tuple(number for position, number, _ in self.consumed if position < before)
+        self.consumed = [item for item in self.consumed if item[0] >= before]
+        return covered

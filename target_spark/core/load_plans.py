@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 EVOLVE, FREEZE, DISCARD = CHOICES = ("evolve", "freeze", "discard")
 
+DOCUMENT = "data"
+"""Name of the column that holds a whole record."""
+
 
 @dataclass(frozen=True)
 class SchemaContract:

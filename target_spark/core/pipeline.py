@@ -53,13 +53,14 @@ from shared.errors import (
 )
 from target_spark.core import events as ev
 from target_spark.core.batches import Batches, Limits
-from target_spark.core.failures import OF_STREAM, ErrorBudget, Failures, name_stream
+from target_spark.core.failures import OF_STREAM, ErrorBudget, Failures, Uncovered
 from target_spark.core.flushes import (
     Activation,
     AuditStep,
     DeadLetterStep,
     Ending,
     Expected,
+    FilesPiece,
     KeyPass,
     PendingFlush,
     Recollection,
@@ -72,7 +73,6 @@ from target_spark.core.policies import CommitCost, FlushRule
 from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
 from target_spark.core.states import StateTracker
-from target_spark.core.uncovered import Uncovered
 
 __all__ = ["Limits", "Pipeline"]
 
@@ -156,6 +156,7 @@ class Pipeline:
         self._plan = plan
         self._check_keys = check_keys
         self._actions: list[ev.Action] = []
+        self._act = self._actions.append
         self._tracker = StateTracker()
         self._audit = AuditStep(self._tracker.begin()) if audited else None
         self._schedule = Schedule(limits.parallel, limits.converts, retries)
@@ -215,7 +216,8 @@ class Pipeline:
         self._actions.extend(self._schedule.begin(now))
         self._release_state()
         self._finish_run()
-        actions, self._actions = self._actions, []
+        actions = self._actions.copy()
+        self._actions.clear()
         return actions
 
     @property
@@ -248,9 +250,6 @@ class Pipeline:
         if self._stopping:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
-
-    def _act(self, action: ev.Action) -> None:
-        self._actions.append(action)
 
     # Messages
 
@@ -386,7 +385,7 @@ class Pipeline:
         self._ended = True
         self._fail_unfinished()
         cuts = list[tuple[Stream, int]]()
-        if self._failures.error is None:
+        if self._failures.error is None and self._uncovered.rows:
             cuts += self._uncovered.discard(self._streams, self._batches.begun_segment)
         self._close_all()
         for stream, line in cuts:
@@ -458,7 +457,8 @@ class Pipeline:
         job = self._schedule.done(event.work)
         if isinstance(job, Conversion):
             self._batches.converted(job, event, self._now)
-            self._uncovered.add_converted(job, event.rows + event.rejected)
+            if isinstance(job.piece, FilesPiece):
+                self._uncovered.add_converted(job, job.piece, event.rows + event.rejected)
             self._check_budget(job, event)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
@@ -501,7 +501,7 @@ class Pipeline:
             self._act(job)
             return
         if job.stream is not self._dead and isinstance(event.error, OF_STREAM):
-            name_stream(job.stream, event.error)
+            event.error.name_stream(job.stream.schema.stream)
         if isinstance(job, Turn) and not self._stopping:
             job = self._batches.reopen(job, event.error) or job
         is_again = isinstance(event.error, ConvertAgainError) and not job.stream.running
@@ -627,7 +627,8 @@ class Pipeline:
         value = self._tracker.release()
         if value is not None:
             self._act(ev.EmitState(value, self._tracker.released, self._tracker.held))
-            self._delete_consumed(self._tracker.released)
+            if self._uncovered.consumed:
+                self._delete_consumed(self._tracker.released)
 
     def _delete_consumed(self, before: float) -> None:
         """Delete the batch files that an emitted STATE covers."""
@@ -637,11 +638,12 @@ class Pipeline:
 
     def _add_endings(self) -> bool:
         """Add steps to end the loaded streams, after the last STATE."""
+        line = self._uncovered.line
         for name, stream in self._streams.items():
             was_read = stream.has_flushes or stream.was_recalled
             is_over = stream.swap is not None and not self._publishes
             if was_read and not is_over and not stream.has_failed:
-                self._schedule.add_step(stream, Ending(name, self._uncovered.awaits_state(stream)))
+                self._schedule.add_step(stream, Ending(name, stream.end.awaits_state(line)))
         self._actions.extend(self._schedule.begin(self._now))
         return not self._schedule.is_idle
 
@@ -660,14 +662,14 @@ class Pipeline:
         if over and not self.done:
             self.done = True
             if self._failures.error is None and not self._tracker.withholds:
-                self._report_uncovered()
-                self._delete_consumed(math.inf)
-            self._act(
-                ev.CleanUp(
-                    self._failures.error or self._failures.summary(len(self._streams)),
-                    self._batches.left(),
-                )
-            )
+                if self._uncovered.rows:
+                    self._report_uncovered()
+                if self._uncovered.consumed:
+                    self._delete_consumed(math.inf)
+            error = self._failures.error
+            if error is None and self._failures.streams:
+                error = self._failures.summary(len(self._streams))
+            self._act(ev.CleanUp(error, self._batches.left()))
 
     def _report_uncovered(self) -> None:
         """Report the rows after the last STATE of the input."""

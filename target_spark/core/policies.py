@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -113,6 +113,7 @@ class SizeAndAge:
         """See `FlushRule`."""
 
 
+@dataclass(eq=False)
 class LatencySteered:
     """Flush at a number of rows that is adapted, for each stream, to a target time of a flush.
 
@@ -130,16 +131,15 @@ class LatencySteered:
         seconds: Age that closes a batch.
     """
 
-    def __init__(self, least: int, most: int, target: float, seconds: float) -> None:
-        self._least = least
-        self._most = most
-        self._target = target
-        self._seconds = seconds
-        self._rows: dict[str, float] = {}
+    least: int
+    most: int
+    target: float
+    seconds: float
+    _rows: dict[str, float] = field(default_factory=dict, init=False)
 
     def rows(self, stream: str) -> int:
         """Return the current number of rows for a flush of the stream."""
-        return round(self._rows.get(stream, self._least))
+        return round(self._rows.get(stream, self.least))
 
     def room(self, stream: str, batch: BatchSize) -> Room:
         """See `FlushRule`."""
@@ -151,18 +151,18 @@ class LatencySteered:
 
     def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
         """See `FlushRule`."""
-        return batch.opened_at + self._seconds
+        return batch.opened_at + self.seconds
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
         """See `FlushRule`."""
-        ratio = self._target / max(seconds, 1e-9)
+        ratio = self.target / max(seconds, 1e-9)
         if not batch.rows or abs(1 / ratio - 1) <= DEAD_BAND:
             return
-        now = self._rows.get(stream, float(self._least))
+        now = self._rows.get(stream, float(self.least))
         goal = batch.rows * min(LARGEST_STEP, max(1 / LARGEST_STEP, ratio))
         if (goal > now) == (ratio > 1):
             moved = now * (goal / now) ** DAMPING
-            self._rows[stream] = min(float(self._most), max(float(self._least), moved))
+            self._rows[stream] = min(float(self.most), max(float(self.least), moved))
 
 
 def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:
@@ -219,6 +219,7 @@ class _Sample(NamedTuple):
     size: int
 
 
+@dataclass(eq=False)
 class CommitCost:
     """Measures the flushes that the flush rule closed.
 
@@ -230,13 +231,12 @@ class CommitCost:
         advice: Returns the advice on settings; empty advice means no warning.
     """
 
-    def __init__(self, advice: Advice) -> None:
-        self._advice = advice
-        self._samples: deque[_Sample] = deque(maxlen=MOST_SAMPLES)
-        self._since: float | None = None
-        self._busy = 0.0
-        self._busy_until = 0.0
-        self._has_warned = False
+    advice: Advice
+    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES), init=False)
+    _since: float | None = field(default=None, init=False)
+    _busy: float = field(default=0.0, init=False)
+    _busy_until: float = field(default=0.0, init=False)
+    _has_warned: bool = field(default=False, init=False)
 
     def committed(
         self, size: BatchSize, convert_seconds: float, began_at: float, now: float
@@ -273,7 +273,7 @@ class CommitCost:
         size = median(sample.size for sample in self._samples)
         if rows >= ROWS_PER_SECOND * seconds or size >= BYTES_PER_SECOND * seconds:
             return None
-        advice = "; ".join(self._advice(float(f"{seconds:.2g}")))
+        advice = "; ".join(self.advice(float(f"{seconds:.2g}")))
         if not advice:
             return None
         self._has_warned = True

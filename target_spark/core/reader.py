@@ -20,7 +20,7 @@ import orjson
 
 from shared.encodings.encoding_format import Encoding
 from shared.errors import MessageError, Where
-from shared.formats.json_text import newlines
+from shared.formats.json_text import LONG_LINE
 from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev
@@ -259,6 +259,29 @@ class _Head:
     stream: str
     other: re.Pattern[bytes]
 
+    def run(self, block: bytes, start: int, *, is_likely_all: bool) -> tuple[int, int]:
+        """Return where the run of lines that begins at a position ends, and how many it has.
+
+        Args:
+            block: Whole lines.
+            start: The position.
+            is_likely_all: Whether it is likely to go on to the end of the block. To count heads
+                takes less time than to look at each, but is for nothing if another one follows.
+        """
+        lines, at = 0, block.find(b"\n", start)
+        while at - start >= LONG_LINE:
+            lines += 1
+            if not block.startswith(self.text, at + 1):
+                return at + 1, lines
+            start, at = at + 1, block.find(b"\n", at + 1)
+        if is_likely_all:
+            left = block.count(b"\n", start)
+            if block.count(b"\n" + self.text, start) == left - 1:
+                return len(block), lines + left
+        match = self.other.search(block, start)
+        end = match.end() if match else len(block)
+        return end, lines + block.count(b"\n", start, end)
+
 
 class Reader:
     """Splits bytes into events.
@@ -277,6 +300,7 @@ class Reader:
         self._carried = 0
         self._heads: dict[bytes, _Head] = {}
         self._head: _Head | None = None
+        self._is_alone = False
         self._line = 1
         self._at_start = True
 
@@ -301,7 +325,8 @@ class Reader:
         self._carry, self._carried = [], 0
         rest = data[end:]
         yield from self._events(self._without_bom(block))
-        self._keep(rest)
+        if rest:
+            self._keep(rest)
 
     def end(self) -> Iterator[ev.InputEvent]:
         """Process the end of the input.
@@ -322,8 +347,6 @@ class Reader:
             yield event
 
     def _keep(self, rest: bytes) -> None:
-        if not rest:
-            return
         self._carry.append(rest)
         self._carried += len(rest)
         if self._carried > self._max_line_bytes:
@@ -349,9 +372,9 @@ class Reader:
                 if event is not None:
                     yield event
             else:
-                match = head.other.search(block, position)
-                end = match.end() if match else size
-                yield from self._run(head.stream, view, block, position, end)
+                end, lines = head.run(block, position, is_likely_all=self._is_alone)
+                self._is_alone = end == size
+                yield from self._run(head.stream, view, block, position, end, lines)
             position = end
 
     def _head_at(self, block: bytes, position: int) -> _Head | None:
@@ -369,13 +392,12 @@ class Reader:
         return head
 
     def _run(
-        self, stream: str, view: memoryview, block: bytes, start: int, end: int
+        self, stream: str, view: memoryview, block: bytes, start: int, end: int, lines: int
     ) -> Iterator[ev.InputEvent]:
         """Yield the lines of one head as one event, or as several if their version changes.
 
         Versions only increase, so the first and the last line show whether there is a change.
         """
-        lines = newlines(block, start, end)
         version = _version(block, start, end)
         first = version if lines == 1 else _version(block, start, block.index(b"\n", start) + 1)
         if first != version or not is_version(version):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from target_spark.core import events as ev
 from target_spark.core.flushes import (
+    MOST_FILES,
     Activation,
     AuditStep,
     DeadLetterStep,
@@ -27,29 +27,9 @@ from target_spark.core.flushes import (
 )
 from target_spark.core.states import StateTracker
 
-
-class RetryRule(Protocol):
-    """Decides whether failed work is retried."""
-
-    def pause(self, error: BaseException, failures: int) -> float | None:
-        """Return the pause before failed work is retried.
-
-        Args:
-            error: Its last failure.
-            failures: Number of its failures, from 1.
-
-        Returns:
-            Seconds, or None if it must not be retried.
-        """
-        ...
-
-
-class NoRetries:
-    """Never retry."""
-
-    def pause(self, error: BaseException, failures: int) -> float | None:  # noqa: ARG002
-        """See `RetryRule`."""
-        return None
+RetryRule = Callable[[BaseException, int], float | None]
+"""Returns the seconds before failed work is retried, by its last failure and their number; None if
+it must not be."""
 
 
 @dataclass(kw_only=True)
@@ -59,7 +39,7 @@ class Job:
     Attributes:
         failures: Number of its failures.
         began_at: Start of its last attempt.
-        due: Earliest start of a retry.
+        due: Earliest start of a retry; of files that wait for more, the latest one.
     """
 
     failures: int = 0
@@ -84,10 +64,15 @@ class Turn(Job):
     step: Step
 
 
+JOB_BYTES = 64 * 1024 * 1024
+"""Bytes of files that wait for each other: a Spark job costs as much as the rows of some MiB."""
+
+
 class Schedule:
     """Conversions in order of arrival, steps of one stream one after the other.
 
     Files of BATCH messages that wait for the same flush are converted together.
+    They may wait for more files, until there are `JOB_BYTES` or their flush is closed.
     Pieces of a stream that may be replays are compared one after the other, so that they do not
     wait for each other while they run. Steps have precedence over conversions. Streams do not wait
     for each other; a step that waits for its retry holds back those after it.
@@ -103,8 +88,9 @@ class Schedule:
     ) -> None:
         self._parallel = parallel
         self._most_converts = converts or parallel
-        self._retries = retries or NoRetries()
+        self._retries = retries or (lambda *_: None)
         self._converts: deque[Conversion] = deque()
+        self._gathering: dict[int, list[Conversion]] = {}  # by the number of an open flush
         self._turns: deque[Turn] = deque()
         self._running: dict[int, Conversion | Turn] = {}
         self._later: list[Conversion | Turn] = []
@@ -140,16 +126,33 @@ class Schedule:
 
     @property
     def deadline(self) -> float:
-        """Return the time of the next retry; `math.inf` for never."""
-        return min((job.due for job in self._later), default=math.inf)
+        """Return when waiting work may begin at the latest; `math.inf` for never."""
+        first = next(iter(self._gathering.values()), [])[:1]
+        return min((job.due for job in (*self._later, *first)), default=math.inf)
 
-    def add_piece(self, stream: Stream, flush: PendingFlush, piece: Piece) -> None:
-        """Add the conversion of a complete piece."""
-        self._converts.append(Conversion(stream=stream, flush=flush, piece=piece))
+    def add_piece(
+        self, stream: Stream, flush: PendingFlush, piece: Piece, gather_until: float | None = None
+    ) -> None:
+        """Add the conversion of a complete piece.
+
+        Args:
+            stream: Its stream.
+            flush: Its flush, which is open.
+            piece: The piece.
+            gather_until: How long its files may wait for more files; None if they must not.
+        """
+        job = Conversion(stream=stream, flush=flush, piece=piece, due=gather_until or 0.0)
+        gathered = self._gathering.setdefault(flush.number, [])
+        gathered.append(job)
+        size = sum(job.piece.size for job in gathered)
+        if gather_until is None or size >= JOB_BYTES or len(gathered) >= MOST_FILES:
+            self._release(flush)
 
     def add_step(self, stream: Stream, step: Step) -> None:
         """Add a step after the stream's other steps."""
         self._steps += 1
+        if isinstance(step, PendingFlush):
+            self._release(step)
         stream.steps.append(step)
         self.offer(stream)
 
@@ -158,7 +161,7 @@ class Schedule:
         if stream.running or not stream.steps:
             return
         step = stream.steps[0]
-        if not self._may_begin(step):
+        if self._is_failing and not self._may_begin(step):
             return
         if not isinstance(step, PendingFlush) or step.ready:
             stream.running = True
@@ -174,7 +177,10 @@ class Schedule:
         Yields:
             The work to do.
         """
-        self._wake(now)
+        if self._later:
+            self._wake(now)
+        while self._gathering and (first := next(iter(self._gathering.values()))[0]).due <= now:
+            self._release(first.flush)
         while not self._is_stopped and (job := self._next()) is not None:
             self._work += 1
             self._running[self._work] = job
@@ -203,7 +209,7 @@ class Schedule:
         job = self._running.pop(work)
         job.failures += 1
         ending = self._is_stopped or self._is_failing or self._is_over(job)
-        pause = None if ending else self._retries.pause(error, job.failures)
+        pause = None if ending else self._retries(error, job.failures)
         if pause is None:
             return job
         job.due = now + pause
@@ -246,12 +252,14 @@ class Schedule:
         self._is_failing, self._until = True, min(until, self._until)
         self._turns = deque(turn for turn in self._turns if self._may_begin(turn.step))
         self._converts.clear()
+        self._gathering.clear()
         self._later.clear()
 
     def stop(self) -> None:
         """Start no more work."""
         self._is_stopped = True
         self._converts.clear()
+        self._gathering.clear()
         self._turns.clear()
         self._later.clear()
 
@@ -318,32 +326,40 @@ class Schedule:
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
         if not has_room or converting >= self._most_converts:
             return None
-        job = next((job for job in self._converts if _is_free(job)), None)
+        # One that may be a replay waits until others of its stream have been compared.
+        free = (
+            job
+            for job in self._converts
+            if job.piece.replay is None or not job.stream.comparing or job.failures
+        )
+        job = next(free, None)
         if job is None:
             return None
         self._converts.remove(job)
         job.stream.comparing |= job.piece.replay is not None
-        return self._merged(job)
-
-    def _merged(self, job: Conversion) -> Conversion:
-        """Return a conversion merged with waiting ones that fit into the same Spark job."""
         if job.failures or not isinstance(job.piece, FilesPiece):
             return job
+        return self._merged(job, job.piece)
+
+    def _merged(self, job: Conversion, piece: FilesPiece) -> Conversion:
+        """Return a conversion merged with waiting ones that fit into the same Spark job."""
         waiting, self._converts = self._converts, deque()
         for other in waiting:
             alike = other.flush is job.flush and not other.failures
-            more = job.piece.with_next(other.piece) if alike else None
+            more = piece.with_next(other.piece) if alike else None
             if more is None:
                 self._converts.append(other)
             else:
-                job.piece = more
+                job.piece = piece = more
                 job.flush.unconverted -= 1
         return job
 
+    def _release(self, flush: PendingFlush) -> None:
+        """Let the files of a flush wait no longer for more."""
+        self._converts.extend(self._gathering.pop(flush.number, ()))
+
     def _wake(self, now: float) -> None:
         """Queue work whose pause is over before all other of its kind."""
-        if not self._later:
-            return
         due = [job for job in self._later if job.due <= now]
         self._later = [job for job in self._later if job.due > now]
         for job in reversed(due):
@@ -361,11 +377,6 @@ def _began(step: Step, line: int) -> bool:
 
 def _position(step: Step) -> int | None:
     return None if isinstance(step, Recollection | Ending) else step.position
-
-
-def _is_free(job: Conversion) -> bool:
-    """Return whether the piece may begin: others of its stream are not being compared."""
-    return job.piece.replay is None or not job.stream.comparing or job.failures > 0
 
 
 def _is_light(job: Conversion | Turn) -> bool:

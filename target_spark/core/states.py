@@ -14,7 +14,7 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -57,6 +57,7 @@ class HeldBookmark:
     bookmark: tuple[Any, ...]
 
 
+@dataclass(eq=False)
 class StateTracker:
     """Orders STATE against the acts (flushes, activations, swaps) that must be durable first.
 
@@ -67,20 +68,19 @@ class StateTracker:
     newest.
     """
 
-    def __init__(self, most_bytes: int = MOST_WAITING_BYTES) -> None:
-        self.released = 0
-        """Position of the newest released STATE."""
-        self.position = 0
-        """Position of the newest act or STATE."""
-        self._open: dict[int, None] = {}
-        self._emitted: SeenState | None = None
-        self._most_bytes = most_bytes
-        self._states: list[SeenState] = []
-        self._bytes = 0
-        self._begun = 0
-        self._newest: list[int] = []
-        self._held: dict[str, HeldBookmark] = {}
-        self._withheld_from: float = math.inf
+    most_bytes: int = MOST_WAITING_BYTES
+    released: int = field(default=0, init=False)
+    """Position of the newest released STATE."""
+    position: int = field(default=0, init=False)
+    """Position of the newest act or STATE."""
+    _open: dict[int, None] = field(default_factory=dict, init=False)
+    _emitted: SeenState | None = field(default=None, init=False)
+    _states: list[SeenState] = field(default_factory=list, init=False)
+    _bytes: int = field(default=0, init=False)
+    _begun: int = field(default=0, init=False)
+    _newest: list[int] = field(default_factory=list, init=False)
+    _held: dict[str, HeldBookmark] = field(default_factory=dict, init=False)
+    _withheld_from: float = field(default=math.inf, init=False)
 
     def begin(self) -> int:
         """Record that an act has begun.
@@ -100,12 +100,13 @@ class StateTracker:
     def seen(self, value: bytes, line: int) -> None:
         """Record a STATE in a line of the input; it covers everything begun so far."""
         self.position += 1
-        state = self._with_held(SeenState(self.position, line, value))
+        seen = SeenState(self.position, line, value)
+        state = self._with_held(seen) if self._held or self.withholds else seen
         if state is None:
             return
         self._states.append(state)
         self._bytes += state.size
-        if self._bytes > self._most_bytes:
+        if self._bytes > self.most_bytes:
             self._thin_out()
         if self._newest and self._newest[-1] > self._begun:
             self._newest.pop()  # It waits for the same acts as the new one.

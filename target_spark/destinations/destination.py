@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import RecordError
 from shared.formats.file_formats import Encoding
-from shared.storage.access import NO_OPTIONS, StorageOptions
-from shared.storage.many_files import delete_all
+from shared.storage.access import NO_OPTIONS, StorageOptions, delete_all
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
-from target_spark.replays import Note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,11 +26,12 @@ if TYPE_CHECKING:
 
     from shared.singer.datasets import DatasetName
     from target_spark.destinations.leases import Lease
+    from target_spark.replays import Note
     from target_spark.tables.version_edit import VersionEdit
 
 
 ROW_ORIGIN = "__place"
-"""Name of an added column for the origin of each row: see `target_spark.convert.read_rows`."""
+"""Name of an added column for the origin of each row: see `target_spark.convert.read_plan`."""
 
 
 class Sink(Protocol):
@@ -70,7 +69,7 @@ class TableWrite:
         partition_by: Columns whose values name the folder of a part below `pending`, and that the
             parts lack.
         row_origin: Name of an added column for the origin of each row (see
-            `target_spark.convert.read_rows`), or None.
+            `target_spark.convert.read_plan`), or None.
         copies_parts: The commit copies each part within its storage: it may be a file of others.
     """
 

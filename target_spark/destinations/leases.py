@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from shared.storage.owned_folders import (
     process_owner,
 )
 from shared.storage.urls import S3_SCHEMES, local_path
-from target_spark.destinations.folders.local_folder import make_folders
+from target_spark.destinations.folders.stored_folder import make_folders
 from target_spark.destinations.folders.table_folder import stream_file, writing
 from target_spark.run_settings import FAIL
 
@@ -169,6 +170,7 @@ def already_running(
     )
 
 
+@dataclass(eq=False)
 class LocalLease:
     """See `Lease`.
 
@@ -177,26 +179,25 @@ class LocalLease:
         holder: This run.
     """
 
-    def __init__(self, path: Path, holder: Holder) -> None:
-        self._path = path
-        self._holder = holder
-        self._lock: NameLock | None = None
+    path: Path
+    holder: Holder
+    _lock: NameLock | None = field(default=None, init=False)
 
     def take(self) -> Holder | None:
         """See `Lease`."""
         if self._lock is not None:
             return None
-        with writing(str(self._path)):
-            make_folders(self._path.parent)
+        with writing(str(self.path)):
+            make_folders(self.path.parent)
             try:
-                self._lock = lock_name(self._path.parent, self._path.name)
+                self._lock = lock_name(self.path.parent, self.path.name)
             except BlockingIOError:
                 return self._other()
             except OSError as error:
                 if error.errno in NO_LOCKS:
                     raise NoLeasesError("the file system has no locks") from error
                 raise
-            self._path.write_text(json.dumps(self._holder.to_json()))
+            self.path.write_text(json.dumps(self.holder.to_json()))
         return None
 
     def renew(self) -> bool:
@@ -208,15 +209,15 @@ class LocalLease:
         lock, self._lock = self._lock, None
         if lock is not None:
             try:
-                with writing(str(self._path)):
-                    self._path.unlink(missing_ok=True)
+                with writing(str(self.path)):
+                    self.path.unlink(missing_ok=True)
             finally:
                 lock.release()
 
     def _other(self) -> Holder:
         # Empty for an instant after it was locked.
         with suppress(OSError, ValueError):
-            return holder_of(json.loads(self._path.read_bytes()))
+            return holder_of(json.loads(self.path.read_bytes()))
         return Holder()
 
 
@@ -233,6 +234,7 @@ class S3Lease:
         holder: This run.
         expiry: Seconds without a sign of life after which others may take it over.
         clock: Returns seconds.
+        proven: Set once the storage has refused a write by its condition; of all leases of a run.
     """
 
     def __init__(
@@ -242,8 +244,10 @@ class S3Lease:
         holder: Holder,
         expiry: float,
         clock: Callable[[], float] = time.monotonic,
+        proven: threading.Event | None = None,
     ) -> None:
         self._url = url
+        self._proven = proven or threading.Event()
         self._options = options
         self._holder = holder
         self._expiry = expiry
@@ -257,7 +261,7 @@ class S3Lease:
         with writing(self._url, self._options):
             if self._tag is not None:
                 return None
-            result = self._read()
+            result = None if self._proven.is_set() else self._read()
             if result is None:
                 if self._put(IfNoneMatch="*"):
                     self._prove()
@@ -309,9 +313,10 @@ class S3Lease:
 
     def _prove(self) -> None:
         """Raise NoLeasesError if the storage ignores conditions."""
-        if self._put(IfNoneMatch="*"):
+        if not self._proven.is_set() and self._put(IfNoneMatch="*"):
             self._remove()
             raise NoLeasesError("the storage ignores the conditions of writes")
+        self._proven.set()
 
     def _remove(self) -> None:
         self._tag = None
@@ -380,7 +385,7 @@ def folder_leases(config: TargetConfig) -> FolderLeases:
         config: The settings.
     """
     options, holder = StorageOptions(config.storage_options), this_run()
-    expiry = config.overlapping_runs.expiry_seconds
+    expiry, proven = config.overlapping_runs.expiry_seconds, threading.Event()
 
     def of(table: str, stream: str) -> Lease | None:
         path = local_path(table)
@@ -388,7 +393,8 @@ def folder_leases(config: TargetConfig) -> FolderLeases:
             real = os.path.realpath(Path(path).expanduser())
             return LocalLease(Path(stream_file(real, "lease", stream)), holder)
         if table.startswith(S3_SCHEMES):
-            return S3Lease(stream_file(table, "lease", stream), options, holder, expiry)
+            url = stream_file(table, "lease", stream)
+            return S3Lease(url, options, holder, expiry, proven=proven)
         return None
 
     return of

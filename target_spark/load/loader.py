@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from shared.encodings.extensions import imported
-from shared.engine.engine import Engine
+from shared.encodings.encoding_format import imported
+from shared.engine.engine import INTO_SERVER, Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
 from shared.storage.access import StorageOptions, delete
-from target_spark.config import REGISTRY
+from target_spark.config import REGISTRY, check_deletes, load_method, load_methods, stream_settings
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
 from target_spark.convert.converter import Converter, Rewriter
 from target_spark.convert.stream_tables import StreamTables
@@ -36,31 +36,27 @@ from target_spark.core.load_plans import (
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
-from target_spark.destinations.operations import Operations
-from target_spark.load.guards.audit import AuditGuard
 from target_spark.load.guards.balance import BalanceGuard
-from target_spark.load.guards.expectations import ExpectationGuard, plain_names
-from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
-from target_spark.load.guards.held_flushes import HeldFlushes
+from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard, moments_of
 from target_spark.load.guards.leases import LeaseGuard, RunLeases
 from target_spark.load.guards.lineage import LineageGuard
-from target_spark.load.guards.replays import ReplayGuard
 from target_spark.load.guards.versions import VersionGuard
 from target_spark.run_settings import ALLOW, DISCARD
-from target_spark.stream_settings import (
-    check_deletes,
-    expectations,
-    load_method,
-    stream_settings,
-)
 
 if TYPE_CHECKING:
     from shared.singer.run_summary import RunSummary
+    from target_spark.destinations.operations import Operations
+    from target_spark.load.guards.expectations import ExpectationGuard
+    from target_spark.load.guards.held_flushes import HeldFlushes
+    from target_spark.load.guards.replays import ReplayGuard
     from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 
+ADDING = frozenset({"append-only", "history"})
+"""Load methods by which a record that comes twice adds a row twice."""
 COMMIT = "a commit that only Spark can make"
+NO_OPERATIONS = "target_spark.destinations.operations:Operations"
 CONSENT = (
     "is the source whole? then raise `max_deleted_share` for this run, or run `tap-spark --catalog "
     "keys.json | target-spark verify --deletes --repair --force`"
@@ -73,12 +69,13 @@ class Loader:
     Args:
         config: The settings.
         engine: Runs tasks.
+        describes: Collect the facts of columns for `describe`.
 
     Raises:
         SettingsError: Only Spark can load into the destination, and `engine` forbids it.
     """
 
-    def __init__(self, config: TargetConfig, engine: Engine) -> None:
+    def __init__(self, config: TargetConfig, engine: Engine, *, describes: bool = True) -> None:
         self._config = config
         self._engine = engine
         self._own_options = StorageOptions(config.storage_options)
@@ -88,11 +85,14 @@ class Loader:
         why = declared.needs_spark(config)
         if why:
             engine.needs(why)
+        if declared.has_server:
+            engine.weigh(INTO_SERVER)
         tools = Tools(partial(engine.session, COMMIT), Rewriter(engine))
         self._destination: Destination = declared.open(config, tools)
-        place = declared.operate if config.operates else ""
-        operate = cast("type[Operations]", imported(place)) if place else Operations
-        self._operations = operate(config, self._destination, tools)
+        self._operations: Operations | None = None
+        if config.operates:
+            operate = cast("type[Operations]", imported(declared.operate or NO_OPERATIONS))
+            self._operations = operate(config, self._destination, tools)
         if config.dry_run is not None:
             from target_spark.destinations.dry_destination import DryDestination  # noqa: PLC0415
 
@@ -100,23 +100,53 @@ class Loader:
         self._files = BatchFiles(config)
         self._tables = StreamTables(config, self._destination)
         self._converter = Converter(config, engine, self._files, self._tables)
-        self._leases = RunLeases(config.overlapping_runs)
-        self._replays = ReplayGuard(config, self._destination, self._tables, self._files)
-        self._held = HeldFlushes(self._destination)
         self._versions = VersionGuard(config, is_supported=declared.supports.versions)
-        self._expected = ExpectationGuard(
-            partial(expectations, config), plain_names(config.streams)
-        )
-        self._guards: tuple[Guard, ...] = (
-            LeaseGuard(config, self._leases, self._destination, self._tables),
-            self._replays,
-            self._held,
-            self._versions,
-            BalanceGuard(),
-            LineageGuard(config, self._destination),
-            self._expected,
-            AuditGuard(config, self._operations),
-        )
+        is_needed = describes or any(own.get("expect") for own in config.streams.values())
+        self._expected: ExpectationGuard | None = None
+        if is_needed:
+            from target_spark.load.guards.expectations import ExpectationGuard  # noqa: PLC0415
+
+            self._expected = ExpectationGuard(config)
+        self._replays: ReplayGuard | None = None
+        self._held: HeldFlushes | None = None
+        self._watch(self._configured_guards())
+
+    def _configured_guards(self) -> tuple[Guard, ...]:
+        """Return the guards that the settings ask for, in their order."""
+        config, destination, tables = self._config, self._destination, self._tables
+        methods = load_methods(config)
+        guards: list[Guard] = []
+        if config.overlapping_runs.policy != ALLOW:
+            leases = RunLeases(config.overlapping_runs)
+            guards.append(LeaseGuard(config, leases, destination, tables))
+        if config.replays.detect and destination.keeps_notes and methods & ADDING:
+            from target_spark.load.guards.replays import ReplayGuard  # noqa: PLC0415
+
+            self._replays = ReplayGuard(config, destination, tables, self._files)
+            guards.append(self._replays)
+        if destination.holds_rows or "overwrite" in methods:
+            from target_spark.load.guards.held_flushes import HeldFlushes  # noqa: PLC0415
+
+            self._held = HeldFlushes(destination)
+            guards.append(self._held)
+        if config.activate_version:
+            guards.append(self._versions)
+        guards += [BalanceGuard(), LineageGuard(config, destination)]
+        if self._expected is not None:
+            guards.append(self._expected)
+        if self._operations is not None and config.write_audit_publish:
+            from target_spark.load.guards.audit import AuditGuard  # noqa: PLC0415
+
+            guards.append(AuditGuard(config, self._operations))
+        return tuple(guards)
+
+    def _watch(self, guards: tuple[Guard, ...]) -> None:
+        """Let guards look at the steps of the load, each at the moments that it defines."""
+        self._guards, self._at = guards, moments_of(guards)
+
+    def _before_change(self, stream: str) -> None:
+        for see in self._at["before_change"]:
+            see(stream)
 
     def plan(self, stream: StreamSchema) -> bool:
         """Plan the load of a new SCHEMA.
@@ -146,7 +176,7 @@ class Loader:
 
         Not if they may come again without harm: replays are detected, or replace rows by key.
         """
-        adds = load_method(self._config, stream) in {"append-only", "history"}
+        adds = load_method(self._config, stream) in ADDING
         discards = self._config.rows_without_state == DISCARD and self._config.verification is None
         return discards and adds and not self.can_detect_replays(stream)
 
@@ -164,16 +194,16 @@ class Loader:
             AlreadyRunningError: Another run loads the stream into the same table.
         """
         step = ConvertStep(self._files.resolved(batch))
-        for guard in self._guards:
-            guard.before_conversion(step)
+        for see in self._at["before_conversion"]:
+            see(step)
         if step.result is not None:
             return step.result
         result = self._converter.convert(step.batch, self._tables.prepare(step.batch))
         if result.rejected and not self._leaves_out:
             self._destination.abort(self._tables.flush(step.batch, [result]))
             raise record_error(step.batch, result)
-        for guard in self._guards:
-            result = guard.after_conversion(step, result)
+        for see in self._at["after_conversion"]:
+            result = see(step, result)
         return result
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
@@ -196,12 +226,13 @@ class Loader:
         stream = batch.stream.stream
         self._before_change(stream)
         if not results and not self._changes_table(batch.stream):
-            self._expected.add(stream, Loaded(Counts()))
+            if self._expected is not None:
+                self._expected.add(stream, Counts(), {})
             return {stream: Loaded(Counts())}
         reject_duplicates(batch.files, stream)
         step = CommitStep(batch, results, self._tables.flush(batch, results))
-        for guard in self._guards:
-            guard.before_commit(step)
+        for see in self._at["before_commit"]:
+            see(step)
         if not step.is_held:
             try:
                 step.committed = self._destination.commit(step.flush)
@@ -209,13 +240,9 @@ class Loader:
                 raise self._refusal(batch, results, step.flush, error) from error
         self._tables.release(batch)
         self.delete_rejects(results)
-        for guard in self._guards:
-            guard.after_commit(step)
+        for see in self._at["after_commit"]:
+            see(step)
         return {stream: step.loaded}
-
-    def _before_change(self, stream: str) -> None:
-        for guard in self._guards:
-            guard.before_change(stream)
 
     def _changes_table(self, stream: StreamSchema) -> bool:
         """Return whether a flush without rows would replace, create or change the table."""
@@ -235,14 +262,14 @@ class Loader:
         if not error.rows:
             if flush.write.row_origin is not None:
                 return error
-            self._tables.refusals.trace(batch.stream.stream)
+            self._tables.trace(batch.stream.stream)
             return ConvertAgainError(str(error))
         rejects, first = list[Reject](), len(results)
         for number, result in enumerate(results):
             parts, own = {part.url for part in result.parts}, replace(batch, files=result.files)
             rows = {row.origin: row.reason for row in error.rows if row.part in parts}
             if rows and self._leaves_out:
-                self._tables.refusals.add(own, rows)
+                self._tables.leave_out(own, rows)
             elif rows:
                 rejects += self._converter.refused(own, flush.write, rows)
                 first = min(first, number)
@@ -253,7 +280,8 @@ class Loader:
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Remove the parts of a batch that will not be committed."""
-        self._destination.abort(self._tables.flush(batch, results))
+        if any(result.parts for result in results):
+            self._destination.abort(self._tables.flush(batch, results))
         self._tables.release(batch)
         self.delete_rejects(results)
 
@@ -281,7 +309,7 @@ class Loader:
 
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
-        return self._replays.must_see(stream)
+        return self._replays is not None and self._replays.must_see(stream)
 
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
@@ -289,7 +317,7 @@ class Loader:
 
     def recalls(self, stream: str) -> bool:
         """Return whether `recall` must be called before the first record of a stream."""
-        return any(guard.must_see(stream) for guard in self._guards)
+        return any(must_see(stream) for must_see in self._at["must_see"])
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
         """Take the lease of a stream, and adopt an earlier run's note.
@@ -305,8 +333,8 @@ class Loader:
             DestinationError: The table cannot be read.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
-        seen = [guard.before_stream(stream, source or stream.stream) for guard in self._guards]
-        return max(seen, key=len)
+        seen = (see(stream, source or stream.stream) for see in self._at["before_stream"])
+        return max(seen, key=len, default=())
 
     def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """Discard the segments that a STATE covers; called before it is emitted.
@@ -320,14 +348,14 @@ class Loader:
         Raises:
             DestinationError: The note of a table cannot be changed: the STATE must not be emitted.
         """
-        for guard in self._guards:
-            guard.before_state(position, state, held)
+        for see in self._at["before_state"]:
+            see(position, state, held)
 
     def close(self) -> None:
         """End the run: later ones may adopt its notes and take its leases."""
         self._destination.close()
-        for guard in self._guards:
-            guard.close()
+        for see in self._at["close"]:
+            see()
 
     def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
         """End a stream whose input has ended well: `overwrite` makes its rows visible.
@@ -344,17 +372,17 @@ class Loader:
         """
         self._before_change(stream)
         step = EndStep(stream, awaits_state, self._tables.latest_written(stream))
-        for guard in self._guards:
-            guard.before_end(step)
+        for see in self._at["before_end"]:
+            see(step)
         if self._config.verification is None:
             for flush in step.flushes:
                 self._destination.commit(flush)
             if step.request is not None:
                 step.committed = self._destination.finish(step.request)
-        elif step.flushes:
+        elif step.flushes and self._operations is not None:
             self._operations.verify(step.flushes, self._config.verification)
-        for guard in self._guards:
-            guard.after_end(step)
+        for see in self._at["after_end"]:
+            see(step)
         return {} if step.loaded == Loaded(Counts()) else {stream: step.loaded}
 
     def audit(self) -> None:
@@ -366,10 +394,10 @@ class Loader:
             DestinationError: It failed; some tables may be published. May be repeated.
             AlreadyRunningError: Another run has taken over a table.
         """
-        if not self._config.write_audit_publish:
+        if not self._config.write_audit_publish or self._operations is None:
             self.check()
             return
-        problems = [line for guard in self._guards for line in guard.before_publish()]
+        problems = [line for see in self._at["before_publish"] for line in see()]
         if problems:
             raise AuditError(
                 f"nothing was published: {'; '.join(problems)}",
@@ -383,12 +411,13 @@ class Loader:
         Raises:
             ExpectationError: Tables are not what is expected of them.
         """
-        for guard in self._guards:
-            guard.check()
+        for see in self._at["check"]:
+            see()
 
     def describe(self, summary: RunSummary) -> None:
         """Add the facts of columns to a summary."""
-        self._expected.describe(summary)
+        if self._expected is not None:
+            self._expected.describe(summary)
 
     def activate(self, stream: StreamSchema, version: int) -> None:
         """Remove rows of versions before an ACTIVATE_VERSION (`hard_delete`), or mark them.
@@ -404,7 +433,8 @@ class Loader:
         if not config.activate_version:
             return
         if load_method(config, stream.stream) == "overwrite":
-            self._held.leave_out_older(stream.stream, version)
+            if self._held is not None:
+                self._held.leave_out_older(stream.stream, version)
             return
         if self._versions.are_ignored(stream.stream):
             return

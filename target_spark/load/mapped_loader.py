@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, record_schema
+from shared.maps.stream_maps import outputs, reject_duplicate_names
+from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
 
@@ -228,12 +230,6 @@ class MappedLoader:
             return existing[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
-        from shared.maps.stream_maps import outputs, reject_duplicate_names  # noqa: PLC0415
-        from target_spark.convert.mapped_rows import (  # noqa: PLC0415
-            source_columns,
-            tell_engine,
-        )
-
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
         outcome = outputs(
             self._config.transforms,

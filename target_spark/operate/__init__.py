@@ -1,4 +1,5 @@
-"""Operating tables: their history, the return to a commit, and runs that load nothing.
+"""Operating tables: comparison, repair, audits, maintenance, history and the return to a commit.
 
-Imports everything else of the target; only the command line imports it.
+Imports everything else of the target; only the command line and declarations of destinations name
+it.
 """

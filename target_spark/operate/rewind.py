@@ -19,7 +19,7 @@ from target_spark.core.states import (
     joint_state,
 )
 from target_spark.destinations.lakes.table_history import TableCommit, TableHistory, shown_time
-from target_spark.operate.lake_tables import LakeTables
+from target_spark.operate.table_maintenance import LakeTables
 
 if TYPE_CHECKING:
     from target_spark.destinations.lakes.table_history import Mark, TableCommit, TableHistory

@@ -9,11 +9,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shared.errors import DifferenceError, SettingsError, Where
+from shared.errors import DifferenceError
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from target_spark.config import REGISTRY
 from target_spark.core.differences import DryRun, TableDifference, Verification
+from target_spark.destinations.destination_declaration import check_format
 from target_spark.receive.run import run
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def verify(
         SettingsError: The format cannot be compared, or a stream's load method.
         SingerSparkError: See `run`.
     """
-    check_format(config, repair=repair)
+    check_compared(config, repair=repair)
     results: list[TableDifference] = []
     wanted = Verification(results.append, ranges, repair, force, deletes)
     with closing(MessageOutput(os.open(os.devnull, os.O_WRONLY))) as nowhere:
@@ -98,19 +99,13 @@ def verify(
         raise DifferenceError(f"tables differ from the source: {'; '.join(left)}", hint=hint)
 
 
-def check_format(config: TargetConfig, *, repair: bool) -> None:
+def check_compared(config: TargetConfig, *, repair: bool) -> None:
     """Raise SettingsError if the tables of the format cannot be compared, or repaired."""
-    name = config.format
-    needed = [("verify", f"tables of the format '{name}' cannot be verified")]
+    needed = {"verify": "tables of the format '{}' cannot be verified"}
     if repair:
-        needed.append(("repair", f"tables of the format '{name}' cannot be repaired"))
-    for word, problem in needed:
-        able = [
-            each for each in REGISTRY.declarations if getattr(REGISTRY.get(each).supports, word)
-        ]
-        if name not in able:
-            hint = f"{word} is for {', '.join(able)}"
-            raise SettingsError(problem, where=Where(setting="format"), hint=hint)
+        needed["repair"] = "tables of the format '{}' cannot be repaired"
+    for ability, cannot in needed.items():
+        check_format(config.format, REGISTRY.able(ability), cannot, ability)
 
 
 def summary_of(difference: TableDifference) -> str:

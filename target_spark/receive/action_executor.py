@@ -1,16 +1,24 @@
-"""Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE."""
+"""Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE.
+
+`Workers` are the threads, and `Wakeup` is the descriptor by which they wake the run loop.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import select
+import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from shared.errors import SingerSparkError
+from shared.errors import SingerSparkError, end_each
 from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.logs import IN_SUMMARY
 from shared.singer.metrics import (
@@ -21,119 +29,26 @@ from shared.singer.metrics import (
     emit,
 )
 from shared.singer.run_summary import RunSummary
+from shared.singer.signals import SIGNALS, note_signal
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
-from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult, StreamSchema
+from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
-from target_spark.receive.workers import Workers
 
 _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from shared.engine.engine import Engine
-    from shared.singer.live_lines import StreamProgress
+    from shared.singer.metrics import StreamProgress
     from shared.singer.stdout import MessageOutput
+    from target_spark.load.loader import Loader
+    from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
     from target_spark.receive.state_file import StateFile
 
 
 _Piece = tuple[tuple[InputFile, ...], LoadResult]
-
-
-class Loads(Protocol):
-    """The part of a loader that the run needs; called from several threads."""
-
-    def plan(self, stream: StreamSchema) -> bool:
-        """Plan the load of a new SCHEMA, and under which names the stream is loaded.
-
-        Returns:
-            Whether any part of the stream is loaded.
-
-        Raises:
-            SettingsError: The maps do not fit the stream, or its table belongs to another one.
-        """
-        ...
-
-    def overwrites(self, stream: str) -> bool:
-        """Return whether rows of a stream become visible only at the end of the input."""
-        ...
-
-    def replaces(self, stream: str) -> bool:
-        """Return whether the rows of a stream replace others, which takes a complete stream."""
-        ...
-
-    def discards_uncovered(self, stream: str) -> bool:
-        """Return whether to discard rows of a stream after the last STATE of the input."""
-        ...
-
-    def convert(self, batch: Batch) -> LoadResult:
-        """Convert files by one Spark job; the rows are not visible yet."""
-        ...
-
-    def commit(self, batch: Batch, results: Sequence[LoadResult]) -> Mapping[str, Loaded]:
-        """Make a converted batch durable and visible; return what each table has got."""
-        ...
-
-    def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
-        """Discard converted rows."""
-        ...
-
-    def delete_consumed(self, files: Sequence[InputFile]) -> None:
-        """Delete loaded BATCH files, if the settings say so."""
-        ...
-
-    def may_refuse(self, stream: str) -> bool:
-        """Return whether a commit may refuse rows, so that their files are read once more."""
-        ...
-
-    def recalls(self, stream: str) -> bool:
-        """Return whether `recall` must be called before the first record of a stream."""
-        ...
-
-    def recall(self, stream: StreamSchema) -> tuple[int, ...]:
-        """Take the stream's lease and adopt an earlier run's note.
-
-        Returns:
-            The lines of each segment that may be replayed.
-        """
-        ...
-
-    def cover(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
-        """Discard the segments that a STATE covers, before it is emitted."""
-        ...
-
-    def close(self) -> None:
-        """End the run, successfully or not."""
-        ...
-
-    def finish(self, stream: str, *, awaits_state: bool = False) -> Mapping[str, Loaded]:
-        """End a stream: make `overwrite` rows visible and clean up; return what that changes."""
-        ...
-
-    def audit(self) -> None:
-        """Check all rows of the run, and publish them if the settings say so."""
-        ...
-
-    def check(self) -> None:
-        """Raise ExpectationError if tables are not what is expected of them."""
-        ...
-
-    def describe(self, summary: RunSummary) -> None:
-        """Add the facts of columns to a summary."""
-        ...
-
-    def activate(self, stream: StreamSchema, version: int) -> None:
-        """Activate a table version."""
-        ...
-
-    def check_keys(self, stream: StreamSchema) -> None:
-        """Raise SettingsError if the rows of a stream cannot follow its KEYS messages."""
-        ...
-
-    def delete_missing(self, keys: Batch) -> int:
-        """Delete the rows whose keys are in none of the files; return how many."""
-        ...
 
 
 class ActionExecutor:
@@ -155,7 +70,7 @@ class ActionExecutor:
     def __init__(
         self,
         *,
-        loader: Loads,
+        loader: Loader | MappedLoader,
         engine: Engine,
         staging: Staging,
         workers: Workers,
@@ -257,33 +172,33 @@ class ActionExecutor:
     def _convert(self, action: ev.Convert) -> None:
         files = action.files
         if action.staged is not None:
-            files = (self._staged(action.staged, action),)
+            if action.before is not None:
+                cut = self._staging.cut(self._inputs[action.staged], action.before)
+                self._inputs[action.staged] = cut
+            file = self._inputs[action.staged]
+            file = replace(file, marks=action.marks, since=action.since, until=action.until)
+            files = (file,)
             self._staged_files[action.staged] = action.flush, action.header.stream.stream
         pieces, stream = self._converted.setdefault(action.flush, {}), action.header.stream.stream
         batch = replace(action.header, files=files, replay=action.replay)
-        self._give_up(action.header, pieces, [action.piece])
+        if action.piece in pieces:
+            self._give_up(action.header, pieces, [action.piece])
 
-        def task() -> ev.WorkDone:
-            with self._engine.serving(stream):
-                result = self._loader.convert(batch)
+        def convert() -> ev.WorkDone:
+            result = self._loader.convert(batch)
             pieces[action.piece] = (files, result)
             size = sum(part.size for part in result.parts)
             records = result.rows - result.exploded
             return ev.WorkDone(action.work, records, size, result.rejected)
 
-        self._workers.start(action.work, task)
-
-    def _staged(self, number: int, action: ev.Convert) -> InputFile:
-        if action.before is not None:
-            self._inputs[number] = self._staging.cut(self._inputs[number], action.before)
-        file, since, until = self._inputs[number], action.since, action.until
-        return replace(file, marks=action.marks, since=since, until=until)
+        self._start(action.work, stream, convert)
 
     def _recall(self, action: ev.Recall) -> None:
-        def task() -> ev.WorkDone:
-            return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
-
-        self._workers.start(action.work, task)
+        self._start(
+            action.work,
+            None,
+            lambda: ev.WorkDone(action.work, expected=self._loader.recall(action.stream)),
+        )
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -337,27 +252,27 @@ class ActionExecutor:
         self._start(action.work, None, self._loader.audit)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
-        for table, loaded in tables.items():
+        for table, loaded in tables.items() if self._summary.is_read else ():
             self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
-            if loaded.dataset is not None:
-                self._summary.uses(stream, partial(_only, loaded.dataset), is_output=True)
+            if loaded.datasets is not None:
+                self._summary.uses(stream, loaded.datasets, is_output=True)
 
     def _note_engine(self, stream: str, *, log: bool = False) -> None:
         """Note what loads a stream, if rows needed any work."""
         used = self._engine.used(stream)
         if used is not None:
             engine, reason = used
-            self._summary.note(stream, engine=engine, engine_reason=reason)
+            if self._summary.is_read:
+                self._summary.note(stream, engine=engine, engine_reason=reason)
             if log:
                 _logger.info(
                     "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
                 )
 
-    def _start(self, work: int, stream: str | None, call: Callable[[], None]) -> None:
+    def _start(self, work: int, stream: str | None, call: Callable[[], ev.WorkDone | None]) -> None:
         def task() -> ev.WorkDone:
             with contextlib.nullcontext() if stream is None else self._engine.serving(stream):
-                call()
-            return ev.WorkDone(work)
+                return call() or ev.WorkDone(work)
 
         self._workers.start(work, task)
 
@@ -369,9 +284,8 @@ class ActionExecutor:
     def _give_up(self, header: Batch, pieces: dict[int, _Piece], numbers: Sequence[int]) -> None:
         """Take the results of pieces out of a flush; their parts are removed after the run."""
         for number in numbers:
-            if number in pieces:
-                files, result = pieces.pop(number)
-                self._abandoned.append((replace(header, files=files), [result]))
+            files, result = pieces.pop(number)
+            self._abandoned.append((replace(header, files=files), [result]))
 
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
@@ -380,8 +294,8 @@ class ActionExecutor:
             self._remove_file(ev.RemoveFile(number))
         stream = batch.stream.stream
         self._rejections.report_batch(batch, results)
-        undeclared = self._rejections.report_undeclared(stream, results)
-        if undeclared:
+        if any(result.undeclared for result in results):
+            undeclared = self._rejections.report_undeclared(stream, results)
             self._summary.note(stream, undeclared=dict(undeclared))
         consumed = [file for file in batch.files if file.encoding.format != STAGED]
         if consumed:
@@ -392,16 +306,17 @@ class ActionExecutor:
                     size = sum(part.size for part in result.parts)
                     self._progress.of(stream).add(result.received, size)
             self._progress.of(stream).committed()
-        self._count(RECORD_COUNT, stream, sum(result.rows for result in results))
+        rows = sum(result.rows for result in results)
+        self._count(RECORD_COUNT, stream, rows)
         self._count(BATCH_COUNT, stream, 1)
-        self._summarize(stream, results, action.seconds)
-        self._note_engine(stream)
+        if self._summary.is_read:
+            self._summarize(stream, results, action.seconds)
+            self._note_engine(stream)
         seconds = round(action.seconds, 6)
         emit("timer", BATCH_PROCESSING_TIME, seconds, stream, status="succeeded")
 
     def _summarize(self, stream: str, results: Sequence[LoadResult], seconds: float) -> None:
-        rows = sum(result.rows for result in results)
-        self._summary.moved(rows)
+        self._summary.moved(sum(result.rows for result in results))
         self._summary.add(
             stream,
             received=sum(result.received for result in results),
@@ -429,7 +344,8 @@ class ActionExecutor:
             if self._state_file is not None:
                 self._state_file.publish()
             self._output.write(action.value + b"\n")
-            self._summary.count(state_messages=1)
+            if self._summary.is_read:
+                self._summary.count(state_messages=1)
         except (SingerSparkError, OSError):
             self._output_open = False
             raise
@@ -448,9 +364,7 @@ class ActionExecutor:
             # Jobs that still run would continue to write parts that are about to be removed.
             self._engine.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
-        for batch, results in (*left, *self._abandoned):
-            with contextlib.suppress(Exception):
-                self._loader.abort(batch, results)
+        end_each(partial(self._loader.abort, *one) for one in (*left, *self._abandoned))
 
     def _report_line(self, action: ev.ReportLine) -> None:
         self._summary.count(rejected_lines=1)
@@ -490,5 +404,127 @@ class ActionExecutor:
         return replace(header, files=files), [result for _, (_, result) in pieces]
 
 
-def _only(make: Callable[[], Dataset]) -> list[Dataset]:
-    return [make()]
+LONGEST_WAIT = 3600.0
+
+
+class Wakeup:
+    """A pipe that ends a wait for stdin at once."""
+
+    def __init__(self) -> None:
+        self.fd, self.write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self.write_fd, False)
+
+    def set(self) -> None:
+        """Wake the waiting thread, or keep it from going to sleep."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.write_fd, b"\0")
+
+    def wait(self, fd: int | None, seconds: float) -> bool:
+        """Sleep until `set` is called, `fd` is readable, or the time is over.
+
+        Args:
+            fd: A descriptor to read from, or None.
+            seconds: Longest time; `math.inf` means unbounded.
+
+        Returns:
+            Whether `fd` is readable (or at its end).
+        """
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        if fd is not None:
+            poll.register(fd, select.POLLIN)
+        ready = {ready for ready, _ in poll.poll(max(0.0, min(seconds, LONGEST_WAIT)) * 1000)}
+        if self.fd in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.fd, 4096)
+        return fd in ready
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self.fd)
+        os.close(self.write_fd)
+
+
+@dataclass(eq=False)
+class Workers:
+    """Runs each piece of work in a daemon thread; the pipeline bounds how many there are.
+
+    Args:
+        wakeup: Set when an answer is there.
+    """
+
+    wakeup: Wakeup
+    _answers: deque[ev.WorkDone | ev.WorkFailed] = field(default_factory=deque, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def start(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
+        """Start `task`; its result or failure will be in `answers`."""
+        name = f"work-{work}"
+        threading.Thread(target=self._execute, args=(work, task), name=name, daemon=True).start()
+
+    def answers(self) -> list[ev.WorkDone | ev.WorkFailed]:
+        """Return the work that has ended since the last call, in that order."""
+        results = []
+        while self._answers:
+            results.append(self._answers.popleft())
+        return results
+
+    def close(self) -> None:
+        """Ignore the results of running work."""
+        with self._lock:
+            self._closed = True
+
+    def _execute(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
+        try:
+            answer: ev.WorkDone | ev.WorkFailed = task()
+        except BaseException as error:
+            answer = ev.WorkFailed(work, error)
+        self._answers.append(answer)
+        # Under the lock: once closed, the descriptor may have become another file's.
+        with self._lock:
+            if not self._closed:
+                self.wakeup.set()
+
+
+@dataclass(eq=False)
+class StopSignals:
+    """Keeps the first SIGINT, SIGTERM or SIGHUP in `error` while entered; the second one raises it.
+
+    Outside the main thread signals are left alone.
+
+    Args:
+        wakeup: Set when a signal is caught.
+    """
+
+    wakeup: Wakeup
+    error: SingerSparkError | None = field(default=None, init=False)
+    _before: dict[int, Callable[[int, FrameType | None], object] | int | None] = field(
+        default_factory=dict, init=False
+    )
+    _wakeup_fd: int = field(default=-1, init=False)
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            fd = self.wakeup.write_fd
+            self._wakeup_fd = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+            for number in SIGNALS:
+                if signal.getsignal(number) is signal.SIG_IGN and number == signal.SIGHUP:
+                    continue  # The run was started by `nohup`.
+                self._before[number] = signal.signal(number, self._caught)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup_fd)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        again = self.error is not None
+        note_signal(number)
+        name = signal.Signals(number).name
+        self.error = SIGNALS[number](f"stopped by {name}")
+        if again:
+            raise self.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from shared.errors import Where
 from shared.singer.metrics import Counter
@@ -21,6 +22,7 @@ RECORD_REJECTED = "record_rejected"
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Rejections:
     """Logs and counts what is not loaded; used by one thread.
 
@@ -28,12 +30,11 @@ class Rejections:
         kept_in: Folder or URL of the dead letters; None if they are not kept.
     """
 
-    def __init__(self, kept_in: str | None = None) -> None:
-        self._kept_in = kept_in
-        self._counters: dict[str | None, Counter] = {}
-        self._named: dict[str | None, int] = {}
-        self._cut: set[tuple[str, str]] = set()
-        self._undeclared: dict[str, dict[str, int]] = {}
+    kept_in: str | None = None
+    _counters: dict[str | None, Counter] = field(default_factory=dict, init=False)
+    _named: dict[str | None, int] = field(default_factory=dict, init=False)
+    _cut: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _undeclared: dict[str, dict[str, int]] = field(default_factory=dict, init=False)
 
     def report_batch(self, batch: Batch, results: Iterable[LoadResult]) -> None:
         """Report the rejected records of a durable flush."""
@@ -42,7 +43,8 @@ class Rejections:
         for result in results:
             for reject in result.rejects[:FIRST]:
                 self._name(stream, _place(stream, reject, staged), reject.reason)
-            self._count(stream, result.rejected)
+            if result.rejected:
+                self._count(stream, result.rejected)
             for name in sorted(result.cut):
                 if (stream, name) not in self._cut:
                     self._cut.add((stream, name))
@@ -74,7 +76,7 @@ class Rejections:
 
     def close(self) -> None:
         """Log the totals and write the counters."""
-        kept = f"; they are kept in '{shown(self._kept_in)}'" if self._kept_in else ""
+        kept = f"; they are kept in '{shown(self.kept_in)}'" if self.kept_in else ""
         for stream, counter in self._counters.items():
             what = "lines" if stream is None else f"stream '{stream}': records"
             _logger.warning("%s rejected: %d%s", what, counter.total, kept)
@@ -89,8 +91,6 @@ class Rejections:
             _logger.warning("%s: rejected; further ones are only counted", where)
 
     def _count(self, stream: str | None, count: int) -> None:
-        if not count:
-            return
         if stream not in self._counters:
             self._counters[stream] = Counter(RECORD_REJECTED, stream)
         self._counters[stream].increment(count)

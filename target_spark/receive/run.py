@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import math
 import os
@@ -14,41 +13,43 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.engine.engine import engine_of
-from shared.engine.settings import THREADS
+from shared.engine.engine import THREADS, engine_of
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_rules import cost_warnings
 from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
-from shared.singer.live_lines import StreamProgress
-from shared.singer.metrics import JOB_DURATION, Timer
+from shared.singer.logs import CONSOLE
+from shared.singer.metrics import JOB_DURATION, StreamProgress, timed
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
-from shared.spark.both_ends import declare
+from shared.singer.stdout import PIPE_BYTES, widen_pipe
+from shared.spark.conf import scheduling
 from shared.spark.connect import executors_share_disk
+from shared.spark.running_java import declare
 from shared.storage.access import StorageOptions
+from target_spark.config import REGISTRY, error_budget
 from target_spark.core import events as ev
-from target_spark.core.failures import Backoff
+from target_spark.core.failures import with_backoff
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.receive.action_executor import ActionExecutor, Loads
+from target_spark.receive.action_executor import ActionExecutor, StopSignals, Wakeup, Workers
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
-from target_spark.receive.workers import StopSignals, Wakeup, Workers
-from target_spark.stream_settings import error_budget
 
 if TYPE_CHECKING:
     from shared.engine.engine import Engine
     from shared.singer.stdout import MessageOutput
+    from shared.spark.conf import SparkSettings
     from target_spark.core.load_plans import StreamSchema
+    from target_spark.load.loader import Loader
+    from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
     from target_spark.receive.state_file import StateFile
     from target_spark.run_settings import TargetConfig
 
 _logger = logging.getLogger(__name__)
 
-BLOCK_BYTES = 1024 * 1024
 MOST_JOBS = 4
 STAGED_BATCHES = 4
 STOP_SECONDS = 10.0
@@ -63,7 +64,6 @@ _OWN_BOUNDS: dict[str, Location] = {
 _NOT_AFTER_A_PROBLEM = (ev.Stage, ev.CloseFile, ev.Convert, ev.DeleteConsumed)
 _TO_DO = (ev.RecordsSeen, ev.BatchSeen, ev.VersionSeen, ev.LineRejected)
 """What changes tables, or was meant to."""
-_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
 def run(
@@ -93,19 +93,21 @@ def run(
             hint="name a folder that this machine and all executors share, or a URL (s3://…); "
             "`tap-spark spark-server` needs none, while it runs",
         )
+    spark = _spark_of(config)
     apart = "`engine: threads` of the target" if config.engine == THREADS else ""
-    declare("target", config.spark, apart)
+    declare("target", spark, apart)
     # Not above: it imports pyarrow and pyspark, and the command line must answer at once.
     from target_spark.load.loader import Loader  # noqa: PLC0415
 
-    engine = engine_of(config, config.spark)
+    engine = engine_of(config, spark)
     status = os.fstat(input_fd)
     if stat.S_ISREG(status.st_mode):
         engine.expect(status.st_size)
     try:
-        with Timer(JOB_DURATION):
-            plain = Loader(config, engine)
-            loader: Loads = plain
+        with timed(JOB_DURATION):
+            describes = summary is not None and summary.is_read
+            plain = Loader(config, engine, describes=describes)
+            loader: Loader | MappedLoader = plain
             if config.transforms.active:
                 from target_spark.load.mapped_loader import MappedLoader  # noqa: PLC0415
 
@@ -115,11 +117,17 @@ def run(
         engine.stop()
 
 
+def _spark_of(config: TargetConfig) -> SparkSettings:
+    """Return how to start Spark, whose Java only schedules tasks if no row of a load passes it."""
+    is_alone = REGISTRY.get(config.format).has_tasks_alone
+    return scheduling(config.spark, is_alone and not (config.transforms.active or config.operates))
+
+
 def run_with(
     config: TargetConfig,
     input_fd: int,
     output: MessageOutput,
-    loader: Loads,
+    loader: Loader | MappedLoader,
     engine: Engine,
     summary: RunSummary | None = None,
     state_file: StateFile | None = None,
@@ -135,14 +143,17 @@ def run_with(
         summary: Collects what the run moved.
         state_file: Keeps STATE for the next run.
     """
-    _widen(input_fd)
+    widen_pipe(input_fd)
     wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
-    progress = StreamProgress()
+    # Seconds since the epoch that never go back.
+    offset = time.time() - time.monotonic()
+    clock: Callable[[], float] = lambda: time.monotonic() + offset  # noqa: E731
+    progress = None if CONSOLE.live_after is None else StreamProgress()
     try:
         with (
             StopSignals(wakeup) as signals,
             Staging(config.staging.root) as staging,
-            contextlib.closing(progress),
+            contextlib.nullcontext() if progress is None else contextlib.closing(progress),
         ):
             run_id, failure = summary.run_id, config.failure
             letters = failure.dead_letter_path
@@ -153,21 +164,25 @@ def run_with(
                 workers=(workers := Workers(wakeup)),
                 output=output,
                 progress=progress,
-                dead_letters=_dead_letters(config, run_id),
+                dead_letters=None if letters is None else _dead_letters(config, letters, run_id),
                 rejections=Rejections(letters),
                 summary=summary,
                 state_file=state_file,
             )
             loop = _Loop(
-                _pipeline(config, run_id, loader),
+                _pipeline(config, run_id, loader, engine),
                 Reader(lenient=failure.policy in _LENIENT),
                 input_fd,
                 executor,
                 workers,
                 signals,
                 wakeup,
-                config.stall_limit_seconds,
-                config.heartbeat_seconds,
+                StallWatch(
+                    config.stall_limit_seconds or math.inf,
+                    clock(),
+                    heartbeat=config.heartbeat_seconds or math.inf,
+                ),
+                clock,
                 summary,
                 progress,
             )
@@ -175,22 +190,22 @@ def run_with(
                 loop.run()
                 loader.check()
             finally:
-                loader.describe(summary)
+                if summary.is_read:
+                    loader.describe(summary)
                 executor.close()
     finally:
         wakeup.close()
 
 
-def _dead_letters(config: TargetConfig, run_id: str) -> DeadLetters | None:
-    path = config.failure.dead_letter_path
-    if path is None:
-        return None
+def _dead_letters(config: TargetConfig, path: str, run_id: str) -> DeadLetters:
     from target_spark.receive.dead_letters import DeadLetters  # noqa: PLC0415
 
     return DeadLetters(path, run_id, options=StorageOptions(config.storage_options))
 
 
-def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
+def _pipeline(
+    config: TargetConfig, run_id: str, loader: Loader | MappedLoader, engine: Engine
+) -> Pipeline:
     strategy, failure = config.strategy, config.failure
     rule: FlushRule = SizeAndAge(
         rows=config.batch_size_rows,
@@ -210,6 +225,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         file_bytes=config.staging.file_bytes,
         staged_bytes=STAGED_BATCHES * config.batch_size_bytes,
         probe=strategy is not None or config.batch_size_rows is not None,
+        gathers=engine.is_spark_ready,
     )
     return Pipeline(
         rule,
@@ -220,7 +236,7 @@ def _pipeline(config: TargetConfig, run_id: str, loader: Loads) -> Pipeline:
         replaces=loader.replaces,
         plan=plan,
         check_keys=loader.check_keys,
-        retries=Backoff(failure.max_retries, failure.backoff_seconds),
+        retries=with_backoff(failure.max_retries, failure.backoff_seconds),
         keep_dead_letters=failure.dead_letter_path is not None,
         cost=CommitCost(partial(_advice, config)),
         audited=config.write_audit_publish
@@ -248,19 +264,6 @@ def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
     yield from cost_warnings(MemoryBased(config.batch_size_bytes), seconds, _OWN_BOUNDS)
 
 
-def _widen(fd: int) -> None:
-    """Enlarge a pipe to hold a whole block, if the system allows it, for speed."""
-    if _F_SETPIPE_SZ is not None:
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(fd, _F_SETPIPE_SZ, BLOCK_BYTES)
-
-
-def _clock() -> Callable[[], float]:
-    """Return a clock: seconds since the epoch that never go back."""
-    offset = time.time() - time.monotonic()
-    return lambda: time.monotonic() + offset
-
-
 @dataclass
 class _Loop:
     """One run: reads input, passes events to the pipeline and executes its actions."""
@@ -272,22 +275,16 @@ class _Loop:
     workers: Workers
     signals: StopSignals
     wakeup: Wakeup
-    stall_limit: float | None = None
-    heartbeat: float = 0
-    summary: RunSummary | None = None
-    progress: StreamProgress | None = None
-    clock: Callable[[], float] = field(default_factory=_clock)
-
-    def __post_init__(self) -> None:
-        self._is_idle_reported = False
-        self._silent_at = math.inf
-        self._messages: Iterator[ev.InputEvent] = iter(())
-        self._ended = False
-        self._stop_by: float | None = None
-        self._error: BaseException | None = None
-        self._stall = StallWatch(
-            self.stall_limit or math.inf, self.clock(), heartbeat=self.heartbeat or math.inf
-        )
+    stall: StallWatch
+    clock: Callable[[], float]
+    summary: RunSummary
+    progress: StreamProgress | None
+    _is_idle_reported: bool = field(default=False, init=False)
+    _silent_at: float = field(default=math.inf, init=False)
+    _messages: Iterator[ev.InputEvent] = field(default=iter(()), init=False)
+    _ended: bool = field(default=False, init=False)
+    _stop_by: float | None = field(default=None, init=False)
+    _error: BaseException | None = field(default=None, init=False)
 
     def run(self) -> None:
         """Run to the end.
@@ -296,10 +293,12 @@ class _Loop:
             SingerSparkError: Why the run ended early.
         """
         while not self.pipeline.done:
-            self._look_for_stall()
-            self._handle_signals()
+            if self.stall.deadline <= self.clock():
+                self._say_stall()
+            if self.signals.error is not None:
+                self._stop_soon(self.signals.error)
             for answer in self.workers.answers():
-                self._stall.progress(self.clock())
+                self.stall.progress(self.clock())
                 self._handle(answer)
             if self.pipeline.deadline() <= self.clock():
                 self._handle(ev.Tick())
@@ -311,21 +310,19 @@ class _Loop:
         if self._error is not None:
             raise self._error
 
-    def _look_for_stall(self) -> None:
+    def _say_stall(self) -> None:
         """Say that a run makes no progress, and end it at the limit as if by a signal."""
         now = self.clock()
-        beat = self._stall.beat(now, lambda: self.pipeline.waits_for)
+        beat = self.stall.beat(now, lambda: self.pipeline.waits_for)
         if beat is not None:
             _logger.info("%s", beat)
-        warning = self._stall.warning(now)
+        warning = self.stall.warning(now)
         if warning is not None:
             _logger.warning("%s", warning)
-        self.signals.error = self.signals.error or self._stall.error(now)
+        self.signals.error = self.signals.error or self.stall.error(now)
 
-    def _handle_signals(self) -> None:
-        error = self.signals.error
-        if error is None:
-            return
+    def _stop_soon(self, error: SingerSparkError) -> None:
+        """Stop after a signal; raise its error if the run has not ended after `STOP_SECONDS`."""
         if self._stop_by is None:
             self._stop_by = self.clock() + STOP_SECONDS
             self._handle(ev.Stopped(error))
@@ -352,7 +349,7 @@ class _Loop:
     def _timeout(self) -> float:
         next_at = self._stop_by
         if next_at is None:
-            next_at = min(self.pipeline.deadline(), self._stall.deadline)
+            next_at = min(self.pipeline.deadline(), self.stall.deadline)
         return min(next_at, self._silent_at) - self.clock()
 
     def _take_messages(self) -> bool:
@@ -369,20 +366,20 @@ class _Loop:
 
     def _read(self) -> None:
         try:
-            data = os.read(self.input_fd, BLOCK_BYTES)
+            data = os.read(self.input_fd, PIPE_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
             problem = MessageError(f"the input cannot be read ({error.strerror})")
             self._handle(ev.BadInput(problem))
             return
-        self._stall.progress(self.clock())
+        self.stall.progress(self.clock())
         self._ended = not data
         self._messages = self.reader.feed(data) if data else self.reader.end()
 
     def _handle(self, event: ev.Event) -> None:
         problem: SingerSparkError | None = None
-        if self.summary is not None and isinstance(event, _TO_DO):
+        if isinstance(event, _TO_DO):
             self.summary.has_work = True
         if self.progress is not None and isinstance(event, ev.RecordsSeen):
             self.progress.of(event.stream).add(event.lines, len(event.data))

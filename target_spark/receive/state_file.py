@@ -150,16 +150,13 @@ class StateFile:
 
 
 @contextmanager
-def kept_state(path: str | None, input_fd: int) -> Iterator[StateFile | None]:
-    """Yield the file that keeps the STATE of a run; None without a path.
+def kept_state(path: str, input_fd: int) -> Iterator[StateFile]:
+    """Yield the file that keeps the STATE of a run.
 
     Args:
         path: The file.
         input_fd: Descriptor of the messages.
     """
-    if path is None:
-        yield None
-        return
     file = StateFile(path, in_pipe=stat.S_ISFIFO(os.fstat(input_fd).st_mode))
     try:
         yield file

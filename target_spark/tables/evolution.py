@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable
-from shared.formats.json_schema import INTEGERS, TEXTS
+from shared.formats.json_schema import INTEGERS, TEXTS, without_new_fields
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
 from target_spark.core.load_plans import (
@@ -41,7 +41,6 @@ from target_spark.tables.table_changes import (
     growth,
     matched_names,
     of_columns,
-    without_new_fields,
 )
 
 _FAMILIES: tuple[tuple[str, tuple[type[T.DataType], ...]], ...] = (

@@ -1,25 +1,16 @@
-"""How rows are laid out in a table: columns, their order, or one column for the whole record."""
+"""How rows are laid out in a table: its columns, and their order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
 
-from shared.errors import MessageError, Where
-from shared.formats.json_lines import LineReader
 from shared.formats.record_text import json_text, quoted, scalar_text
-from shared.formats.row_values import plain_rows, row_text
-from shared.formats.spark_conform import Fitting, Path
-from shared.formats.spark_functions import parse_json
+from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
-from shared.maps.record_metadata import COLUMNS
 from shared.spark.session import try_cast
-from target_spark.core.load_plans import TableRequest
 from target_spark.tables.evolution import Projected, is_text
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
@@ -100,53 +91,3 @@ def not_older(pairs: Sequence[tuple[str, str]], equal: str) -> str:
         return f"({new} >= {old} OR {old} IS NULL)"
     newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
     return f"({newer} OR ({new} {equal} {old} AND {not_older(rest, equal)}))"
-
-
-DOCUMENT = "data"
-"""Name of the column that holds the record."""
-
-_READERS = {envelope: LineReader({}, envelope=envelope, strict=False) for envelope in (True, False)}
-
-
-def as_document(request: TableRequest, *, view: bool) -> TableRequest:
-    """Return the request for a table with one column for the record.
-
-    Args:
-        request: For a table with a column for each property.
-        view: Ask for a view with a column for each property.
-
-    Raises:
-        MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.
-    """
-    kept = (*request.keys, *request.order_by)
-    if DOCUMENT in kept:
-        raise MessageError(
-            f"an order column or key property named '{DOCUMENT}' cannot be combined with "
-            "`denormalized: false`",
-            where=Where(stream=request.stream),
-            hint="the record itself is stored under this name; set `denormalized: true`",
-        )
-    own = [field for field in request.struct if field.name not in COLUMNS]
-    keys = [field for field in own if field.name in kept]
-    metadata = [field for field in request.struct if field.name in COLUMNS]
-    return replace(
-        request,
-        struct=StructType([*keys, StructField(DOCUMENT, T.VariantType(), True), *metadata]),
-        view=StructType(own) if view else None,
-    )
-
-
-def line_documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> pa.ChunkedArray:
-    """Return the records of JSON lines as texts, without the rejected lines (0-based)."""
-    if rejected:
-        gone = set(rejected)
-        lines = block.split(b"\n")
-        block = b"\n".join(line for place, line in enumerate(lines) if place not in gone)
-    return _READERS[envelope].read(block).table.column(0)
-
-
-def row_documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:
-    """Return the rows of a table as JSON texts, without the rejected rows (0-based)."""
-    gone = set(rejected)
-    texts = (row_text(row).decode() for row in plain_rows(table))
-    return pa.array([text for place, text in enumerate(texts) if place not in gone], pa.string())

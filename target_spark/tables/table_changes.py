@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import as_nullable
-from shared.formats.json_schema import common_scalar
+from shared.formats.json_schema import common_scalar, shown_type
 from shared.singer.run_report import CREATED, RENAMED
 
 _RECORD_METADATA = re.compile(r"_sdc_[a-z0-9_]{1,50}")
@@ -316,9 +316,6 @@ class TableChange:
         return self.mapping if changed and OURS not in self.mapping else changed
 
 
-_LONGEST = 60
-
-
 def change_lines(change: TableChange) -> tuple[str, ...]:
     """Return what a change does to a table, one phrase for each step; none for no change."""
     return tuple(_lines(change))
@@ -326,19 +323,19 @@ def change_lines(change: TableChange) -> tuple[str, ...]:
 
 def _lines(change: TableChange) -> Iterator[str]:
     if change.create is not None:
-        columns = ", ".join(f"{column.name} {_shown(column.dtype)}" for column in change.create)
+        columns = ", ".join(f"{column.name} {shown_type(column.dtype)}" for column in change.create)
         yield f"{CREATED}{columns}"
         yield from _renamed(change, change.create)
         return
     for column in change.add:
-        yield f"add the column '{column.name}' ({_shown(column.dtype)})"
+        yield f"add the column '{column.name}' ({shown_type(column.dtype)})"
     yield from _renamed(change, change.add)
     for path, dtype in change.add_nested:
-        yield f"add the field '{'.'.join(path)}' ({_shown(dtype)})"
+        yield f"add the field '{'.'.join(path)}' ({shown_type(dtype)})"
     for path, old, new in change.widen:
-        yield f"widen '{'.'.join(path)}' from {_shown(old)} to {_shown(new)}"
+        yield f"widen '{'.'.join(path)}' from {shown_type(old)} to {shown_type(new)}"
     for name, dtype in change.rewrite:
-        yield f"rewrite the table for '{name}' as {_shown(dtype)}"
+        yield f"rewrite the table for '{name}' as {shown_type(dtype)}"
     for name in change.nullable:
         yield f"allow nulls in '{name}'"
     for gone, come in change.partitions:
@@ -357,35 +354,6 @@ def _repartitioned(old: str | None, new: str | None) -> str:
     if not come:
         return f"no longer partition new rows by {gone}"
     return f"partition new rows by {come}" + (f" instead of {gone}" if gone else "")
-
-
-def struct_change(old: T.StructType | None, new: Sequence[T.StructField]) -> tuple[str, ...]:
-    """Return how the columns of a table become others; none for no change.
-
-    Args:
-        old: The columns; None for a table that does not exist.
-        new: Those after the change, which have all names of the old ones.
-    """
-    if old is None:
-        columns = ", ".join(f"{column.name} {_shown(column.dataType)}" for column in new)
-        return (f"{CREATED}{columns}",)
-    existing = {column.name: column.dataType for column in old}
-    added = (
-        f"add the column '{column.name}' ({_shown(column.dataType)})"
-        for column in new
-        if column.name not in existing
-    )
-    widened = (
-        f"widen '{column.name}' from {_shown(existing[column.name])} to {_shown(column.dataType)}"
-        for column in new
-        if existing.get(column.name, column.dataType) != column.dataType
-    )
-    return (*added, *widened)
-
-
-def _shown(dtype: T.DataType) -> str:
-    text = dtype.simpleString()
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _never(_old: T.DataType, _new: T.DataType) -> bool:
@@ -457,26 +425,6 @@ def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> G
     if wider is None or not can.widen(old, wider):
         return None
     return Growth(wider, widen=((path, old, wider),))
-
-
-def without_new_fields(new: T.DataType, old: T.DataType) -> T.DataType:
-    """Return a type without the fields of its structs that the older type lacks."""
-    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
-        existing = {field.name: field.dataType for field in old}
-        return T.StructType(
-            [
-                T.StructField(f.name, without_new_fields(f.dataType, existing[f.name]), f.nullable)
-                for f in new
-                if f.name in existing
-            ]
-        )
-    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
-        inner = without_new_fields(new.elementType, old.elementType)
-        return T.ArrayType(inner, new.containsNull)
-    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
-        value = without_new_fields(new.valueType, old.valueType)
-        return T.MapType(new.keyType, value, new.valueContainsNull)
-    return new
 
 
 def _struct(old: T.StructType, new: T.StructType, can: Capabilities, path: Path) -> Growth | None:

@@ -1,21 +1,364 @@
-"""The judge: verdicts of the jsonschema library on schemas and records.
+r"""The judge: verdicts of the jsonschema library on schemas and records, in a time with a limit.
 
 The draft is the one that the Meltano SDK validates with. As there, formats are not asserted, and
 `multipleOf` compares decimal digits, so that 1.1 is a multiple of 0.01 although its float is not.
 References to other documents are never fetched.
+
+Python's `re` may need years for a short pattern of a SCHEMA and a short text, and cannot be
+stopped. Most searches are known to be short by the pattern and the length of the text. The others
+are tried in a helper process, which the system ends after a timeout; the jsonschema library
+searches only if the helper has finished.
+
+For Arrow, a pattern is parsed by Python's own parser and rewritten, atom by atom, for RE2, so that
+it matches only texts which `re` matches too. If the two differ in their sets of characters (`\d`,
+`\s`, `\w` beyond ASCII), the smaller one is used; if a match is uncertain (look-around,
+references, flags, word ends), the result is None. A text that RE2 does not match is only suspected.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import importlib
 import json
 import math
+import os
+import re
+import struct
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from shared.formats.json_text import NON_FINITE
-from target_spark.validation.patterns import SlowPatternError, check_time
+
+_MOST_REPEATS = 1000
+_MOST_CHARACTERS = 1000
+_CATEGORIES = {
+    "CATEGORY_DIGIT": "0-9",
+    "CATEGORY_SPACE": r"\t\n\x{b}\f\r ",
+    "CATEGORY_WORD": "0-9A-Za-z_",
+    "CATEGORY_NOT_DIGIT": r"\x{0}-/:-\x{7f}",
+    "CATEGORY_NOT_SPACE": r"\x{0}-\x{8}\x{e}-\x{1b}!-\x{7f}",
+    "CATEGORY_NOT_WORD": r"\x{0}-/:-@\[-\^`\{-\x{7f}",
+}
+_POSITIONS = {
+    "AT_BEGINNING": r"\A",
+    "AT_BEGINNING_STRING": r"\A",
+    "AT_END": r"\z",
+    "AT_END_STRING": r"\z",
+}
+
+
+class _NoPattern(Exception):  # noqa: N818 - an answer, not an error
+    """RE2 may differ."""
+
+
+@lru_cache(maxsize=512)
+def certain_pattern(pattern: str) -> str | None:
+    """Return a pattern for RE2 whose matches `re.search` finds too; None if not possible."""
+    if len(pattern) > _MOST_CHARACTERS:
+        return None
+    try:
+        tree = parsed(pattern)
+        if tree is None or tree.state.flags & ~re.UNICODE:
+            return None
+        written = _sequence(tree)
+        pc.match_substring_regex(pa.array([""]), written)
+    except (_NoPattern, re.error, pa.ArrowInvalid, RecursionError, OverflowError):
+        return None
+    return written
+
+
+def parsed(pattern: str) -> Any:
+    """Return a pattern parsed by Python; None if Python's parser cannot be found.
+
+    Raises:
+        re.error: It is not a pattern.
+    """
+    parser = _parser()
+    return None if parser is None else parser.parse(pattern)
+
+
+def _parser() -> Any:
+    for name in ("re._parser", "sre_parse"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _sequence(items: Iterable[tuple[Any, Any]]) -> str:
+    return "".join(_atom(str(code), value) for code, value in items)
+
+
+def _atom(code: str, value: Any) -> str:
+    if code not in _ATOMS:
+        raise _NoPattern
+    return _ATOMS[code](value)
+
+
+def _character(code: int) -> str:
+    if 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - lone surrogates are in no Arrow text
+        raise _NoPattern
+    return f"\\x{{{code:x}}}"
+
+
+def _range(value: tuple[int, int]) -> str:
+    low, high = value
+    return f"{_character(low)}-{_character(high)}"
+
+
+def _category(value: Any) -> str:
+    return _CATEGORIES[str(value)]
+
+
+_MEMBERS: dict[str, Callable[[Any], str]] = {
+    "LITERAL": _character,
+    "RANGE": _range,
+    "CATEGORY": _category,
+}
+
+
+def _set(members: list[tuple[Any, Any]]) -> str:
+    codes = [str(code) for code, _ in members]
+    is_negated = codes[0] == "NEGATE"
+    if is_negated and "CATEGORY" in codes:
+        raise _NoPattern
+    results = [_MEMBERS[code](value) for code, (_, value) in zip(codes, members, strict=True)
+             if code != "NEGATE"]  # fmt: skip
+    return f"[{'^' if is_negated else ''}{''.join(results)}]"
+
+
+def _repeat(value: tuple[Any, Any, Any]) -> str:
+    low, high, items = value
+    top = "" if str(high) == "MAXREPEAT" else int(high)
+    if int(low) > _MOST_REPEATS or (top != "" and int(top) > _MOST_REPEATS):
+        raise _NoPattern
+    return f"(?:{_sequence(items)}){{{int(low)},{top}}}"
+
+
+def _group(value: tuple[Any, int, int, Any]) -> str:
+    _, added, removed, items = value
+    if added or removed:
+        raise _NoPattern
+    return f"(?:{_sequence(items)})"
+
+
+def _branch(value: tuple[Any, list[Any]]) -> str:
+    return f"(?:{'|'.join(_sequence(items) for items in value[1])})"
+
+
+def _position(value: Any) -> str:
+    if str(value) not in _POSITIONS:
+        raise _NoPattern
+    return _POSITIONS[str(value)]
+
+
+_ATOMS: dict[str, Callable[[Any], str]] = {
+    "LITERAL": _character,
+    "NOT_LITERAL": lambda code: f"[^{_character(code)}]",
+    "ANY": lambda _: r"[^\n]",
+    "IN": _set,
+    "AT": _position,
+    "BRANCH": _branch,
+    "SUBPATTERN": _group,
+    "MAX_REPEAT": _repeat,
+    "MIN_REPEAT": _repeat,
+}
+
+
+SECONDS = 5
+STEPS = 10_000_000
+"""A search of at most this many steps starts at once: it takes a fraction of a second."""
+
+_MOST_FACTOR = 10_000
+_PATTERN_SHOWN = 80
+_UNANCHORED = 1
+_HELPER = """
+import re, signal, struct, sys
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+read, write = sys.stdin.buffer.read, sys.stdout.buffer
+while head := read(16):
+    pattern, text = (read(n).decode("utf-8", "surrogatepass") for n in struct.unpack("qq", head))
+    signal.alarm(int(sys.argv[1]))
+    re.search(pattern, text)
+    signal.alarm(0)
+    write.write(b"+")
+    write.flush()
+"""
+
+
+class SlowPatternError(Exception):
+    """A search for a pattern takes too long.
+
+    Attributes:
+        text: The searched text, the very object.
+    """
+
+    def __init__(self, pattern: str, text: str) -> None:
+        shown = pattern if len(pattern) <= _PATTERN_SHOWN else f"{pattern[:_PATTERN_SHOWN]}…"
+        super().__init__(
+            f"matching the pattern '{shown}' takes more than {SECONDS} s for {len(text)} characters"
+        )
+        self.text = text
+
+
+class _Unbounded(Exception):  # noqa: N818 - an answer, not an error
+    """The steps of a search cannot be bounded."""
+
+
+def check_time(pattern: str, texts: Iterable[str]) -> None:
+    """Reject a pattern search that may take longer than `SECONDS`.
+
+    A text as long as one that was too slow is not tried again, so that many records do not take
+    longer.
+
+    Args:
+        pattern: As a SCHEMA has it.
+        texts: The texts to search.
+
+    Raises:
+        SlowPatternError: A search takes longer.
+    """
+    for text in texts:
+        if not is_short(pattern, len(text)) and not _HELPERS.ends(pattern, text):
+            raise SlowPatternError(pattern, text)
+
+
+def is_short(pattern: str, length: int) -> bool:
+    """Return whether a search is known to be short, or to fail at once on a bad pattern."""
+    bound = _bound(pattern)
+    return bound is not None and bound[0] * max(1, length) ** bound[1] <= STEPS
+
+
+@lru_cache(maxsize=512)
+def _bound(pattern: str) -> tuple[int, int] | None:
+    """Return factor and power of the length that bound the steps of a search; else None."""
+    try:
+        tree = parsed(pattern)
+        if tree is None:
+            return None
+        factor, power = _sequence_time(tree)
+    except re.error:
+        return 1, 0
+    except (_Unbounded, RecursionError, OverflowError):
+        return None
+    is_anchored = (
+        bool(tree)
+        and str(tree[0][1]) in {"AT_BEGINNING", "AT_BEGINNING_STRING"}
+        and not tree.state.flags & re.MULTILINE
+    )
+    return factor, power + (0 if is_anchored else _UNANCHORED)
+
+
+def _sequence_time(items: Any) -> tuple[int, int]:
+    factor, power = 1, 0
+    for code, value in items:
+        below = _item(str(code), value)
+        factor, power = _limited(factor * below[0]), power + below[1]
+    return factor, power
+
+
+def _item(code: str, value: Any) -> tuple[int, int]:
+    if code.endswith("REPEAT"):
+        return _repeat_time(*value)
+    if code in _CHOICES:
+        return _either(_CHOICES[code](value))
+    return 1, int(code == "GROUPREF")
+
+
+_CHOICES: Mapping[str, Callable[[Any], Any]] = {
+    "BRANCH": lambda value: value[1],
+    "SUBPATTERN": lambda value: value[3:],
+    "ASSERT": lambda value: value[1:],
+    "ASSERT_NOT": lambda value: value[1:],
+    "ATOMIC_GROUP": lambda value: [value],
+    "GROUPREF_EXISTS": lambda value: [part for part in value[1:] if part is not None],
+}
+"""What an item of a pattern has inside, one of which is searched for."""
+
+
+def _either(choices: Any) -> tuple[int, int]:
+    results = [_sequence_time(choice) for choice in choices]
+    return _limited(sum(factor for factor, _ in results)), max(power for _, power in results)
+
+
+def _repeat_time(low: int, high: Any, items: Any) -> tuple[int, int]:
+    factor, power = _sequence_time(items)
+    if str(high) == "MAXREPEAT":
+        if factor > 1 or power:
+            raise _Unbounded
+        return 1, 1
+    if high > 1 and power:
+        raise _Unbounded
+    return _limited((high - low + 1) * factor ** min(high, _MOST_FACTOR)), power
+
+
+def _limited(factor: int) -> int:
+    if factor > _MOST_FACTOR:
+        raise _Unbounded
+    return factor
+
+
+class _Helpers:
+    """The helper process, and the patterns it was too slow for."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._slow: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def ends(self, pattern: str, text: str) -> bool:
+        """Return whether a search ends in time."""
+        if len(text) >= self._slow.get(pattern, sys.maxsize):
+            return False
+        parts = [part.encode("utf-8", "surrogatepass") for part in (pattern, text)]
+        with self._lock:
+            process = self._running()
+            assert process.stdin is not None  # noqa: S101
+            assert process.stdout is not None  # noqa: S101
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(struct.pack("qq", *map(len, parts)) + b"".join(parts))
+                process.stdin.flush()
+            if process.stdout.read(1):
+                return True
+            self._process = None
+            self._slow[pattern] = len(text)
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
+        return False
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        # A process that was forked off must not talk to the helper of its parent.
+        if self._process is None or self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _HELPER, str(SECONDS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the helper."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()
+
+
+_HELPERS = _Helpers()
+atexit.register(_HELPERS.close)
+
 
 _SHOWN = 200
 _MOST_CALLS = 8_000

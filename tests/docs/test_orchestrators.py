@@ -71,8 +71,8 @@ class Folder:
     @property
     def bookmarks(self) -> dict[str, Any]:
         state = self.path / "state.json"
-        found = json.loads(state.read_text()) if state.exists() else {}
-        return dict(found.get("bookmarks", {}))
+        actual = json.loads(state.read_text()) if state.exists() else {}
+        return dict(actual.get("bookmarks", {}))
 
     def summary(self, program: str) -> dict[str, Any]:
         return dict(json.loads((self.path / f"{program}-run.json").read_text()))
@@ -129,8 +129,8 @@ def test_a_run_without_news_is_skipped_and_the_state_is_pushed(folder: Folder) -
     origin = folder.path.parent / "origin.git"
     begin = "git add . && git -c user.name=x -c user.email=x@x commit -qm begin"
     push = f"git remote add origin {origin} && git push -qu origin HEAD"
-    made = folder.shell(f"git init -q --bare {origin} && git init -q && {begin} && {push}")
-    assert made.returncode == 0, made.stderr
+    created = folder.shell(f"git init -q --bare {origin} && git init -q && {begin} && {push}")
+    assert created.returncode == 0, created.stderr
     job = yaml.safe_load(samples("github-actions.yml")[0])["jobs"]["load"]
     steps = [step["run"] for step in job["steps"] if "run" in step]
     for step in steps[1:]:
@@ -156,8 +156,8 @@ def test_another_run_is_skipped(folder: Folder) -> None:
     with folder.another_run():
         done = folder.shell("./run.sh")
     assert done.returncode == 99, done.stderr
-    found = folder.summary("target")
-    assert (found["exit_code"], "another run loads" in found["error"]) == (99, True)
+    actual = folder.summary("target")
+    assert (actual["exit_code"], "another run loads" in actual["error"]) == (99, True)
     assert folder.bookmarks == {}
 
 

@@ -33,7 +33,7 @@ import shared.jobs
 import tap_spark.cli
 import target_spark.cli
 from shared.cli import page_text
-from shared.encodings.extensions import DESTINATIONS, ENCODINGS, SOURCES
+from shared.encodings.encoding_format import DESTINATIONS, ENCODINGS, SOURCES
 from shared.errors import SettingsError
 from shared.settings.yaml_text import yaml_value
 from tap_spark.config import tap_config
@@ -75,9 +75,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @ALL_PAGES
 def test_headings_have_anchors_of_their_own(page: Path) -> None:
-    found = re.findall(r"^#+ .+$", prose(page), re.MULTILINE)
+    actual = re.findall(r"^#+ .+$", prose(page), re.MULTILINE)
     if page.name != "CHANGELOG.md":
-        assert len(found) == len(anchors(page))
+        assert len(actual) == len(anchors(page))
 
 
 def test_the_front_page_is_short() -> None:
@@ -121,18 +121,30 @@ def test_messages_name_pages_that_an_installed_user_can_print() -> None:
         for file in (ROOT / package).rglob("*.py")
     ]
     of_checkouts = {ROOT / "tools/docs.py", ROOT / "shared/cli.py"}
-    found = [text for file in files if file not in of_checkouts for text in texts(file)]
-    assert [text for text in found if re.search(r"\bdocs/[\w-]+\.md", text)] == []
-    named = [topic for text in found for topic in re.findall(r" docs (\w[\w#-]*)`", text)]
+    actual = [text for file in files if file not in of_checkouts for text in texts(file)]
+    assert [text for text in actual if re.search(r"\bdocs/[\w-]+\.md", text)] == []
+    named = [topic for text in actual for topic in re.findall(r" docs (\w[\w#-]*)`", text)]
     assert len(named) > 20
     for topic in named:
         assert page_text(topic)
 
 
 def test_blocks_are_of_a_language_that_is_checked() -> None:
-    known = {"sh", "console", "json", "python", "toml", "mermaid", "bash", "ini", "sql", "yaml", ""}
+    existing = {
+        "sh",
+        "console",
+        "json",
+        "python",
+        "toml",
+        "mermaid",
+        "bash",
+        "ini",
+        "sql",
+        "yaml",
+        "",
+    }
     for page in PAGES:
-        assert set(re.findall(r"^ *```(\w+)$", text_of(page), re.MULTILINE)) <= known, page
+        assert set(re.findall(r"^ *```(\w+)$", text_of(page), re.MULTILINE)) <= existing, page
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
@@ -154,11 +166,11 @@ def test_yaml_parses(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
 def test_toml_declares_entry_points_or_settings(block: Block) -> None:
-    found = tomllib.loads(block.text)
+    actual = tomllib.loads(block.text)
     if block.page.name == SETTINGS_FILES:
-        assert is_valid({**found, "start_date": found["start_date"].isoformat()})
+        assert is_valid({**actual, "start_date": actual["start_date"].isoformat()})
         return
-    [group] = found["project"]["entry-points"]
+    [group] = actual["project"]["entry-points"]
     assert group in {SOURCES, ENCODINGS, DESTINATIONS}
 
 

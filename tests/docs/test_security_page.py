@@ -23,9 +23,9 @@ NAMED = named(PAGE)
 @pytest.mark.parametrize(("file", "name"), [*NAMED, *named(GUARANTEES)])
 def test_the_test_is_there(file: str, name: str) -> None:
     tree = ast.parse((ROOT / file).read_text())
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    actual = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert name.startswith("test_")
-    assert name in {node.name for node in found}
+    assert name in {node.name for node in actual}
 
 
 def test_every_line_of_a_table_names_one() -> None:

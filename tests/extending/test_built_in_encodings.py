@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.encodings.encoding_registry import BUILT_IN
+from shared.encodings.encoding_format import BUILT_IN
 from shared.testing import EncodingSuite
 
 pytestmark = pytest.mark.once
@@ -45,6 +45,6 @@ class TestArrow(EncodingSuite):
 
 
 def test_every_encoding_of_this_package_is_tested() -> None:
-    made = [kind for kind in globals().values() if isinstance(kind, type)]
-    tested = {kind.form.name for kind in made if "form" in vars(kind)}
+    created = [kind for kind in globals().values() if isinstance(kind, type)]
+    tested = {kind.form.name for kind in created if "form" in vars(kind)}
     assert tested == set(BUILT_IN)

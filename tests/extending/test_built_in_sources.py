@@ -63,9 +63,9 @@ def files(
         write(place / f"2.{ending}", SECOND)
         return SECOND
 
-    given = {"path": str(place), "key_properties": ["id"], **(settings or {})}
-    wrong = Bad({**given, "path": NOWHERE}, NOWHERE)
-    return Sample(given, FIRST, TYPES, replication_key="id", grow=grow, bad=[wrong])
+    supplied = {"path": str(place), "key_properties": ["id"], **(settings or {})}
+    wrong = Bad({**supplied, "path": NOWHERE}, NOWHERE)
+    return Sample(supplied, FIRST, TYPES, replication_key="id", grow=grow, bad=[wrong])
 
 
 def csv_line(row: Row) -> str:
@@ -136,8 +136,8 @@ class TestXml(SourceSuite):
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         def element(row: Row) -> str:
-            given = (f"<{name}>{value}</{name}>" for name, value in row.items() if value)
-            return f"<row>{''.join(given)}</row>"
+            supplied = (f"<{name}>{value}</{name}>" for name, value in row.items() if value)
+            return f"<row>{''.join(supplied)}</row>"
 
         def write(path: Path, rows: Sequence[Row]) -> None:
             path.write_text(f"<rows>{''.join(map(element, rows))}</rows>")
@@ -321,8 +321,8 @@ class TestKafka(SourceSuite):
 
 
 def test_every_format_of_this_package_is_tested() -> None:
-    made = [kind for kind in globals().values() if isinstance(kind, type)]
+    created = [kind for kind in globals().values() if isinstance(kind, type)]
     tested = {
-        kind.form.name for kind in made if issubclass(kind, SourceSuite) and "form" in vars(kind)
+        kind.form.name for kind in created if issubclass(kind, SourceSuite) and "form" in vars(kind)
     }
     assert tested == set(BUILT_IN)

@@ -14,7 +14,7 @@ from pyarrow import dataset
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from target_spark.destinations.destination_registry import BUILT_IN
+from target_spark.destinations.destination_declaration import BUILT_IN
 from target_spark.run_settings import TargetConfig
 from target_spark.testing import DestinationSuite, Row
 
@@ -123,8 +123,8 @@ class TestPostgreSql(Suite):
         return {"jdbc": {"url": self.database.url, "user": "postgres", "password": PASSWORD}}
 
     def read(self, folder: Path, table: str) -> list[Row]:
-        found = self.database.run(f"select to_regclass('public.{table}')").strip()
-        if not found:
+        actual = self.database.run(f"select to_regclass('public.{table}')").strip()
+        if not actual:
             return []
         lines = self.database.run(f"select row_to_json(t) from {table} t").splitlines()
         return [json.loads(line) for line in lines]

@@ -18,14 +18,14 @@ BLOCKS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
 
 def test_its_code_is_that_of_the_example() -> None:
     files = [path.read_text() for path in EXAMPLE.iterdir() if path.is_file()]
-    known = {line for text in files for line in text.splitlines()}
+    existing = {line for text in files for line in text.splitlines()}
     settings = json.loads((EXAMPLE / "config.json").read_text())
     assert len(BLOCKS) == 4
     for line in (line for block in BLOCKS for line in block.splitlines()):
         if line.startswith("{"):
             assert json.loads(line) == settings
         elif "..." not in line:
-            assert line in known
+            assert line in existing
 
 
 def test_it_names_every_method_and_every_attribute() -> None:

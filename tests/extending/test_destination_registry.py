@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from extension_packages import install, install_examples, run_python
 
-from shared.encodings.extensions import DESTINATIONS, SWITCH
+from shared.encodings.encoding_format import DESTINATIONS, SWITCH
 from target_spark.config import method_problems, place_problems
-from target_spark.destinations.destination_declaration import TABLE_SETTINGS, Declaration, Supports
-from target_spark.destinations.destination_registry import (
+from target_spark.destinations.destination_declaration import (
     BUILT_IN,
     LABELS,
+    TABLE_SETTINGS,
+    Declaration,
     Registry,
+    Supports,
     capability_table,
     read_registry,
 )
@@ -72,8 +74,8 @@ def test_its_settings_are_checked_like_all_others(tmp_path: Path) -> None:
     useless = "has no effect on SQLite; supported by Delta and Iceberg"
     assert f"config['target_file_bytes']: {useless}" in text
     assert f"config['streams']['s']['compact']: {useless}" in text
-    given = {"load_method": "overwrite", "streams": {"s": {"load_method": "overwrite"}}}
-    text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **given})
+    supplied = {"load_method": "overwrite", "streams": {"s": {"load_method": "overwrite"}}}
+    text = refusal(tmp_path, {"format": "sqlite", "sqlite": {"file": "x"}, **supplied})
     assert "config['load_method']: needs the format 'parquet'" in text
     assert "config['streams']['s']['load_method']: needs the format" in text
 
@@ -137,10 +139,10 @@ def test_without_other_packages_there_are_ours(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert list(read_registry().broken) == ["thing"]
     monkeypatch.setenv(SWITCH, "off")
-    found = read_registry()
-    assert found.formats == ("parquet", "json", "csv", "orc", "delta", "iceberg", "jdbc")
-    assert found.broken == {}
-    assert found.blocks == ("jdbc",)
+    actual = read_registry()
+    assert actual.formats == ("parquet", "json", "csv", "orc", "delta", "iceberg", "jdbc")
+    assert actual.broken == {}
+    assert actual.blocks == ("jdbc",)
 
 
 def test_a_view_needs_a_destination_that_has_views() -> None:

@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from extension_packages import EXAMPLES, ROOT, install, install_examples, run_python
 
-from shared.encodings import extensions
-from shared.encodings.encoding_format import EncodingFormat
-from shared.encodings.extensions import Declared, declared
+from shared.encodings.encoding_format import (
+    ENCODINGS,
+    SOURCES,
+    SWITCH,
+    Declared,
+    EncodingFormat,
+    declared,
+)
 from shared.errors import InvalidSettingsError, SettingsError
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.source_declaration import SourceFormat
@@ -23,14 +28,14 @@ SOURCE = SourceFormat(name="{name}", implementation="{module}:Source", {more})
 """
 
 
-def found(
+def actual(
     folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, text: str, name: str = "mine"
 ) -> Declared[SourceFormat]:
     """What a package with one entry point adds."""
-    points = {extensions.SOURCES: {name: f"{module}:SOURCE"}}
+    points = {SOURCES: {name: f"{module}:SOURCE"}}
     install(folder, f"package-{module}", points, **{module: text})
     monkeypatch.syspath_prepend(str(folder))
-    return declared(extensions.SOURCES, SourceFormat, BUILT_IN)
+    return declared(SOURCES, SourceFormat, BUILT_IN)
 
 
 def run(folder: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -99,17 +104,17 @@ def test_pages_are_generated_without_what_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_examples(tmp_path)
-    monkeypatch.setenv(extensions.SWITCH, "off")
+    monkeypatch.setenv(SWITCH, "off")
     done = run_python(tmp_path, "-m", "tools.docs", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_source_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SOURCE.format(name="mine", module="good", more="")
-    known = found(tmp_path, monkeypatch, "good", text)
-    assert known.problems == ()
-    assert list(known.items) == [*BUILT_IN, "mine"]
-    assert known.packages == {"mine": "package-good 0.1.0"}
+    existing = actual(tmp_path, monkeypatch, "good", text)
+    assert existing.problems == ()
+    assert list(existing.items) == [*BUILT_IN, "mine"]
+    assert existing.packages == {"mine": "package-good 0.1.0"}
 
 
 @pytest.mark.parametrize(
@@ -140,10 +145,10 @@ def test_a_broken_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problem: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "bad", raising=False)
-    known = found(tmp_path, monkeypatch, "bad", text)
-    assert dict(known.items) == BUILT_IN
+    existing = actual(tmp_path, monkeypatch, "bad", text)
+    assert dict(existing.items) == BUILT_IN
     with pytest.raises(InvalidSettingsError) as caught:
-        known.check()
+        existing.check()
     (line,) = caught.value.problems
     place = "package 'package-bad 0.1.0', entry point 'mine' of singer_spark.sources: "
     assert line.startswith(place)
@@ -153,14 +158,14 @@ def test_a_broken_package(
 
 def test_names_that_clash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = SOURCE.format(name="csv", module="our_name", more="")
-    known = found(tmp_path, monkeypatch, "our_name", ours, name="csv")
-    assert known.items["csv"] is BUILT_IN["csv"]
-    assert "the package 'singer-spark' has that name already" in known.problems[0]
+    existing = actual(tmp_path, monkeypatch, "our_name", ours, name="csv")
+    assert existing.items["csv"] is BUILT_IN["csv"]
+    assert "the package 'singer-spark' has that name already" in existing.problems[0]
     for module in ("first", "second"):
         text = SOURCE.format(name="mine", module=module, more="")
-        known = found(tmp_path, monkeypatch, module, text)
-    assert known.packages == {"mine": "package-first 0.1.0"}
-    assert "the package 'package-first 0.1.0' has that name already" in known.problems[-1]
+        existing = actual(tmp_path, monkeypatch, module, text)
+    assert existing.packages == {"mine": "package-first 0.1.0"}
+    assert "the package 'package-first 0.1.0' has that name already" in existing.problems[-1]
 
 
 CLASHES = [
@@ -178,7 +183,7 @@ def test_what_clashes_ends_the_program(
     rows = {"name": "r", "format": "rows", "row_count": 1}
     (tmp_path / "c.json").write_text(json.dumps({"streams": [rows]}))
     (tmp_path / "bad.py").write_text(SOURCE.format(name=name, module="bad", more=more))
-    install(tmp_path, "bad", {extensions.SOURCES: {name: "bad:SOURCE"}})
+    install(tmp_path, "bad", {SOURCES: {name: "bad:SOURCE"}})
     done = run(tmp_path, "tap_spark", *args)
     assert done.returncode == SettingsError.exit_code
     assert problem in done.stderr
@@ -190,7 +195,7 @@ def test_what_clashes_ends_the_program(
 @pytest.mark.parametrize("program", ["tap_spark", "target_spark"])
 def test_a_broken_encoding_ends_either_program(tmp_path: Path, program: str) -> None:
     (tmp_path / "bad.py").write_text("import nothing_of_this_name")
-    install(tmp_path, "bad", {extensions.ENCODINGS: {"mine": "bad:ENCODING"}})
+    install(tmp_path, "bad", {ENCODINGS: {"mine": "bad:ENCODING"}})
     (tmp_path / "c.json").write_text("{}")
     for args in (("--about",), ("--config", "c.json", "--validate-config")):
         done = run(tmp_path, program, *args)
@@ -211,9 +216,9 @@ def test_a_broken_encoding_ends_either_program(tmp_path: Path, program: str) -> 
     ],
 )
 def test_encodings_that_contradict_themselves(settings: dict[str, object], problem: str) -> None:
-    given = {"name": "mine", "implementation": "m:C", "suffix": ".m", **settings}
+    supplied = {"name": "mine", "implementation": "m:C", "suffix": ".m", **settings}
     with pytest.raises(ValueError, match="encoding 'mine'") as caught:
-        EncodingFormat(**given)  # type: ignore[arg-type]
+        EncodingFormat(**supplied)  # type: ignore[arg-type]
     assert problem in str(caught.value)
 
 
@@ -229,7 +234,7 @@ def test_an_alias_stands_for_its_format(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(
         SOURCE.format(name="mine", module="good", more="aliases=('ours',), places=('path',)")
     )
-    install(tmp_path, "good", {extensions.SOURCES: {"mine": "good:SOURCE"}})
+    install(tmp_path, "good", {SOURCES: {"mine": "good:SOURCE"}})
     script = (
         "from tap_spark.config import tap_config\n"
         "stream = {'name': 's', 'format': 'ours', 'path': 'x'}\n"
@@ -246,7 +251,7 @@ def test_installed_packages_can_be_left_out(
 ) -> None:
     install_examples(tmp_path)
     assert added in run(tmp_path, program, "--about").stdout
-    monkeypatch.setenv(extensions.SWITCH, "off")
+    monkeypatch.setenv(SWITCH, "off")
     done = run(tmp_path, program, "--about")
     assert done.returncode == 0, done.stderr
     assert added not in done.stdout
@@ -256,9 +261,7 @@ def test_installed_packages_can_be_left_out(
 def test_a_name_that_is_an_alias_of_another_package(tmp_path: Path) -> None:
     for module, name, more in (("first", "mine", "aliases=('yours',)"), ("second", "yours", "")):
         text = SOURCE.format(name=name, module=module, more=more)
-        install(
-            tmp_path, module, {extensions.SOURCES: {name: f"{module}:SOURCE"}}, **{module: text}
-        )
+        install(tmp_path, module, {SOURCES: {name: f"{module}:SOURCE"}}, **{module: text})
     done = run(tmp_path, "tap_spark", "--about")
     assert done.returncode == SettingsError.exit_code
     assert "package 'second 0.1.0', entry point 'yours' of singer_spark.sources" in done.stderr

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from extension_packages import EXAMPLES, ROOT, install_examples
 
-from shared.encodings.encoding_format import EncodingFormat
-from shared.encodings.extensions import ENCODINGS, SOURCES, SWITCH
+from shared.encodings.encoding_format import ENCODINGS, SOURCES, SWITCH, EncodingFormat
 from tap_spark.sources.source_declaration import SHARED, SourceFormat
 
 PAGE = (ROOT / "docs" / "extending.md").read_text().split("\n## Adding a destination\n")[0]

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.convert import write_tasks
 from target_spark.convert.write_tasks import RewritePlan, rewrite
 from target_spark.core.load_plans import Layout, Part, SchemaContract, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_destination import FileDestination, FileSettings
-from target_spark.destinations.files.stored_columns import arrow_schema
+from target_spark.destinations.folders.table_folder import table_path
 from target_spark.tables.version_edit import VersionEdit
 
 
@@ -70,9 +71,9 @@ class Table:
         request = self.request(struct)
         write = self.destination.prepare(request)
         self.flushes += 1
-        made = self.divided if write.partition_by else self.part
-        written = [made(write, rows) for rows in parts]
-        flat = [p for found in written for p in (found if isinstance(found, list) else [found])]
+        created = self.divided if write.partition_by else self.part
+        written = [created(write, rows) for rows in parts]
+        flat = [p for actual in written for p in (actual if isinstance(actual, list) else [actual])]
         return Flush("s", f"t{self.flushes}", write, request, tuple(flat))
 
     def prepare(self, struct: StructType = AB) -> TableWrite:
@@ -114,30 +115,30 @@ class Table:
             schema = pa.schema([("value", pa.string()), *beside])
         table = pa.Table.from_pylist(records, schema)
         plan = write_tasks.write_plan(write, schema)
-        found = write_tasks.written(plan, lambda _: iter([table])).to_pylist()
-        assert {row["kind"] for row in found} <= {"part"}, found
-        return [Part(row["url"], row["rows"], row["size"]) for row in found]
+        actual = write_tasks.written(plan, lambda _: iter([table])).to_pylist()
+        assert {row["kind"] for row in actual} <= {"part"}, actual
+        return [Part(row["url"], row["rows"], row["size"]) for row in actual]
 
     @property
     def table(self) -> str:
-        return self.settings.table(TableName("s"))
+        return table_path(self.settings.path, TableName("s"))
 
     @property
     def folder(self) -> Path:
         return Path(self.table)
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        actual: list[dict[str, Any]] = []
         for name in sorted(os.listdir(self.folder)):
             if name.startswith(("_", ".")):
                 continue
             for table in FORMATS[self.form].read(str(self.folder / name)):
                 if self.form == "json":
                     text = b"".join(table.column(0).to_pylist())
-                    found += [json.loads(line) for line in text.splitlines()]
+                    actual += [json.loads(line) for line in text.splitlines()]
                 else:
-                    found += table.to_pylist()
-        return found
+                    actual += table.to_pylist()
+        return actual
 
     def values(self, name: str = "a") -> list[float]:
         return [float(row[name]) for row in self.rows()]

@@ -185,8 +185,8 @@ def _run(main: Main, request: Mapping[str, list[str]], fds: Sequence[int]) -> in
 
 def _modules() -> Iterator[str]:
     for name in PACKAGES:
-        found = pkgutil.walk_packages(import_module(name).__path__, f"{name}.")
-        yield from (module.name for module in found if not module.name.endswith("__main__"))
+        actual = pkgutil.walk_packages(import_module(name).__path__, f"{name}.")
+        yield from (module.name for module in actual if not module.name.endswith("__main__"))
     yield from OTHERS
 
 

@@ -33,6 +33,8 @@ SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL",
     "sasl.enabled.mechanisms": "PLAIN",
+    # Messages of tests may be older than a week, after which a broker removes them.
+    "log.retention.ms": "-1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -135,10 +137,10 @@ class KafkaBroker:
         factor = self._java.java.util.Optional.empty()
         count = self._java.java.util.Optional.of(partitions)
         new = self._kafka.clients.admin.NewTopic(name, count, factor)
-        made = self._java.java.util.HashMap()
+        created = self._java.java.util.HashMap()
         for key, value in config.items():
-            made.put(key.replace("_", "."), value)
-        new.configs(made)
+            created.put(key.replace("_", "."), value)
+        new.configs(created)
         self._admin.createTopics(self._java.java.util.List.of(new)).all().get()
         end = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < end:
@@ -159,8 +161,8 @@ class KafkaBroker:
         end = time.monotonic() + WAIT_SECONDS
         names = self._java.java.util.List.of(name)
         while time.monotonic() < end:
-            found = self._admin.describeTopics(names).allTopicNames().get()[name]
-            if len(found.partitions()) == total:
+            actual = self._admin.describeTopics(names).allTopicNames().get()[name]
+            if len(actual.partitions()) == total:
                 return
             time.sleep(0.02)
 
@@ -232,32 +234,32 @@ class KafkaBroker:
             for each in kind.getMethods()
             if each.getName() == "beforeOffset" and each.getParameterCount() == 1
         )
-        given = self._gateway.new_array(self._java.Object, 1)
-        given[0] = offset
-        return method.invoke(None, given)
+        supplied = self._gateway.new_array(self._java.Object, 1)
+        supplied[0] = offset
+        return method.invoke(None, supplied)
 
     def _new_producer(self, options: Mapping[str, str]) -> Any:
-        given = self._properties()
+        supplied = self._properties()
         kind = "org.apache.kafka.common.serialization.ByteArraySerializer"
         fixed = {"key.serializer": kind, "value.serializer": kind, **IN_ORDER}
         for name, value in {**fixed, **options}.items():
-            given.setProperty(name, value)
-        return self._kafka.clients.producer.KafkaProducer(given)
+            supplied.setProperty(name, value)
+        return self._kafka.clients.producer.KafkaProducer(supplied)
 
     def _properties(self) -> Any:
-        given = self._java.java.util.Properties()
-        given.setProperty("bootstrap.servers", self.servers)
-        return given
+        supplied = self._java.java.util.Properties()
+        supplied.setProperty("bootstrap.servers", self.servers)
+        return supplied
 
     def _resolved(self) -> Sequence[str]:
         """Return the broker's jars; Scala's library is Spark's, which the resolver leaves out."""
         uri = self._java.java.net.URI(PACKAGE)
         try:
-            found = self._java.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
+            actual = self._java.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
         except Py4JJavaError as error:
             raise RuntimeError(f"the broker's jars cannot be resolved: {error}") from error
         spark = Path(pyspark.__file__).parent / "jars"
-        return [*(found.apply(n) for n in range(found.size())), *map(str, spark.glob("scala-l*"))]
+        return [*(actual.apply(n) for n in range(actual.size())), *map(str, spark.glob("scala-l*"))]
 
     def _wait(self) -> None:
         end = time.monotonic() + WAIT_SECONDS

@@ -20,8 +20,8 @@ from shared.storage.access import StorageOptions
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.operate.lake_tables import LakeTables
 from target_spark.operate.rewind import history_lines, rewind
+from target_spark.operate.table_maintenance import LakeTables
 from target_spark.receive.run import run_with
 from target_spark.run_settings import TargetConfig
 
@@ -49,27 +49,29 @@ class _Output:
         self.written.append(data)
 
 
-def settings(streams: Iterable[str] = tuple(STREAMS), **given: Any) -> dict[str, Any]:
+def settings(streams: Iterable[str] = tuple(STREAMS), **supplied: Any) -> dict[str, Any]:
     """Return settings of a run that loads each stream by its own method."""
     methods = {name: {"load_method": STREAMS[name]} for name in streams}
-    return {"streams": methods, "batch_size_rows": 100, **given}
+    return {"streams": methods, "batch_size_rows": 100, **supplied}
 
 
-def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path) -> None:
+def load_story(
+    supplied: Mapping[str, Any], spark: Callable[[], SparkSession], folder: Path
+) -> None:
     """Run the target.
 
     The first run fails before its STATE, and the second one gets its records again. What the third
     one brings, with Delta after an audit, is taken back.
 
     Args:
-        given: The settings.
+        supplied: The settings.
         spark: Gives the session.
         folder: For the input.
     """
     import pyarrow as pa
 
-    config, streams = target_config(given), list(given["streams"])
-    files = given.get("batch_config", {}).get("storage", {})
+    config, streams = target_config(supplied), list(supplied["streams"])
+    files = supplied.get("batch_config", {}).get("storage", {})
     place = join(files.get("root", str(folder)), "batch.parquet")
     rows = pa.table({"id": [7], "name": ["x"]})
     options = StorageOptions(files.get("options", {}))
@@ -99,17 +101,19 @@ def load_story(given: Mapping[str, Any], spark: Callable[[], SparkSession], fold
     [entry] = history_lines(LakeTables(config, spark()), [], 1, as_json=True)
     more = [*_messages(["kept"], SECOND, [{"id": 9}]), _state(9)]
     audited = config.format == "delta"
-    assert run(more, target_config({**given, "write_audit_publish": audited}))[-1] == b'{"at": 9}\n'
+    assert (
+        run(more, target_config({**supplied, "write_audit_publish": audited}))[-1] == b'{"at": 9}\n'
+    )
     tables, end = LakeTables(config, spark()), json.loads(entry)["run"]
     assert rewind(tables, end, [], force=False, dry_run=False) == '{"at":2}'
     if "fresh" in streams:
         assert run(last)[-1] == b'{"at": 3}\n'
 
 
-def found(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def actual(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows that a reader has found, as in `EXPECTED`."""
-    told = [(row["id"], row["name"], (row["more"] or {}).get("n")) for row in rows]
-    return sorted(told, key=repr)
+    reported = [(row["id"], row["name"], (row["more"] or {}).get("n")) for row in rows]
+    return sorted(reported, key=repr)
 
 
 def _messages(
@@ -137,8 +141,8 @@ def main() -> None:
     starter = SessionStarter(target_config(listed[0]).spark)
     starter.start()
     try:
-        for given in listed:
-            load_story(given, starter.get, Path(sys.argv[2]))
+        for supplied in listed:
+            load_story(supplied, starter.get, Path(sys.argv[2]))
     finally:
         starter.stop()
 

@@ -94,7 +94,7 @@ class Bench:
         """Return the messages of a run."""
         out = self._output()
         config = tap_config(settings)
-        self.patch.setattr(sync, "engine_of", lambda *_: Engine(Starter(self.spark)))
+        self.patch.setattr(sync, "engine_of", lambda *_, **__: Engine(Starter(self.spark)))
         with out.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
@@ -105,7 +105,7 @@ class Bench:
 
     def tested(self, settings: Mapping[str, Any], mode: str = "all") -> list[dict[str, Any]]:
         """Return the messages of `--test`."""
-        self.patch.setattr(sync, "engine_of", lambda *_: Engine(Starter(self.spark)))
+        self.patch.setattr(sync, "engine_of", lambda *_, **__: Engine(Starter(self.spark)))
         with self._output().open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:

@@ -26,7 +26,7 @@ def spans(receiver: Receiver) -> list[Any]:
 
 def points(receiver: Receiver) -> dict[tuple[str, str], float]:
     """Return the last value (the sum of a histogram) by metric and stream, or status."""
-    found: dict[tuple[str, str], float] = {}
+    actual: dict[tuple[str, str], float] = {}
     for one in receiver.posted:
         if one.path != "/v1/metrics":
             continue
@@ -36,5 +36,5 @@ def points(receiver: Receiver) -> dict[tuple[str, str], float]:
                     [label] = (label.value.string_value for label in point.attributes)
                     is_histogram = metric.HasField("histogram")
                     value = point.sum if is_histogram else point.as_int or point.as_double
-                    found[metric.name, label] = value
-    return found
+                    actual[metric.name, label] = value
+    return actual

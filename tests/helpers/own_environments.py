@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from spark_wheels import kept, spark_wheel
+
+from shared.spark.jvm import archive_path, classpath, find_java, pyspark_home
+from shared.spark.spark_release import COMPLETE
 
 SECONDS = 300
 EXTRAS = (
@@ -31,9 +32,9 @@ def installed_program(requirement: str, program: str) -> Path:
         program: Name of the program.
     """
     name = requirement.replace("==", "-")
-    folder = _kept() / f"{name}-py{sys.version_info.major}.{sys.version_info.minor}"
-    found = folder / "bin" / program
-    if not found.exists():
+    folder = kept() / f"{name}-py{sys.version_info.major}.{sys.version_info.minor}"
+    actual = folder / "bin" / program
+    if not actual.exists():
         python = str(folder / "bin" / "python")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         pip = [python, "-m", "pip", "install", "-q", requirement]
@@ -48,7 +49,7 @@ def installed_program(requirement: str, program: str) -> Path:
             if os.environ.get("SINGER_SPARK_REQUIRE_SERVERS"):
                 pytest.fail(f"{requirement} could not be installed: {done.stderr[-500:]}")
             pytest.skip(f"{requirement} could not be installed from PyPI")
-    return found
+    return actual
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,12 @@ class WheelEnvironments:
     Attributes:
         wheel: The file.
         folder: Where they are made.
+        archives: Java's class archives that are theirs.
     """
 
     wheel: Path
     folder: Path
+    archives: list[Path] = field(default_factory=list)
 
     def of(
         self,
@@ -109,7 +112,7 @@ class WheelEnvironments:
             extras: Their names.
             python: Path of its Python.
             more: Other packages, as `pip install` takes them.
-            spark: The release of Spark, such as `4.3`, installed over that of the wheel.
+            spark: The release of Spark, such as `4.3`, instead of that of this environment.
         """
         release = [f"pyspark-{spark}"] if spark else []
         folder = self.folder / "-".join([Path(python).parts[-3], *extras, *more, *release])
@@ -117,30 +120,26 @@ class WheelEnvironments:
             _uv("venv", "--python", python, str(folder))
             wheel = f"{self.wheel}[{','.join(extras)}]"
             install = ["pip", "install", "--python", str(folder / "bin" / "python"), wheel, *more]
-            # What a cache holds takes no second; asking the index for each package takes many.
-            if _uv(*install, "--offline", check=False, **spark_wheel()).returncode:
-                _uv(*install, **spark_wheel())
+            environ = {**spark_links(spark or COMPLETE)}
             if spark is not None:
-                _uv(*install[:4], f"pyspark=={spark}.*")
+                # Newer ones than the wheel asks for, too.
+                environ["UV_OVERRIDE"] = str(folder / "spark.txt")
+                Path(environ["UV_OVERRIDE"]).write_text(f"pyspark=={spark}.*\n")
+            # What a cache holds takes no second; asking the index for each package takes many.
+            if _uv(*install, "--offline", check=False, **environ).returncode:
+                _uv(*install, **environ)
+            self.archives.extend(_shared_archive(folder))
         return Environment(folder / "bin")
 
+    def close(self) -> None:
+        """Remove what lies outside of the folder."""
+        for archive in self.archives:
+            archive.unlink(missing_ok=True)
 
-def spark_wheel() -> Mapping[str, str]:
-    """Return the environment by which uv takes a wheel of PySpark that is built once.
 
-    PySpark comes as sources: uv would build it for each environment, in a minute and a gigabyte.
-    """
-    folder = _kept() / f"pyspark-{version('pyspark')}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
-                wheel = ["wheel", "--quiet", "--no-deps", "--wheel-dir", f"{parent}/wheel"]
-                pip = [sys.executable, "-m", "pip", *wheel, f"pyspark=={version('pyspark')}"]
-                subprocess.run(pip, check=True, capture_output=True)
-                (Path(parent) / "wheel").rename(folder)
-    return {"UV_FIND_LINKS": str(folder), "UV_NO_BUILD_PACKAGE": "pyspark"}
+def spark_links(line: str = COMPLETE) -> Mapping[str, str]:
+    """Return the environment by which uv takes the wheel of a release of Spark, and builds none."""
+    return {"UV_FIND_LINKS": str(spark_wheel(line)), "UV_NO_BUILD_PACKAGE": "pyspark"}
 
 
 def build_wheel(source: Path, out: Path) -> Path:
@@ -173,9 +172,21 @@ def uv_cache() -> str:
     return _uv("cache", "dir").stdout.strip()
 
 
-def _kept() -> Path:
-    """Return the folder of what is kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "singer-spark-tests"
+def _shared_archive(environment: Path) -> Iterator[Path]:
+    """Give an environment our class archive, if uv has linked the same jars into both; yield it.
+
+    Java takes jars for those of an archive if they are the same files, whatever their names.
+    """
+    [home] = environment.glob("lib/*/site-packages/pyspark")
+    places = (pyspark_home(os.environ), home)
+    own, theirs = (next(place.glob("jars/spark-core_*.jar")) for place in places)
+    if not own.samefile(theirs):
+        return
+    environs = [{**os.environ, "SPARK_HOME": str(place)} for place in places]
+    paths = [archive_path(find_java(one), classpath(one), one) for one in environs]
+    if paths[0] is not None and paths[0].exists() and paths[1] is not None:
+        paths[1].hardlink_to(paths[0])
+        yield paths[1]
 
 
 def _uv(*args: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -33,10 +33,10 @@ def server_programs() -> Path | None:
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
-    found = sorted(
+    actual = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[4])
     )
-    return found[-1].parent if found else None
+    return actual[-1].parent if actual else None
 
 
 class PostgresServer:
@@ -56,7 +56,7 @@ class PostgresServer:
         if as_user:
             shutil.chown(self._folder, "postgres")
             shutil.chown(secret, "postgres")
-        made = subprocess.run(
+        created = subprocess.run(
             [
                 *as_user,
                 str(self.programs / "initdb"),
@@ -75,7 +75,7 @@ class PostgresServer:
             capture_output=True,
             cwd=self._folder,
         )
-        assert made.returncode == 0, made.stderr.decode()
+        assert created.returncode == 0, created.stderr.decode()
         options = {**SETTINGS, "unix_socket_directories": str(self._folder)}
         changes = [part for item in options.items() for part in ("-c", "=".join(item))]
         with (self._folder / "log").open("wb") as log:
@@ -121,8 +121,8 @@ class PostgresServer:
         pipe = subprocess.PIPE
         arguments = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *flags, "-d", database)
         client = self.program("psql", *arguments, stdin=pipe, stdout=pipe, stderr=pipe)
-        out, told = client.communicate(sql.encode())
-        assert client.returncode == 0, told.decode()
+        out, reported = client.communicate(sql.encode())
+        assert client.returncode == 0, reported.decode()
         return out
 
     def _as_user(self) -> list[str]:
@@ -170,8 +170,8 @@ class Database:
 
     def connection(self, **changes: Any) -> ConnectionConfig:
         """Return how the tap reaches it."""
-        given = {"user": "postgres", "password": PASSWORD, "retries": 0, **changes}
-        return ConnectionConfig(**{"name": "pg", "url": self.url, **given})
+        supplied = {"user": "postgres", "password": PASSWORD, "retries": 0, **changes}
+        return ConnectionConfig(**{"name": "pg", "url": self.url, **supplied})
 
 
 def free_port() -> int:

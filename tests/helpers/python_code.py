@@ -14,23 +14,23 @@ ROOT = Path(shared.__file__).parents[1]
 
 
 def run_code(
-    code: str, *args: str, given: str = "", unset: Container[str] = (), **environ: str
+    code: str, *args: str, supplied: str = "", unset: Container[str] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run code that must end with 0, and return its output.
 
     Args:
         code: The code, which can import the project.
         args: Its arguments.
-        given: Its input.
+        supplied: Its input.
         unset: Variables of this process that it must not have.
         environ: Variables to add.
     """
-    known = {name: value for name, value in os.environ.items() if name not in unset}
+    existing = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, "-c", code, *args],
-        input=given,
+        input=supplied,
         capture_output=True,
         text=True,
-        env={**known, "PYTHONPATH": str(ROOT), **environ},
+        env={**existing, "PYTHONPATH": str(ROOT), **environ},
         check=True,
     )

@@ -25,8 +25,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from shared.spark.java import find_java
-from shared.spark.jvm import pyspark_home
+from shared.spark.jvm import find_java, pyspark_home
 from shared.spark.spark_release import installed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +78,7 @@ def virtual_environment(path: Path) -> Path:
 
 def _packages() -> dict[str, Path]:
     """Return the files of this project and of all it needs on executors: name → path."""
-    found = {
+    actual = {
         str(file.relative_to(ROOT)): file
         for package in PACKAGES
         for file in (ROOT / package).rglob("*.py")
@@ -95,8 +94,8 @@ def _packages() -> dict[str, Path]:
         for file in distribution(name).files or ():
             where = Path(str(file.locate()))
             if file.suffix not in {".pyc", ".pth", ".h"} and ".." not in file.parts:
-                found[str(file)] = where
-    return found
+                actual[str(file)] = where
+    return actual
 
 
 @dataclass

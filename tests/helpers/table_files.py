@@ -33,11 +33,11 @@ def check_data_files(root: Path) -> int:
 
 
 def _checked(table: Path, files: Iterable[Path]) -> int:
-    found = list(files)
-    assert _repeated(found) == [], table
-    assert [path for path in found if not path.is_file()] == [], table
-    assert _repeated(path.stat().st_ino for path in found) == [], table
-    return len(found)
+    actual = list(files)
+    assert _repeated(actual) == [], table
+    assert [path for path in actual if not path.is_file()] == [], table
+    assert _repeated(path.stat().st_ino for path in actual) == [], table
+    return len(actual)
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:

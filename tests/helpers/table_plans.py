@@ -69,15 +69,15 @@ def _type(words: list[str]) -> T.DataType:
     if word in {"STRUCT", "ARRAY", "MAP"}:
         words.pop(0)
         if word == "STRUCT":
-            made: T.DataType = _fields(words)
+            created: T.DataType = _fields(words)
         elif word == "ARRAY":
-            made = T.ArrayType(_type(words))
+            created = T.ArrayType(_type(words))
         else:
             key = _type(words)
             words.pop(0)
-            made = T.MapType(key, _type(words))
+            created = T.MapType(key, _type(words))
         words.pop(0)
-        return made
+        return created
     if word == "INTERVAL":
         length = 3 if words[1:2] == ["TO"] else 1
         word = " ".join([word, *words[:length]])

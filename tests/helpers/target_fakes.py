@@ -9,7 +9,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from target_spark.config import target_config
 from target_spark.convert.task_reports import reject_line
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
-from target_spark.load.guards.expectations import ExpectationGuard, plain_names
+from target_spark.load.guards.expectations import ExpectationGuard
 from target_spark.run_settings import TargetConfig
-from target_spark.stream_settings import expectations
 
 
 class FakeSpark:
@@ -61,10 +59,7 @@ class FakeLoader:
     ) -> None:
         self.load_method = load_method
         self.publishes = config is not None and config.write_audit_publish
-        self.expected = ExpectationGuard()
-        if config is not None:
-            named = plain_names(config.streams)
-            self.expected = ExpectationGuard(partial(expectations, config), named)
+        self.expected = ExpectationGuard(config or TargetConfig())
         self.policy = "FailBatch"
         self.rejects_folder: Path | None = None
         self.passing_failures: list[BaseException] = []
@@ -107,10 +102,10 @@ class FakeLoader:
             self._rows[file.url] = rows
             self._maybe_fail()
         parts = (Part(file.url, len(rows), 1),)
-        found = tuple(reject for reject, _ in rejects)
-        count = len(rows) + len(found)
+        actual = tuple(reject for reject, _ in rejects)
+        count = len(rows) + len(actual)
         kept = self._keep(rejects)
-        result = LoadResult(parts, len(rows), found, len(found), kept, received=count)
+        result = LoadResult(parts, len(rows), actual, len(actual), kept, received=count)
         return check_conversion(batch, result)
 
     def _keep(self, rejects: list[tuple[Reject, bytes]]) -> tuple[str, ...]:
@@ -142,9 +137,8 @@ class FakeLoader:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             path.rename(path.with_suffix(".done"))
         counts = check_commit(batch, results, Committed(len(rows)))
-        loaded = Loaded(counts, {"id": [0, 0, len(rows)]})
-        self.expected.add(batch.stream.stream, loaded)
-        return {batch.stream.stream: loaded}
+        self.expected.add(batch.stream.stream, counts, {"id": [0, 0, len(rows)]})
+        return {batch.stream.stream: Loaded(counts)}
 
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self.aborted.append(batch)

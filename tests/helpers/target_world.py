@@ -453,10 +453,10 @@ class World:
         endless = {name for name in loaded if overwrites(self.overwrite, name)}
         assert sorted(self.ended) == (sorted(loaded - endless) if error is None else [])
         if error is None:
-            found = {
+            actual = {
                 n: [k for keys in p.values() for k in keys] for n, p in self.flush_keys.items()
             }
-            with_files = {n for n, keys in found.items() if any(isinstance(k, str) for k in keys)}
+            with_files = {n for n, keys in actual.items() if any(isinstance(k, str) for k in keys)}
             assert set(self.deleted) == with_files | self.passes.keys()
         states = [item for item in self.received if isinstance(item, bytes)]
         assert self.emitted[-1:] == states[-1:]

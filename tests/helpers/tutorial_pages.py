@@ -88,12 +88,12 @@ def run_script(
         seconds: Longest time that it may take.
         programs: Folder of both programs and Python; by default those of this environment.
     """
-    given = {**os.environ, **(env or {})}
-    path = os.pathsep.join([str(programs or Path(sys.executable).parent), given["PATH"]])
+    supplied = {**os.environ, **(env or {})}
+    path = os.pathsep.join([str(programs or Path(sys.executable).parent), supplied["PATH"]])
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={**given, "PATH": path},
+        env={**supplied, "PATH": path},
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -11,7 +11,7 @@ from typing import Any
 from engines import IdleSpark, threads
 
 from shared.engine.engine import Engine
-from target_spark.receive.action_executor import Loads
+from target_spark.load.loader import Loader
 from target_spark.receive.run import run_with
 from target_spark.run_settings import TargetConfig
 
@@ -28,7 +28,7 @@ class Output:
 
 def run_target(
     config: TargetConfig,
-    loader: Loads,
+    loader: Loader,
     folder: Path,
     messages: Iterable[Mapping[str, Any] | str],
     engine: Engine | None = None,
@@ -49,7 +49,7 @@ def run_target(
 
 def run_lines(
     config: TargetConfig,
-    loader: Loads,
+    loader: Loader,
     folder: Path,
     lines: Iterable[str],
     engine: Engine,

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from own_environments import installed_program, spark_wheel, uv_cache, uv_program
+from own_environments import installed_program, spark_links, uv_cache, uv_program
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.once, pytest.mark.pipe, pytest.mark.costly]
@@ -23,7 +23,7 @@ def run(command: list[str], folder: Path, **environ: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, **spark_wheel(), **own, **environ},
+        env={**os.environ, **spark_links(), **own, **environ},
         capture_output=True,
         text=True,
         timeout=SECONDS,

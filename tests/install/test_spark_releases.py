@@ -113,9 +113,9 @@ def test_databases(own: Environment, tmp_path: Path, postgres: Database) -> None
     loaded(own, tmp_path, sent(own, tmp_path, ROWS), format="jdbc", jdbc=place)
     connections = [{"name": "db", **place}]
     stream = {"name": "rows", "format": "jdbc", "connection": "db", "table": "public.rows"}
-    found = records(sent(own, tmp_path, stream, connections=connections))
-    assert [row["id"] for row in found] == [0, 1, 2]
-    assert [float(row["part"]) for row in found] == [0, 0.125, 0.25]
+    actual = records(sent(own, tmp_path, stream, connections=connections))
+    assert [row["id"] for row in actual] == [0, 1, 2]
+    assert [float(row["part"]) for row in actual] == [0, 0.125, 0.25]
     postgres.run("drop table rows")
 
 
@@ -131,5 +131,5 @@ def test_kafka(own: Environment, line: str, tmp_path: Path, kafka: KafkaBroker) 
         assert ended.returncode == 2
         assert f"'kafka' has no package for Spark {line}".encode() in ended.stderr
         return
-    found = records(sent(own, tmp_path, stream, connections=connections))
-    assert [(row["id"], row["name"]) for row in found] == [(0, "n0"), (1, "n1"), (2, "n2")]
+    actual = records(sent(own, tmp_path, stream, connections=connections))
+    assert [(row["id"], row["name"]) for row in actual] == [(0, "n0"), (1, "n1"), (2, "n2")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree
@@ -27,6 +28,8 @@ NUMBERS = {"name": "numbers", "format": "sql", "query": "SELECT id, id / 2 AS ha
 SMALL = {"name": "numbers", "format": "csv", "path": "numbers.csv"}
 """A stream of a file, which needs no Spark."""
 LAKES = ("delta", "iceberg")
+TURN = os.environ.get("SINGER_SPARK_OTHER_PYTHON", "3.13")
+"""Of the oldest and the newest Python, the one that `.ci/run` has the turn of today."""
 HALVES = [(0, 0.0), (1, 0.5), (2, 1.0)]
 SCHEMA = {"properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
 MESSAGES = b"".join(
@@ -111,10 +114,15 @@ def halves(messages: bytes, stream: str = "numbers") -> list[tuple[int, float]]:
     return sorted((int(row["id"]), float(row["half"])) for row in records)
 
 
+def pythons(*values: tuple[str, ...]) -> list[Any]:
+    """Return parameters that begin with a version of Python; those without a turn are slow."""
+    return [pytest.param(*v, marks=[] if v[0] == TURN else [pytest.mark.slow]) for v in values]
+
+
 @pytest.mark.parametrize(
     ("version", "form"),
     # All other tests run on the Python between them.
-    [("3.10", "json"), pytest.param("3.11", "orc", marks=pytest.mark.slow), ("3.13", "csv")],
+    pythons(("3.10", "json"), ("3.11", "orc"), ("3.13", "csv")),
 )
 def test_bare_install_reads_and_loads_by_spark(
     environments: WheelEnvironments, tmp_path: Path, version: str, form: str
@@ -129,7 +137,7 @@ def test_bare_install_reads_and_loads_by_spark(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("version", ["3.10", "3.13"])
+@pytest.mark.parametrize("version", pythons(("3.10",), ("3.13",)))
 def test_every_extra_on_the_oldest_and_the_newest_python(
     environments: WheelEnvironments,
     tmp_path: Path,
@@ -157,8 +165,8 @@ def test_every_extra_on_the_oldest_and_the_newest_python(
     encoding = {"format": "avro", "compression": "zstd"}
     options = {"include_streams": ["orc"], "encoding": encoding}
     batch = {**options, "storage": {"root": str(tmp_path / "batches")}}
-    found = read(every, tmp_path, *streams, table, connections=connections, batch_config=batch)
-    assert {name: halves(found, name) for name in (*LAKES, "pg")} == dict.fromkeys(
+    actual = read(every, tmp_path, *streams, table, connections=connections, batch_config=batch)
+    assert {name: halves(actual, name) for name in (*LAKES, "pg")} == dict.fromkeys(
         (*LAKES, "pg"), HALVES
     )
     assert list((tmp_path / "batches").iterdir())

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from model_source import line_of
+
+from target_spark.replays import Bookmarks
 
 COUNT, STEP, KEYS = 4_000, 300, 500
 ADDED, KEPT, REPLACED, PLAIN = "added", "kept", "replaced", "plain"
@@ -52,7 +55,7 @@ def messages(folder: Path, first: int = 0) -> bytes:
         numbers = range(start, min(start + STEP, COUNT))
         is_batch = start // STEP % 3 == 2
         sent += _batches(folder, numbers) if is_batch else map(_record_message, numbers)
-        sent.append({"type": "STATE", "value": {"at": numbers[-1] + 1}})
+        sent.append(state_message(ADDED, numbers[-1] + 1))
     return b"".join(map(line_of, sent))
 
 
@@ -78,8 +81,16 @@ def replaced(nth: int) -> list[dict[str, Any]]:
     return [{"id": key, "n": (key, f"new {key}")[nth]} for key in range(WHOLE)]
 
 
-def state(at: int) -> bytes:
-    return line_of({"type": "STATE", "value": {"at": at}})
+def state_message(stream: str, at: int) -> dict[str, Any]:
+    return {"type": "STATE", "value": {"at": at, "bookmarks": {stream: {"at": at}}}}
+
+
+def noted(note: str, stream: str, end: int = COUNT) -> int | None:
+    """Return the STATE that a note begins with, by its anchor; None if there is no note."""
+    anchor = json.loads(note)[0] if note else None
+    states = ((at, state_message(stream, at)["value"]) for at in range(0, end + 1, 100))
+    actual = (at for at, value in states if Bookmarks(orjson.dumps(value)).digest(stream) == anchor)
+    return next(actual, None) if anchor else None
 
 
 def _record_message(number: int) -> dict[str, Any]:
@@ -116,13 +127,13 @@ def added() -> list[int]:
 
 
 def kept() -> dict[int, int]:
-    found: dict[int, int] = {}
+    actual: dict[int, int] = {}
     for number in range(1, COUNT, 2):
-        given = record(number)
-        found.pop(given["id"], None)
-        if "_sdc_deleted_at" not in given:
-            found[given["id"]] = number
-    return found
+        supplied = record(number)
+        actual.pop(supplied["id"], None)
+        if "_sdc_deleted_at" not in supplied:
+            actual[supplied["id"]] = number
+    return actual
 
 
 @dataclass(frozen=True)

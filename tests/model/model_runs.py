@@ -15,15 +15,16 @@ from model_tables import Row, TableModel
 
 from shared.engine.engine import Engine
 from shared.errors import SettingsError
+from target_spark.config import load_method
 from target_spark.core import events as ev
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.reader import Reader
+from target_spark.load.guards.leases import LeaseGuard
 from target_spark.load.loader import Loader
 from target_spark.receive.action_executor import ActionExecutor
 from target_spark.receive.staging import Staging
 from target_spark.run_settings import TargetConfig
-from target_spark.stream_settings import load_method
 
 AGE = 60.0
 Task = Callable[[], ev.WorkDone]
@@ -193,7 +194,9 @@ class Run:
         self._staging.__exit__()
         if self.loader._config.format != "jdbc":
             self.loader.close()
-        self.loader._leases._over.set()
+        for guard in self.loader._guards:
+            if isinstance(guard, LeaseGuard):
+                guard.leases._over.set()
         leases = getattr(getattr(self.loader._destination, "_leases", None), "_connection", None)
         if leases is not None:
             leases.close()

@@ -305,11 +305,11 @@ def _plain_value(value: Any, dtype: T.DataType) -> Any:
         return _plain_values(value, dtype)
     if isinstance(dtype, T.ArrayType):
         return [_plain_value(item, dtype.elementType) for item in value]
-    made = _MADE.get(type(dtype))
-    return value if made is None else made(value, dtype)
+    created = _CREATED.get(type(dtype))
+    return value if created is None else created(value, dtype)
 
 
-_MADE: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
+_CREATED: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
     T.DecimalType: lambda value, dtype: Decimal(str(value)).quantize(
         Decimal(1).scaleb(-dtype.scale)
     ),

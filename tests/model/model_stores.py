@@ -81,11 +81,11 @@ class DeltaStore:
         path = str(self._folder / f"delta-{number}" / table)
         if not deltalake.DeltaTable.is_deltatable(path):
             return None
-        found = deltalake.DeltaTable(path)
-        features = found.protocol().reader_features or []
+        actual = deltalake.DeltaTable(path)
+        features = actual.protocol().reader_features or []
         if not features or self._spark is None:
             self.by_others += 1
-            rows: Rows = found.to_pyarrow_table().to_pylist()
+            rows: Rows = actual.to_pyarrow_table().to_pylist()
             return rows
         frame = self._spark.newSession().read.format("delta").load(path)
         return [row.asDict(recursive=True) for row in frame.collect()]
@@ -120,10 +120,10 @@ class IcebergStore:
     def rows(self, number: int, table: str) -> Rows | None:
         pyiceberg = pytest.importorskip("pyiceberg.table")
         folder = self._folder / f"iceberg-{number}" / table / "metadata"
-        found = list(folder.glob("v*.metadata.json"))
-        if not found:
+        actual = list(folder.glob("v*.metadata.json"))
+        if not actual:
             return None
-        newest = max(found, key=lambda path: int(path.name[1:].partition(".")[0]))
+        newest = max(actual, key=lambda path: int(path.name[1:].partition(".")[0]))
         rows: Rows = pyiceberg.StaticTable.from_metadata(str(newest)).scan().to_arrow().to_pylist()
         return rows
 
@@ -156,15 +156,15 @@ class PostgresStore:
         return {"format": "jdbc", "jdbc": jdbc, "default_target_schema": f"s{number}"}
 
     def rows(self, number: int, table: str) -> Rows | None:
-        there = f"select to_regclass('s{number}.{table}') is not null"
-        if self._database.value(there) != "t":
+        present = f"select to_regclass('s{number}.{table}') is not null"
+        if self._database.value(present) != "t":
             return None
         text = self._database.run(f'select row_to_json(whole) from s{number}."{table}" whole')
         return [json.loads(line, parse_float=Decimal) for line in text.splitlines()]
 
     def commits(self, number: int) -> int:
-        found = self._of_ledger("coalesce(max(id), 0)", number)
-        return int(found) if found else 0
+        actual = self._of_ledger("coalesce(max(id), 0)", number)
+        return int(actual) if actual else 0
 
     def files(self, number: int) -> int:
         tables = f"select count(*) from pg_tables where schemaname = 's{number}'"
@@ -172,8 +172,8 @@ class PostgresStore:
 
     def leftovers(self, number: int) -> list[str]:
         tables = f"select tablename from pg_tables where schemaname = 's{number}'"
-        found = self._database.run(tables).splitlines()
-        return [name for name in found if name not in TABLES and not name.startswith("_singer_")]
+        actual = self._database.run(tables).splitlines()
+        return [name for name in actual if name not in TABLES and not name.startswith("_singer_")]
 
     def note(self, number: int) -> str:
         return self._of_ledger("coalesce(max(note), '')", number)
@@ -255,9 +255,9 @@ class S3Store:
         self.empty_lists = self._store.empty_lists
 
     def settings(self, number: int) -> dict[str, Any]:
-        found = self._store.settings(number)
-        path = found["path"].replace(str(self._objects), f"s3://{BUCKET}")
-        return {**found, "path": path, "storage_options": self._server.options}
+        actual = self._store.settings(number)
+        path = actual["path"].replace(str(self._objects), f"s3://{BUCKET}")
+        return {**actual, "path": path, "storage_options": self._server.options}
 
     def rows(self, number: int, table: str) -> Rows | None:
         return self._store.rows(number, table)
@@ -326,11 +326,11 @@ def _note(folder: Path) -> str:
     for path in folder.glob(".*.uncovered-*[!w]"):
         head, _, notes = path.read_text().partition("\n")
         if notes:
-            found: str = json.loads(notes)[1 + int(head[0])]
-            return found
+            actual: str = json.loads(notes)[1 + int(head[0])]
+            return actual
     return ""
 
 
-def _hidden(folder: Path, known: set[str]) -> list[str]:
-    found = (path for table in folder.iterdir() if table.is_dir() for path in table.iterdir())
-    return [str(path) for path in found if path.name[0] in "._" and path.name not in known]
+def _hidden(folder: Path, existing: set[str]) -> list[str]:
+    actual = (path for table in folder.iterdir() if table.is_dir() for path in table.iterdir())
+    return [str(path) for path in actual if path.name[0] in "._" and path.name not in existing]

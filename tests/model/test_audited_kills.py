@@ -32,19 +32,23 @@ def test_a_killed_run_publishes_whole_tables_or_nothing(
     seen: Seen = {"commit": lambda: _commits(tmp_path)}
     moments = COMMITS[store.name][1 - kill_seed % 2 if store.name == "delta" else 0 :]
     kills = [Moment("commit", chance.randint(*of), chance.uniform(0, 0.5)) for of in moments]
-    at, told = 0, []
+    at, reported, expected = 0, [], added()
     for kill in [*kills, None]:
         ended = run(command, messages(tmp_path / "batches", at), tmp_path, kill, seen)
         assert ended.code in {None, 0}, ended.log
         assert list(ended.states) in ([], [COUNT])
         numbers = sorted(row["n"] for row in store.rows(0, ADDED) or [])
         merged = {row["id"]: row["n"] for row in store.rows(0, KEPT) or []}
-        told.append(f"{kill} -> {list(ended.states)}, {len(numbers)} and {len(merged)} rows")
-        assert numbers in ([], added()), told
-        assert merged in ({}, kept()), told
+        reported.append(f"{kill} -> {list(ended.states)}, {len(numbers)} and {len(merged)} rows")
+        assert numbers in ([], expected), reported
+        assert merged in ({}, kept()), reported
         at = max([at, *ended.states])
-        assert not at or (numbers and merged), told
-    assert (at, numbers, merged) == (COUNT, added(), kept()), told
+        assert not at or (numbers and merged), reported
+        if numbers and not at and not store.note(0):
+            # The kill fell between the change of the note and the STATE after it: see
+            # docs/guarantees.md.
+            expected = sorted(2 * expected)
+    assert (at, numbers, merged) == (COUNT, expected, kept()), reported
 
     # Iceberg keeps branches; what is held back for Delta is removed by the next run.
     assert store.name == "iceberg" or not list(tmp_path.glob("delta-0/.*.run-*"))

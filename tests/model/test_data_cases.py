@@ -57,8 +57,8 @@ class MariaStore:
         ).splitlines()
         names = [_unescaped(name) for name in columns]
         pairs = ", ".join(f"{_quoted(name)}, `{name.replace('`', '``')}`" for name in names)
-        found = self._server.run(f"select hex(json_object({pairs})) from `{table}`")
-        return [json.loads(bytes.fromhex(line)) for line in found.splitlines()]
+        actual = self._server.run(f"select hex(json_object({pairs})) from `{table}`")
+        return [json.loads(bytes.fromhex(line)) for line in actual.splitlines()]
 
 
 def _quoted(text: str) -> str:
@@ -149,8 +149,8 @@ def test_marks_of_deletion_are_kept(place: Store, run: Callable[..., None]) -> N
         record(id=3, x="c", **{DELETED: NOON}),
         load_method="upsert",
     )
-    found = [(n, x, mark is not None) for n, x, mark in stored(place, "id", "x", DELETED)]
-    assert found == [(1, "a", True), (2, "b", False), (3, "c", True)]
+    actual = [(n, x, mark is not None) for n, x, mark in stored(place, "id", "x", DELETED)]
+    assert actual == [(1, "a", True), (2, "b", False), (3, "c", True)]
     # A record without the mark is no longer deleted.
     run(head, record(id=1, x="back"), load_method="upsert")
     assert stored(place, "id", DELETED)[0] == (1, None)
@@ -160,14 +160,14 @@ def test_names_and_keys_full_of_punctuation(place: Store, run: Callable[..., Non
     keys, others = ODD_NAMES[:4], ODD_NAMES[4:]
     head = schema(dict.fromkeys(ODD_NAMES, TEXT), *keys)
     settings = {"load_method": "upsert", "hard_delete": True}
-    found = [(value, *(f"{value[:20]}{n}" for n in range(3))) for value in ODD_VALUES]
-    first = [dict(zip(keys, values, strict=True)) for values in found]
+    actual = [(value, *(f"{value[:20]}{n}" for n in range(3))) for value in ODD_VALUES]
+    first = [dict(zip(keys, values, strict=True)) for values in actual]
     run(head, *(record(**row, **dict.fromkeys(others, "old")) for row in first), **settings)
     # Every second row is changed, and the others are removed.
     marks = [{DELETED: NOON}, dict.fromkeys(others, "it's;")]
     run(head, *(record(**row, **marks[n % 2]) for n, row in enumerate(first)), **settings)
     names = [_in_table(place, name) for name in ODD_NAMES]
-    wanted = [(*values, *["it's;"] * len(others)) for values in found[1::2]]
+    wanted = [(*values, *["it's;"] * len(others)) for values in actual[1::2]]
     assert stored(place, *names) == sorted(wanted, key=repr)
 
 
@@ -195,5 +195,5 @@ def test_several_schemas_in_one_overwrite(place: Store, run: Callable[..., None]
         type_conflicts="cast",
         add_record_metadata=False,
     )
-    found = [(n, x, None if y is None else float(y)) for n, x, y in stored(place, "id", "x", "y")]
-    assert found == [(1, "last", None), (2, "c", 5.0), (3, "d", 6.0), (4, None, 0.5)]
+    actual = [(n, x, None if y is None else float(y)) for n, x, y in stored(place, "id", "x", "y")]
+    assert actual == [(1, "last", None), (2, "c", 5.0), (3, "d", 6.0), (4, None, 0.5)]

@@ -293,8 +293,8 @@ class DestinationMachine(RuleBasedStateMachine):
                     "empty_lists": self.store.empty_lists,
                     "cast": self.conflicts == "cast",
                 }
-                found, wanted = as_texts(rows, **how), as_texts(model.rows.values(), **how)
-                assert (found - wanted, wanted - found) == (Counter(), Counter()), name
+                actual, wanted = as_texts(rows, **how), as_texts(model.rows.values(), **how)
+                assert (actual - wanted, wanted - actual) == (Counter(), Counter()), name
 
     def teardown(self) -> None:
         if hasattr(self, "run"):

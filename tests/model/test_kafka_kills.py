@@ -115,13 +115,13 @@ class Chain:
     store: DeltaStore
     topics: Topics
     state: dict[str, Any] | None = None
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     killed: int = 0
 
     def run(self, kill: Kill | None, *, batch_root: str | None) -> None:
         """Run the pipe; kill at the moment, if it comes before the end."""
         logs = {
-            name: self.programs.folder / f"{name}-{len(self.told)}.log"
+            name: self.programs.folder / f"{name}-{len(self.reported)}.log"
             for name in ("tap", "target")
         }
         target_settings = {
@@ -159,7 +159,9 @@ class Chain:
                 for process in (tap, target):
                     process.kill()
                 reader.join(30)
-        self.told.append(f"{kill} {'killed' if is_killed else 'ended'} {codes} {len(lines)} STATE")
+        self.reported.append(
+            f"{kill} {'killed' if is_killed else 'ended'} {codes} {len(lines)} STATE"
+        )
         self.killed += is_killed
         if not is_killed:
             assert codes == [0, 0], logs["tap"].read_text() + logs["target"].read_text()
@@ -184,9 +186,9 @@ class Chain:
     def check(self) -> None:
         """Check that the tables hold what the topics say."""
         rows = {row["id"]: row["n"] for row in self.store.rows(0, ROWS) or []}
-        assert rows == self.topics.rows, self.told
+        assert rows == self.topics.rows, self.reported
         events = Counter(row["block"] for row in self.store.rows(0, EVENTS) or [])
-        assert events == self.topics.events, self.told
+        assert events == self.topics.events, self.reported
 
     @property
     def is_settled(self) -> bool:
@@ -217,6 +219,6 @@ def test_tables_equal_their_topics_however_often_a_program_is_killed(
         for _ in range(2):
             if not chain.is_settled:
                 chain.run(None, batch_root=batch_root)
-        assert chain.is_settled, chain.told
+        assert chain.is_settled, chain.reported
         chain.check()
-    assert chain.killed >= (most + 1) // 2, chain.told
+    assert chain.killed >= (most + 1) // 2, chain.reported

@@ -8,23 +8,19 @@ STATE after it (docs/guarantees.md). The note shows that, as it begins at a STAT
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kill_runs import PLAIN, Moment, Seen, run
+from kill_runs import PLAIN, Moment, Seen, noted, run, state_message
 from model_source import line_of
 from model_stores import Store
 from table_files import check_data_files
-
-from target_spark.replays import Bookmarks
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.soak, pytest.mark.costly]
 STEP, MOST, ENOUGH = 300, 6_000, 1_000_000
@@ -33,10 +29,6 @@ SCHEMA = {"properties": {"status": {"type": "string"}, "block": {"type": "intege
 
 def record(number: int) -> dict[str, Any]:
     return {"status": "ok", "block": number // 1_000}
-
-
-def state(at: int) -> bytes:
-    return orjson.dumps({"at": at, "bookmarks": {PLAIN: {"at": at}}})
 
 
 def messages(folder: Path, first: int, count: int) -> bytes:
@@ -54,20 +46,13 @@ def messages(folder: Path, first: int, count: int) -> bytes:
             )
         else:
             sent += ({"type": "RECORD", "stream": PLAIN, "record": record(n)} for n in numbers)
-        sent.append({"type": "STATE", "value": orjson.loads(state(numbers[-1] + 1))})
+        sent.append(state_message(PLAIN, numbers[-1] + 1))
     return b"".join(map(line_of, sent))
 
 
 def blocks(first: int, end: int) -> Counter[int]:
     """Count the records of each block."""
     return Counter(number // 1_000 for number in range(first, end))
-
-
-def noted(note: str) -> int | None:
-    """Return the STATE that a note begins with, by its anchor; None if there is no note."""
-    anchor = json.loads(note)[0] if note else None
-    found = (at for at in range(0, ENOUGH, STEP) if Bookmarks(state(at)).digest(PLAIN) == anchor)
-    return next(found) if anchor else None
 
 
 def skipped(log: str) -> int:
@@ -98,7 +83,7 @@ def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
         {**store.settings(0), "staging": staging, "batch_size_rows": 500}
     )
     seen: Seen = {"commit": lambda: store.commits(0), "file": lambda: store.files(0)}
-    at, killed, told, skips, windows = 0, 0, [], 0, 0
+    at, killed, reported, skips, windows = 0, 0, [], 0, 0
     expected, reached, again = Counter[int](), 0, False
     for kill in [*(moment(chance, nth) for nth in range(kills)), None]:
         begun = at
@@ -108,24 +93,24 @@ def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
         at = max([at, *ended.states])
         killed += ended.code is None
         skips += "skipped" in ended.log
-        found = Counter(row["block"] for row in store.rows(0, PLAIN) or [])
+        actual = Counter(row["block"] for row in store.rows(0, PLAIN) or [])
         if again:  # From that STATE on, records that the note lacks are loaded twice.
             reached = begun + skipped(ended.log)
-        loaded = reached + found.total() - expected.total()
+        loaded = reached + actual.total() - expected.total()
         expected += blocks(reached, loaded)
         reached = loaded
         note = store.note(0)
-        since = noted(note)
-        told.append(f"{kill} -> STATE {at}, loaded to {loaded}, note from {since}")
-        assert reached >= at, told
-        assert found == expected, "\n".join([*told[-3:], ended.log])
+        since = noted(note, PLAIN, ENOUGH)
+        reported.append(f"{kill} -> STATE {at}, loaded to {loaded}, note from {since}")
+        assert reached >= at, reported
+        assert actual == expected, "\n".join([*reported[-3:], ended.log])
         again = (since or at) > at or (not note and reached > at and not reached % STEP)
         windows += again
-    assert killed >= (kills + 1) // 2, told
-    assert at >= MOST * (1 + kills // 10), told
-    assert skips or kills < 10, told
-    assert windows <= 1 + kills // 25, told
-    assert reached == at, told
+    assert killed >= (kills + 1) // 2, reported
+    assert at >= MOST * (1 + kills // 10), reported
+    assert skips or kills < 10, reported
+    assert windows <= 1 + kills // 25, reported
+    assert reached == at, reported
     assert store.leftovers(0) == []
     assert list((tmp_path / "staging").iterdir()) == []
     if store.name != "postgresql":

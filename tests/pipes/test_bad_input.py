@@ -46,10 +46,10 @@ def errors(log: bytes | str) -> list[str]:
 
 
 def one_error(log: bytes | str, *parts: str) -> None:
-    found = errors(log)
-    assert len(found) == 1, log
-    missing = [part for part in parts if part not in found[0]]
-    assert not missing, (missing, found[0])
+    actual = errors(log)
+    assert len(actual) == 1, log
+    missing = [part for part in parts if part not in actual[0]]
+    assert not missing, (missing, actual[0])
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_what_came_before_the_state_before_a_bad_record_is_durable(
     last = result.stdout.splitlines(keepends=True)[-1:]
     assert (result.returncode, last) == (code, [lines(state(3)["value"])]), result.stderr.decode()
     one_error(result.stderr, *parts)
-    found = {
+    actual = {
         name: sorted(
             number for path in parquet_files(tmp_path / "out" / name) for number in ids(path)
         )
         for name in ("s", "other")
     }
-    assert found == {"s": [1, 2, 3], "other": [7]}
+    assert actual == {"s": [1, 2, 3], "other": [7]}
 
 
 def parquet_files(folder: Path) -> list[Path]:

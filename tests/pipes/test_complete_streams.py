@@ -63,8 +63,8 @@ def test_output_of_a_tap_that_is_cut_off_anywhere(
             done = programs.run(target, b"".join(messages[:cut]))
             is_whole = cut > own[-1] and done.returncode == 0
             assert is_whole or done.returncode == 9, (name, cut, done.stderr)
-            found = ids(tmp_path / "out" / "b")
-            assert found == (new if is_whole else [0, 1, 2]), (name, cut)
+            actual = ids(tmp_path / "out" / "b")
+            assert actual == (new if is_whole else [0, 1, 2]), (name, cut)
             if not is_whole:
                 assert b"stream 'b': the input ended, but " in done.stderr
 
@@ -79,9 +79,9 @@ def test_a_stream_that_fails_beside_others(
     state = programs.pipe(tap, target).check().state
     csv(tmp_path / "b.csv", 10, 2)
     (tmp_path / "a.csv").write_text("id\n10\nx\n")
-    found = programs.pipe(tap, target, state)
-    assert (found.tap_code, found.target_code) == (9, 9), found.tap_log + found.target_log
-    assert "stream 'a': the input ended, but the tap reports that the" in found.target_log
+    actual = programs.pipe(tap, target, state)
+    assert (actual.tap_code, actual.target_code) == (9, 9), actual.tap_log + actual.target_log
+    assert "stream 'a': the input ended, but the tap reports that the" in actual.target_log
     assert ids(tmp_path / "out" / "a") == [0, 1, 2]
     assert ids(tmp_path / "out" / "b") == [10, 11]
 
@@ -111,6 +111,6 @@ def test_a_stream_that_the_tap_read_twice(
     done = programs.run(command, "".join(f"{json.dumps(m)}\n" for m in messages).encode())
     assert done.returncode == 0, done.stderr
     assert ids(tmp_path / "out" / "s", form) == again
-    found = json.loads(summary.read_bytes())
-    counts = found["streams"]["s"]["tables"]["s"]
-    assert (counts.get("committed", 0), counts["merged"]) == (len(again), 2), found
+    actual = json.loads(summary.read_bytes())
+    counts = actual["streams"]["s"]["tables"]["s"]
+    assert (counts.get("committed", 0), counts["merged"]) == (len(again), 2), actual

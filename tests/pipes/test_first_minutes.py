@@ -25,9 +25,9 @@ def folder(tmp_path: Path) -> Path:
 def test_drafted_settings_run(folder: Path) -> None:
     programs = Programs(folder)
     for command, place, file in ((TAP, "data", "tap.yaml"), (TARGET, "loaded", "target.json")):
-        made = programs.run([*command, "init", place, "-o", file])
-        assert (made.returncode, made.stdout) == (0, b"")
-        assert f"wrote '{file}'; next:" in made.stderr.decode()
+        created = programs.run([*command, "init", place, "-o", file])
+        assert (created.returncode, created.stdout) == (0, b"")
+        assert f"wrote '{file}'; next:" in created.stderr.decode()
         again = programs.run([*command, "init", place, "-o", file])
         assert (again.returncode, b"--force" in again.stderr) == (2, True)
         checked = programs.run([*command, "--config", file, "--validate-config"])
@@ -114,8 +114,8 @@ def test_choosing_without_a_catalog(folder: Path) -> None:
     programs = Programs(folder)
     place = [*TAP, "preview", "data/orders-2026-02.csv"]
     assert programs.run(place).stdout == b"orders_2026_02: first 1 row(s)\nid;name\n3;c\n\n"
-    made = programs.run([*TAP, "init", "data", "-o", "tap.yaml"])
-    assert made.returncode == 0
+    created = programs.run([*TAP, "init", "data", "-o", "tap.yaml"])
+    assert created.returncode == 0
     chosen = ["--config", "tap.yaml", "--select", "orders", "--key", "orders=id"]
     preview = [*TAP, "preview", "orders", "!*.name", "--rows", "1", "--config", "tap.yaml"]
     assert programs.run(preview).stdout == b"orders: first 1 row(s)\nid\n1\n\n"

@@ -74,9 +74,9 @@ def test_executors_load(api: KubernetesApi, programs: Programs, tmp_path: Path) 
         *({"type": "RECORD", "stream": "s", "record": {"id": number}} for number in range(9)),
         {"type": "STATE", "value": {"bookmark": 9}},
     ]  # fmt: skip
-    given = b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+    supplied = b"".join(json.dumps(message).encode() + b"\n" for message in messages)
     command = [*TARGET, "--config", programs.write("target", config), "--config", "ENV"]
-    done = programs.run(command, given)
+    done = programs.run(command, supplied)
     logs = "".join(log.read_text() for log in api.folder.glob("*.log"))
     assert done.returncode == 0, done.stderr.decode() + logs
     assert json.loads(done.stdout) == {"bookmark": 9}

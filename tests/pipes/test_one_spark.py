@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -23,16 +25,16 @@ RUN = "import singer_spark; raise SystemExit(singer_spark.jobs())"
 MARK = "TEST_OF_ONE_SPARK"
 SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
 SECONDS = 120
+MIB = 1 << 20
 
 
-def start(folder: Path, rows: int, **target: Any) -> subprocess.Popen[str]:
+def start(folder: Path, rows: int, messages: str = "BATCH", **target: Any) -> subprocess.Popen[str]:
     """Start a run, all of whose work needs Spark."""
     stream = {"name": "rows", "format": "rows", "row_count": rows, "column_count": 3}
-    tap = {
-        "streams": [stream],
-        "spark": SPARK,
-        "batch_config": {"storage": {"root": str(folder / "batches")}},
-    }
+    batch = {"batch_config": {"storage": {"root": str(folder / "batches")}}}
+    # Tasks that write lines wait for the target early.
+    tap = {"streams": [stream], "spark": SPARK, "spool": {"bytes": MIB}}
+    tap |= batch if messages == "BATCH" else {}
     target = {"path": "out", "spark": SPARK, "engine": "spark", **target}
     (folder / "job.yml").write_text(json.dumps({"jobs": {"rows": {"tap": tap, "target": target}}}))
     (folder / "tmp").mkdir(exist_ok=True)
@@ -57,42 +59,64 @@ def processes(folder: Path, word: str = "") -> Iterator[psutil.Process]:
 
 
 def javas(folder: Path) -> list[int]:
-    return [process.pid for process in processes(folder) if process.name() == "java"]
+    """Return the Java processes, without their copies that are about to run another program."""
+    parents: dict[int, int] = {}
+    for process in processes(folder):
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "java":
+                parents[process.pid] = process.ppid()
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
-def test_both_programs_use_one_spark(tmp_path: Path) -> None:
-    # The tap starts Spark, and the packages of the target must be there.
-    run = start(tmp_path, 50, format="delta")
+@pytest.mark.parametrize(
+    ("messages", "rows", "target"),
+    [
+        # The tap starts Spark, and the packages of the target must be there.
+        ("BATCH", 50, {"format": "delta"}),
+        # More lines than wait between both: those of the tap's tasks hold no core of the target's.
+        ("RECORD", 150_000, {"batch_size_bytes": 2 * MIB}),
+    ],
+)
+def test_both_programs_use_one_spark(tmp_path: Path, messages: str, rows: int, target: Any) -> None:
+    run = start(tmp_path, rows, messages, **target)
     pids: set[int] = set()
-    while run.poll() is None:
+    until = time.monotonic() + SECONDS
+    while run.poll() is None and time.monotonic() < until:
         pids.update(javas(tmp_path))
         time.sleep(0.2)
+    run.send_signal(signal.SIGTERM)
     log = run.communicate()[1]
     assert run.returncode == 0, log
     assert len(pids) == 1
     assert f"one Spark for both programs (Java process {pids.pop()})" in log
-    assert DeltaTable(tmp_path / "out" / "rows").to_pyarrow_table().num_rows == 50
+    table = tmp_path / "out" / "rows"
+    loaded = DeltaTable(table).to_pyarrow_table() if "format" in target else pq.read_table(table)
+    assert loaded.num_rows == rows
     [record] = (tmp_path / "runs" / "rows").glob("*Z.json")
     run_record = json.loads(record.read_text())
     for side in ("tap", "target"):
         assert run_record[side]["streams"]["rows"]["engine"] == "spark"
+    # Workers end when they see that Java has ended, for which the run has waited.
+    until = time.monotonic() + 10
+    while list(processes(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.2)
     assert list(processes(tmp_path)) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("program", "number"),
+    ("program", "number", "messages"),
     [
-        ("run", signal.SIGKILL),
-        ("run", signal.SIGTERM),
-        ("tap-spark", signal.SIGKILL),
-        ("target-spark", signal.SIGKILL),
+        ("run", signal.SIGKILL, "RECORD"),
+        ("run", signal.SIGTERM, "BATCH"),
+        ("tap-spark", signal.SIGKILL, "BATCH"),
+        ("target-spark", signal.SIGKILL, "RECORD"),
     ],
 )
 def test_spark_ends_with_a_run_that_does_not_end_well(
-    tmp_path: Path, program: str, number: signal.Signals
+    tmp_path: Path, program: str, number: signal.Signals, messages: str
 ) -> None:
-    run = start(tmp_path, 100_000_000)
+    run = start(tmp_path, 100_000_000, messages)
     try:
         until = time.monotonic() + SECONDS
         while not list((tmp_path / "tmp").glob("*/java.json")) and time.monotonic() < until:

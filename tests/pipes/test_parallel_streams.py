@@ -96,7 +96,7 @@ def test_one_failure_ends_all_and_what_went_out_keeps_its_state(tmp_path: Path) 
     assert "Traceback" not in text
     assert ran.stdout.endswith(b"\n")
     # Not every line is parsed: there may be millions.
-    ids = [int(found) for found in re.findall(rb'"record":\{"id":(\d+)', ran.stdout)]
+    ids = [int(actual) for actual in re.findall(rb'"record":\{"id":(\d+)', ran.stdout)]
     assert len(ids) < 4_000_000
     states = [json.loads(line) for line in ran.stdout.splitlines() if b'"STATE"' in line[:20]]
     if ids:

@@ -19,16 +19,16 @@ def test_the_streams_beside_a_failed_one_are_loaded(programs: Programs, tmp_path
         {"name": name, "format": "csv", "path": str(tmp_path / f"{name}.csv"), **METHOD}
         for name in ("gone", "good")
     ]
-    known = {"files": {"x": {"offset": 5, "size": 5, "mtime": "1", "fingerprint": ""}}}
-    state = {"bookmarks": {"gone": known}}
+    existing = {"files": {"x": {"offset": 5, "size": 5, "mtime": "1", "fingerprint": ""}}}
+    state = {"bookmarks": {"gone": existing}}
     target = {"path": str(tmp_path / "out"), "format": "json"}
-    found = programs.pipe({"streams": streams, "on_stream_failure": "continue"}, target, state)
-    assert (found.tap_code, found.target_code) == (9, 0), found.tap_log + found.target_log
-    errors = [line for line in found.tap_log.splitlines() if "| ERROR " in line]
+    actual = programs.pipe({"streams": streams, "on_stream_failure": "continue"}, target, state)
+    assert (actual.tap_code, actual.target_code) == (9, 0), actual.tap_log + actual.target_log
+    errors = [line for line in actual.tap_log.splitlines() if "| ERROR " in line]
     assert len(errors) == 2
     assert "1 of 2 streams failed: stream 'gone', file " in errors[-1]
-    assert found.state["bookmarks"]["gone"] == known
-    assert "good" in found.state["bookmarks"]
+    assert actual.state["bookmarks"]["gone"] == existing
+    assert "good" in actual.state["bookmarks"]
     rows = "".join(file.read_text() for file in (tmp_path / "out").rglob("*.json"))
     assert rows.count('"id":') == 2
 
@@ -66,9 +66,9 @@ def test_what_a_target_cannot_load_ends_its_stream_alone(
     assert "line 6" in facts["streams"]["bad"]["error"]
     assert "error" not in facts["streams"]["good"]
     deltalake = pytest.importorskip("deltalake")
-    found = {name: deltalake.DeltaTable(str(tmp_path / "out" / name)) for name in NAMES}
+    actual = {name: deltalake.DeltaTable(str(tmp_path / "out" / name)) for name in NAMES}
     rows = {
-        name: sorted(table.to_pyarrow_table()["id"].to_pylist()) for name, table in found.items()
+        name: sorted(table.to_pyarrow_table()["id"].to_pylist()) for name, table in actual.items()
     }
     assert rows == {"bad": [1], "good": [1, 2]}
 
@@ -77,13 +77,13 @@ def test_a_dry_run_writes_nothing(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     stream = {"name": "a", "format": "csv", "path": str(tmp_path / "a.csv")}
     command = programs.tap_command({"streams": [stream]})
-    found = programs.run([*command, "--dry-run"])
-    assert (found.returncode, found.stdout) == (0, b"")
-    [line] = found.stderr.decode().splitlines()
+    actual = programs.run([*command, "--dry-run"])
+    assert (actual.returncode, actual.stdout) == (0, b"")
+    [line] = actual.stderr.decode().splitlines()
     assert "stream 'a': FULL_TABLE of every row; 1 column(s): id; 1 file(s), 0.0 MB" in line
     gone = {**stream, "path": str(tmp_path / "gone.csv")}
-    found = programs.run([*programs.tap_command({"streams": [gone]}), "--dry-run"])
-    assert (found.returncode, found.stdout) == (3, b"")
+    actual = programs.run([*programs.tap_command({"streams": [gone]}), "--dry-run"])
+    assert (actual.returncode, actual.stdout) == (3, b"")
 
 
 def test_a_dry_run_of_the_target_touches_nothing(programs: Programs, tmp_path: Path) -> None:

@@ -46,11 +46,11 @@ class Api:
             return None
         self.asked.append(query)
         since = datetime.fromisoformat(query.get("since", START.isoformat()))
-        found = [i for i in self.items if datetime.fromisoformat(i["updated_at"]) >= since]
+        actual = [i for i in self.items if datetime.fromisoformat(i["updated_at"]) >= since]
         size, page = int(query["per_page"]), int(query["page"])
         return {
-            "pages": -(-len(found) // size),
-            "items": found[(page - 1) * size : page * size],
+            "pages": -(-len(actual) // size),
+            "items": actual[(page - 1) * size : page * size],
         }
 
 
@@ -83,13 +83,13 @@ def api() -> Iterator[Api]:
 
 def loaded(folder: Path) -> list[dict[str, Any]]:
     columns = ["id", "name", "amount", "updated_at"]
-    found = [
+    actual = [
         row
         for file in folder.rglob("*.parquet")
         if not any(part[0] in "._" for part in file.relative_to(folder).parts)
         for row in pq.ParquetFile(file).read(columns=columns).to_pylist()
     ]
-    return sorted(found, key=lambda row: int(row["id"]))
+    return sorted(actual, key=lambda row: int(row["id"]))
 
 
 def as_sent(row: dict[str, Any]) -> dict[str, Any]:

@@ -154,8 +154,8 @@ def test_an_sdk_target_reads_ours(sdk: str, tmp_path: Path, form: str, compressi
     (tmp_path / "in").write_text("".join(json.dumps(message) + "\n" for message in messages))
     (tmp_path / "config.json").write_text("{}")
     run(sdk, READ, str(tmp_path / "config.json"), str(tmp_path / "in"), str(tmp_path / "found"))
-    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
-    assert [{name: row[name] for name in RECORDS[0]} for row in found] == RECORDS
+    actual = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert [{name: row[name] for name in RECORDS[0]} for row in actual] == RECORDS
 
 
 SOURCE = """id bigint, price double, exact decimal(12,2), name string, at timestamp, flag boolean,
@@ -219,8 +219,8 @@ def test_tap_spark_into_an_sdk_target(
     assert target.returncode == 0, target.stderr
     files = sorted((tmp_path / "batches").iterdir())
     assert len(files) == 3
-    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
-    assert [_plain(row) for row in sorted(found, key=lambda row: row["id"])] == wanted
+    actual = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert [_plain(row) for row in sorted(actual, key=lambda row: row["id"])] == wanted
     [state] = {line for line in target.stdout.splitlines() if line}
     assert json.loads(state)["bookmarks"]["s"] is not None
 

@@ -80,8 +80,8 @@ def test_a_table_is_overwritten_without_spark(programs: Programs, tmp_path: Path
     for text in ("id,name\n1,a\n2,b\n", "id,name\n2,c\n3,d\n"):
         source.write_text(text)
         programs.pipe({"streams": [stream]}, target).check()
-    found = rows_of("delta", out / "s", "id", "name")
-    assert found == [{"id": 2, "name": "c"}, {"id": 3, "name": "d"}]
+    actual = rows_of("delta", out / "s", "id", "name")
+    assert actual == [{"id": 2, "name": "c"}, {"id": 3, "name": "d"}]
 
 
 def test_small_tables_come_and_go_without_spark(programs: Programs, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_small_tables_come_and_go_without_spark(programs: Programs, tmp_path: Pa
         source.write_text("id,name\n" + "".join(f"{n},{name}\n" for n, name in rows))
         programs.pipe(tap, target).check()
         table = pq.read_table(out / "s")
-        found = zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)
-        assert sorted(found) == rows
+        actual = zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)
+        assert sorted(actual) == rows
 
 
 def test_a_map_that_copies_needs_no_spark(programs: Programs, tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ def server(environ: dict[str, str], tmp_path: Path) -> Iterator[Server]:
 
 def processes(tmp_path: Path) -> list[psutil.Process]:
     """The processes of the test's server: the one that holds it, Java, and Python workers."""
-    found = []
+    actual = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("SINGER_SPARK_CLASS_ARCHIVE") == str(tmp_path / "cache"):
-                found.append(process)
+                actual.append(process)
         except psutil.Error:
             pass
-    return found
+    return actual
 
 
 def left_after(seconds: float, tmp_path: Path) -> list[psutil.Process]:
@@ -123,8 +123,8 @@ def test_a_server_that_cannot_start_says_why(server: Server) -> None:
     assert "nonsense" in done.stderr
 
 
-def _listening(found: list[psutil.Process]) -> Iterator[Any]:
-    for process in found:
+def _listening(actual: list[psutil.Process]) -> Iterator[Any]:
+    for process in actual:
         for one in process.net_connections("tcp"):
             if one.status == psutil.CONN_LISTEN:
                 yield one

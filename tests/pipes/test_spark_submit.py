@@ -74,11 +74,11 @@ def test_a_pipe(submitted: Programs, tmp_path: Path) -> None:
     for log in logs:
         assert "| INFO     | t" in log
     assert "SparkContext: Running Spark" in logs[0]
-    [found] = [_conf(path) for path in (tmp_path / "events").rglob("events_*")]
-    assert found["spark.master"] == "local[2]"
-    assert found["spark.app.name"] == "by-submit"
-    assert found["spark.sql.session.timeZone"] == "Europe/Paris"
-    assert found["spark.scheduler.mode"] == "FAIR"  # a default of ours
+    [actual] = [_conf(path) for path in (tmp_path / "events").rglob("events_*")]
+    assert actual["spark.master"] == "local[2]"
+    assert actual["spark.app.name"] == "by-submit"
+    assert actual["spark.sql.session.timeZone"] == "Europe/Paris"
+    assert actual["spark.scheduler.mode"] == "FAIR"  # a default of ours
 
 
 def _rows(part: Path) -> list[dict[str, Any]]:

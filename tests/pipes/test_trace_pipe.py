@@ -47,10 +47,10 @@ def test_batches_from_tap_to_table(programs: Programs, receiver: Receiver) -> No
     target = programs.target_command({"path": str(programs.folder / "out")})
     loaded = programs.run(target, sent.stdout)
     assert loaded.returncode == 0, loaded.stderr
-    found = spans(receiver)
-    assert {span.name for span in found} >= {"target-spark", "flush orders"}
-    assert {span.trace_id.hex() for span in found} == {TRACE}
-    assert {span.status.code for span in found} == {0}
+    actual = spans(receiver)
+    assert {span.name for span in actual} >= {"target-spark", "flush orders"}
+    assert {span.trace_id.hex() for span in actual} == {TRACE}
+    assert {span.status.code for span in actual} == {0}
     assert points(receiver)["singer.record_count", "orders"] == ROWS
     assert all(one.headers["x-key"] == SECRET for one in receiver.posted)
     assert all(SECRET.encode() not in one.body for one in receiver.posted)

@@ -86,19 +86,19 @@ def test_records_are_staged_on_s3(
         failure={"policy": "SendToDLQ", "dead_letter_path": str(tmp_path / "letters")},
         spark={"master": "local[2]", "conf": {"spark.pyspark.python": "/no/such/python"}},
     )  # fmt: skip
-    given = json.dumps(BEGIN).encode() + b"\n" + lines(0, 500, {"id": "no number"})
+    supplied = json.dumps(BEGIN).encode() + b"\n" + lines(0, 500, {"id": "no number"})
     archive = virtual_environment(cluster.folder / "environment.tar.gz")
     submit = submit_command("target-spark", *cluster.submit_options(archive))
     programs.environ |= submit_environment()
-    done = programs.run([*submit, *programs.target_command(config)[len(TARGET) :]], given)
+    done = programs.run([*submit, *programs.target_command(config)[len(TARGET) :]], supplied)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout.splitlines()[-1]) == {"bookmark": 500}
     filesystem, _ = remote(folder, StorageOptions(server.options))
     parts = [name for name in names(f"{folder}/out/s", server) if name.endswith(".parquet")]
-    found = [
+    actual = [
         row["id"] for part in parts for row in pq.read_table(filesystem.open(part)).to_pylist()
     ]
-    assert sorted(found) == list(range(500))
+    assert sorted(actual) == list(range(500))
     files = (tmp_path / "letters").rglob("*.jsonl")
     letters = [json.loads(text) for file in files for text in file.read_text().splitlines()]
     [letter] = [letter for letter in letters if letter["type"] == "RECORD"]
@@ -221,8 +221,8 @@ def test_a_program_without_executors_says_so_and_ends(
     """No worker has the memory that an executor asks for."""
     spark = {**cluster.settings({"spark.executor.memory": "9g"}), "executor_wait_seconds": 4}
     config = target(cluster, server, path=str(cluster.folder / "never"), spark=spark)
-    given = json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
-    done = programs.run(programs.target_command(config), given)
+    supplied = json.dumps(BEGIN).encode() + b"\n" + lines(0, 9)
+    done = programs.run(programs.target_command(config), supplied)
     assert done.returncode == 17, done.stderr.decode()
     assert done.stdout == b""
     assert "Spark has had no executor for 2 s" in done.stderr.decode()

@@ -26,10 +26,10 @@ STREAMS = {"delta": ("kept", "merged"), "iceberg": ("kept", "merged", "fresh")}
 def delta_rows(table: str, server: Any) -> list[dict[str, Any]]:
     deltalake = pytest.importorskip("deltalake")
     options = {"AWS_ALLOW_HTTP": "true", **server.environment}
-    found: list[dict[str, Any]] = (
+    actual: list[dict[str, Any]] = (
         deltalake.DeltaTable(table, storage_options=options).to_pyarrow_table().to_pylist()
     )
-    return found
+    return actual
 
 
 def iceberg_rows(table: str, server: Any) -> list[dict[str, Any]]:
@@ -41,8 +41,8 @@ def iceberg_rows(table: str, server: Any) -> list[dict[str, Any]]:
     access = {"access-key-id": "aws_access_key_id", "secret-access-key": "aws_secret_access_key"}
     place = {"endpoint": "endpoint_url", "region": "region_name"}
     properties = {f"s3.{name}": server.options[key] for name, key in {**access, **place}.items()}
-    found = static.from_metadata(f"{table}/metadata/{newest}", properties)
-    rows: list[dict[str, Any]] = found.scan().to_arrow().to_pylist()
+    actual = static.from_metadata(f"{table}/metadata/{newest}", properties)
+    rows: list[dict[str, Any]] = actual.scan().to_arrow().to_pylist()
     return rows
 
 
@@ -94,8 +94,8 @@ def test_loads_of_every_method(server: Any, tmp_path: Path, monkeypatch: Any) ->
     assert done.returncode == 0, done.stderr
     for form, read in (("delta", delta_rows), ("iceberg", iceberg_rows)):
         for stream in STREAMS[form]:
-            found = lake_story.found(read(join(places[form], stream), server))
-            assert found == lake_story.EXPECTED[stream], (form, stream)
+            actual = lake_story.actual(read(join(places[form], stream), server))
+            assert actual == lake_story.EXPECTED[stream], (form, stream)
     secret = server.options["aws_secret_access_key"]
     assert secret not in done.stderr
     logs = [path for path in events.rglob("*") if path.is_file()]

@@ -101,9 +101,9 @@ def test_a_run_elsewhere_that_gives_no_sign_is_replaced(runs: Runs, elsewhere: N
 def test_a_killed_run_of_this_machine_is_replaced_at_once(runs: Runs, server: Any) -> None:
     import json
 
-    given = json.dumps([runs.url, server.options])
+    supplied = json.dumps([runs.url, server.options])
     process = subprocess.Popen(
-        [sys.executable, "-c", TAKE, given], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", TAKE, supplied], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"None\n"
@@ -128,9 +128,9 @@ def test_a_storage_that_ignores_conditions(runs: Runs, monkeypatch: pytest.Monke
     filesystem, _ = remote(runs.url, runs.options)
     call = filesystem.call_s3
 
-    def ignoring(method: str, **given: Any) -> Any:
-        given.pop("IfNoneMatch", None)
-        return call(method, **given)
+    def ignoring(method: str, **supplied: Any) -> Any:
+        supplied.pop("IfNoneMatch", None)
+        return call(method, **supplied)
 
     monkeypatch.setattr(filesystem, "call_s3", ignoring, raising=False)
     with pytest.raises(NoLeasesError, match="ignores"):

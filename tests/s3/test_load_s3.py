@@ -83,8 +83,8 @@ def test_files_and_table_on_s3(server: Any, tmp_path: Path) -> None:
     assert secret not in done.stderr + done.stdout
     filesystem, inside = remote(join(table, "s"), options)
     parts = [name for name in files_of(table, options) if name.endswith(".parquet")]
-    found = [row for part in parts for row in pq.read_table(filesystem.open(part)).to_pylist()]
-    assert sorted((row["id"], row["name"]) for row in found) == [
+    actual = [row for part in parts for row in pq.read_table(filesystem.open(part)).to_pylist()]
+    assert sorted((row["id"], row["name"]) for row in actual) == [
         (1, "a"), (1, "a"), (2, None), (2, None), (3, "c"), (4, "d"),
     ]  # fmt: skip
     assert all(part.startswith(f"{inside}/part-") for part in parts)

@@ -12,9 +12,8 @@ from aiobotocore.client import AioBaseClient
 from engines import IdleSpark, threads
 
 from shared.formats.file_formats import Encoding
-from shared.storage import many_files
-from shared.storage.access import StorageOptions, remote
-from shared.storage.many_files import StorageFacts, delete_all, facts_of
+from shared.storage import access
+from shared.storage.access import StorageFacts, StorageOptions, delete_all, facts_of, remote
 from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
@@ -32,7 +31,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return await call(self, operation, arguments)
 
     monkeypatch.setattr(AioBaseClient, "_make_api_call", counting)
-    monkeypatch.setattr(many_files, "PAGE", 20)
+    monkeypatch.setattr(access, "PAGE", 20)
     return counted
 
 
@@ -60,13 +59,13 @@ def test_facts(server: Any, requests: Counter[str]) -> None:
     urls = fill(folder, options)
     gone = join(folder, "b/gone.json")
     requests.clear()
-    *found, missing = facts_of([*urls, gone], options)
-    assert [facts.size for facts in found if isinstance(facts, StorageFacts)] == [*range(50)]
+    *actual, missing = facts_of([*urls, gone], options)
+    assert [facts.size for facts in actual if isinstance(facts, StorageFacts)] == [*range(50)]
     assert isinstance(missing, FileNotFoundError)
     assert requests["ListObjectsV2"] <= 5
     assert requests["HeadObject"] <= 2
     few = facts_of(urls[:3], options)
-    assert few == found[:3]
+    assert few == actual[:3]
     assert all(isinstance(facts, StorageFacts) and facts.checksum for facts in few)
 
 
@@ -83,8 +82,8 @@ def test_a_listing_that_is_refused_is_no_error(
         return await call(self, operation, arguments)
 
     monkeypatch.setattr(AioBaseClient, "_make_api_call", refusing)
-    found = list(facts_of(urls, options))
-    assert [facts.size for facts in found if isinstance(facts, StorageFacts)] == [*range(50)]
+    actual = list(facts_of(urls, options))
+    assert [facts.size for facts in actual if isinstance(facts, StorageFacts)] == [*range(50)]
     assert delete_all(urls, options) == []
     assert all(isinstance(facts, OSError) for facts in facts_of(urls, options))
     assert requests["DeleteObject"] == len(urls)

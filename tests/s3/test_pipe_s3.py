@@ -51,7 +51,7 @@ def load(
     )
 
 
-def found(url: str, options: StorageOptions) -> list[str]:
+def actual(url: str, options: StorageOptions) -> list[str]:
     filesystem, inside = remote(url, options)
     filesystem.invalidate_cache()
     return sorted(filesystem.find(inside)) if filesystem.exists(inside) else []
@@ -59,7 +59,7 @@ def found(url: str, options: StorageOptions) -> list[str]:
 
 def rows(url: str, options: StorageOptions) -> list[tuple[int, Any]]:
     filesystem, _ = remote(url, options)
-    parts = [name for name in found(url, options) if name.endswith(".parquet")]
+    parts = [name for name in actual(url, options) if name.endswith(".parquet")]
     tables = [pq.read_table(filesystem.open(part)).to_pylist() for part in parts]
     return sorted((row["id"], row["name"]) for table in tables for row in table)
 
@@ -118,10 +118,10 @@ def test_tap_to_target(server: Any, tmp_path: Path) -> None:
     assert second.stdout.strip(), "STATE comes out"
     json.loads(second.stdout.splitlines()[-1])
     assert rows(join(table, "s"), options) == kept
-    assert found(root, options) == [], "batch files are gone"
+    assert actual(root, options) == [], "batch files are gone"
     said = second.stderr + second.stdout + (tmp_path / "tap.err").read_text()
     assert server.options["aws_secret_access_key"] not in said
-    assert [name for name in found(table, options) if "/.s.run-" in name] == []
+    assert [name for name in actual(table, options) if "/.s.run-" in name] == []
 
 
 def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
     assert logs
     assert not any(secret.encode() in path.read_bytes() for path in logs)
 
-    files = found(letters, options)
+    files = actual(letters, options)
     assert len(files) == 2
     texts = []
     for name in files:
@@ -174,8 +174,8 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
     again = load(tmp_path, config, [], "--input", str(mended))
     assert again.returncode == 0, again.stderr
     assert rows(join(table, "s"), options) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
-    assert found(join(table, "sdc_dead_letters"), options)
-    assert found(letters, options) == files, "nothing was left out again"
+    assert actual(join(table, "sdc_dead_letters"), options)
+    assert actual(letters, options) == files, "nothing was left out again"
 
 
 @pytest.mark.parametrize("where", ("table", "new table", "batch file", "dead letters"))

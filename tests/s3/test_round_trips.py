@@ -15,7 +15,8 @@ from shared.formats.json_schema import spark_to_json_schema
 from shared.storage.access import StorageOptions
 from shared.storage.urls import join
 from shared.testing import STRUCT, TABLE, awkward
-from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
 
@@ -39,9 +40,9 @@ def read(url: str, form: str, label: str, options: StorageOptions) -> tuple[pa.T
 def check(url: str, form: str, codec: str, options: StorageOptions) -> None:
     write(url, form, codec, options)
     for label in {codec, "gzip", "none"}:
-        found, rejects = read(url, form, label, options)
+        actual, rejects = read(url, form, label, options)
         assert rejects.reported == []
-        assert repr(found.to_pylist()) == repr(TABLE.to_pylist())
+        assert repr(actual.to_pylist()) == repr(TABLE.to_pylist())
 
 
 @pytest.mark.parametrize(("form", "codec"), CASES)

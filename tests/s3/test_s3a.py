@@ -21,7 +21,7 @@ from shared.spark import s3a
 from shared.spark.conf import SparkSettings
 from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
-from target_spark.destinations.lakes.shared_tables import storage_conf
+from target_spark.destinations.lakes.lake_table import storage_conf
 from target_spark.run_settings import TargetConfig
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
@@ -110,10 +110,10 @@ def test_same_rows_by_s3a_and_from_disk(server: Any, tmp_path: Path) -> None:
         if message["type"] == "RECORD":
             rows[message["stream"]].append(message["record"])
     for name, codec in CASES:
-        found = sorted(rows[f"s3-{name}-{codec}"], key=lambda row: int(row["id"]))
+        actual = sorted(rows[f"s3-{name}-{codec}"], key=lambda row: int(row["id"]))
         expected = sorted(rows[f"disk-{name}-{codec}"], key=lambda row: int(row["id"]))
-        assert [int(row["id"]) for row in found] == list(NUMBERS), (name, codec)
-        assert found == expected
+        assert [int(row["id"]) for row in actual] == list(NUMBERS), (name, codec)
+        assert actual == expected
     assert secret not in done.stderr
     logs = [path for path in events.rglob("*") if path.is_file()]
     assert logs
@@ -130,6 +130,23 @@ def test_without_the_package(scheme: str, tmp_path: Path) -> None:
     assert done.returncode == SourceError.exit_code, done.stderr
     assert "stream 's'" in done.stderr
     assert s3a.PACKAGE in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), (("FULL_TABLE", "a/**/*.csv"), ("INCREMENTAL", "*.csv"))
+)
+def test_a_bucket_that_does_not_exist_is_named(
+    method: str, path: str, server: Any, tmp_path: Path
+) -> None:
+    place = {"format": "csv", "path": f"s3://no-such-bucket/{path}"}
+    config = {"streams": [{"name": "s", **place, "replication_method": method}]}
+    done = run("tap_spark", tmp_path, config, **server.environment)
+    assert (done.returncode, done.stdout) == (SourceError.exit_code, "")
+    line = done.stderr.splitlines()[-1]
+    assert "stream 's'" in line
+    assert "s3://no-such-bucket/" in line
+    assert "bucket" in line
+    assert "does not exist" in line
 
 
 def test_what_sdks_find() -> None:

@@ -24,15 +24,22 @@ from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import Encoding
 from shared.formats.json_schema import json_schema_to_spark
 from shared.spark.spark_errors import explain
-from shared.storage.access import StorageOptions, delete, failures, size_of
+from shared.storage.access import (
+    StorageOptions,
+    delete,
+    failures,
+    is_trouble,
+    size_of,
+    storage_error,
+    storage_hint,
+)
 from shared.storage.files import head_of, open_input, open_output, open_random
-from shared.storage.storage_errors import is_trouble, storage_error, storage_hint
 from shared.storage.urls import join
-from target_spark.convert.read_rows import Piece, ReadPlan
+from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.task_reports import raise_failure
 from target_spark.convert.write_tasks import WritePlan, load
 from target_spark.core.load_plans import InputFile
-from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, write_error
 
 pytestmark = pytest.mark.once
@@ -105,19 +112,19 @@ def slow_down() -> Iterator[str]:
     server.shutdown()
 
 
-def caught(way: Callable[[str, StorageOptions], Any], url: str, options: Any) -> OSError:
+def caught(variant: Callable[[str, StorageOptions], Any], url: str, options: Any) -> OSError:
     with pytest.raises(OSError) as error:
-        way(url, StorageOptions(options))
+        variant(url, StorageOptions(options))
     return error.value
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_wrong_secret(server: Any, way: Any) -> None:
+@pytest.mark.parametrize("variant", WAYS)
+def test_wrong_secret(server: Any, variant: Any) -> None:
     if server.name == "moto":
         return  # it checks no credentials
     secret = "very-wrong-secret-77"
     url = join(server.folder(), "x")
-    error = caught(way, url, {**server.options, "aws_secret_access_key": secret})
+    error = caught(variant, url, {**server.options, "aws_secret_access_key": secret})
     assert isinstance(error, PermissionError)
     assert (error.errno, error.filename) == (errno.EACCES, url)
     assert secret not in repr(error)
@@ -128,11 +135,13 @@ def test_wrong_secret(server: Any, way: Any) -> None:
     assert "credentials" in str(write_error(url, error))
 
 
-@pytest.mark.parametrize("way", (write, write_big, read, size_of))
-def test_unknown_key(server: Any, way: Any) -> None:
+@pytest.mark.parametrize("variant", (write, write_big, read, size_of))
+def test_unknown_key(server: Any, variant: Any) -> None:
     if server.name == "moto":
         return
-    error = caught(way, join(server.folder(), "x"), {**server.options, "aws_access_key_id": "no"})
+    error = caught(
+        variant, join(server.folder(), "x"), {**server.options, "aws_access_key_id": "no"}
+    )
     assert isinstance(error, PermissionError)
     assert not may_pass(error), "versitygw's own code for it must not pass for a failing disk"
 
@@ -150,9 +159,9 @@ def test_no_credentials(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not may_pass(error)
 
 
-@pytest.mark.parametrize("way", (write, write_big, read, size_of))
-def test_no_bucket(server: Any, way: Any) -> None:
-    error = caught(way, "s3://no-such-bucket/x", server.options)
+@pytest.mark.parametrize("variant", (write, write_big, read, size_of))
+def test_no_bucket(server: Any, variant: Any) -> None:
+    error = caught(variant, "s3://no-such-bucket/x", server.options)
     assert isinstance(error, FileNotFoundError)
     assert error.filename == "s3://no-such-bucket/x"
     assert not may_pass(error)
@@ -166,22 +175,22 @@ def test_no_file(server: Any) -> None:
     assert not is_trouble(error)
 
 
-@pytest.mark.parametrize("way", (write, write_big, read))
-def test_nobody_listens(way: Any, free_port: int) -> None:
+@pytest.mark.parametrize("variant", (write, write_big, read))
+def test_nobody_listens(variant: Any, free_port: int) -> None:
     endpoint = f"http://127.0.0.1:{free_port}"
     # How often to try is botocore's: its default, seconds long, is that of `test_tasks`.
     options = {"key": "k", "secret": "s", "endpoint_url": endpoint, **QUICK}
-    error = caught(way, "s3://bucket/x", options)
+    error = caught(variant, "s3://bucket/x", options)
     assert isinstance(error, ConnectionRefusedError)
     assert endpoint in str(error)
     assert is_trouble(error)
     assert may_pass(error)
 
 
-@pytest.mark.parametrize("way", (write, size_of))
-def test_slow_down(slow_down: str, way: Any) -> None:
+@pytest.mark.parametrize("variant", (write, size_of))
+def test_slow_down(slow_down: str, variant: Any) -> None:
     options = {"key": "k", "secret": "s", "endpoint_url": slow_down, **QUICK}
-    error = caught(way, "s3://bucket/x", options)
+    error = caught(variant, "s3://bucket/x", options)
     assert error.errno == errno.EBUSY
     assert is_trouble(error)
     assert may_pass(error)
@@ -257,10 +266,10 @@ def test_codes(code: str, number: int, passes: bool) -> None:
     wrapped = OSError(errno.EIO, "Words.")
     wrapped.__cause__ = answer
     for error in (answer, wrapped):
-        found = storage_error(error, "s3://b/k")
-        assert found.errno == number
-        assert code in str(found)
-        assert may_pass(found) is passes
+        actual = storage_error(error, "s3://b/k")
+        assert actual.errno == number
+        assert code in str(actual)
+        assert may_pass(actual) is passes
 
 
 def test_what_is_explained_already_stays() -> None:
@@ -291,7 +300,7 @@ def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSpar
     write = WritePlan(table, Encoding("parquet"), columns, StorageOptions(writes))
     number = pa.RecordBatch.from_pydict({"id": [0]})
     try:
-        told = [row for batch in load(read, write, [number]) for row in batch.to_pylist()]
+        reported = [row for batch in load(read, write, [number]) for row in batch.to_pylist()]
     except OSError as error:
         # As Spark passes it on, from the traceback of its worker.
         text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
@@ -299,7 +308,7 @@ def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSpar
         failed.__cause__ = RuntimeError(text)
         return failed
     with pytest.raises(SingerSparkError) as raised:
-        raise_failure(told, Where(stream="s"))
+        raise_failure(reported, Where(stream="s"))
     return raised.value
 
 
@@ -332,6 +341,6 @@ def test_tasks(server: Any, tmp_path: Path, free_port: int, side: str, trouble: 
 
 
 def test_a_refused_connection_is_not_spark() -> None:
-    found = storage_error(ConnectionRefusedError(111, "Connection refused"), "sftp://h/x")
-    text = f"Traceback (most recent call last):\nConnectionRefusedError: {found}"
+    actual = storage_error(ConnectionRefusedError(111, "Connection refused"), "sftp://h/x")
+    text = f"Traceback (most recent call last):\nConnectionRefusedError: {actual}"
     assert isinstance(explain(RuntimeError(text)), DestinationError)

@@ -104,11 +104,11 @@ def _iceberg(folder: Path) -> Rows:
 
 def _postgresql(database: Any) -> Place:
     jdbc = {"url": database.url, "user": "postgres", "password": PASSWORD}
-    told = {"user": "postgres", "password": PASSWORD, "dbname": database.name,
+    reported = {"user": "postgres", "password": PASSWORD, "dbname": database.name,
             "host": "127.0.0.1", "port": database.server.port}  # fmt: skip
 
     def query(text: str) -> Rows:
-        with psycopg.connect(**told, row_factory=psycopg.rows.dict_row) as connection:
+        with psycopg.connect(**reported, row_factory=psycopg.rows.dict_row) as connection:
             return connection.execute(text).fetchall()  # type: ignore[call-overload, no-any-return]
 
     return Place(
@@ -120,15 +120,15 @@ def _postgresql(database: Any) -> Place:
 
 
 def _mariadb(server: Any) -> Place:
-    made = "create database sdk character set utf8mb4; grant all on sdk.* to tester@'127.0.0.1'"
-    server.run(f"drop database if exists sdk; {made}", "mysql")
+    created = "create database sdk character set utf8mb4; grant all on sdk.* to tester@'127.0.0.1'"
+    server.run(f"drop database if exists sdk; {created}", "mysql")
     url = f"jdbc:mariadb://127.0.0.1:{server.port}/sdk"
     jdbc = {"url": url, "user": "tester", "password": MARIADB_PASSWORD}
 
     def query(text: str) -> Rows:
-        told = {"user": "tester", "password": MARIADB_PASSWORD, "database": "sdk"}
+        reported = {"user": "tester", "password": MARIADB_PASSWORD, "database": "sdk"}
         connection = pymysql.connect(
-            host="127.0.0.1", port=server.port, cursorclass=pymysql.cursors.DictCursor, **told
+            host="127.0.0.1", port=server.port, cursorclass=pymysql.cursors.DictCursor, **reported
         )
         with connection, connection.cursor() as cursor:
             cursor.execute(text)

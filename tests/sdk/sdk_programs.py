@@ -148,7 +148,7 @@ class SparkTap:
     def _messages(self, call: Any, *args: Any) -> str:
         output = Output()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sync, "engine_of", lambda *_: Engine.of(self._session.get))
+            patch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(self._session.get))
             call(*args, output)
         return output.text()
 

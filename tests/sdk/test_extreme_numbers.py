@@ -57,13 +57,13 @@ REFUSED = [
 """Property, value as JSON, and what is stored or why it is refused."""
 
 
-def lines(folder: Path, way: str) -> list[str]:
+def lines(folder: Path, variant: str) -> list[str]:
     """Messages, or messages that name a file, whose records have their number in `id`."""
     values = [(name, text) for name, text, _ in [*TAKEN, *REFUSED]]
     records = [f'{{"id":{at},"{name}":{text}}}' for at, (name, text) in enumerate(values)]
     head = {"type": "SCHEMA", "stream": "s", "key_properties": ["id"]}
     schema = json.dumps({**head, "schema": {"properties": PROPERTIES}})
-    if way == "RECORD":
+    if variant == "RECORD":
         return [schema, *(f'{{"type":"RECORD","stream":"s","record":{one}}}' for one in records)]
     file = folder / "batch.jsonl"
     file.write_text("\n".join(records))
@@ -73,27 +73,31 @@ def lines(folder: Path, way: str) -> list[str]:
 
 
 @pytest.mark.parametrize("place", ["parquet", "delta", "postgresql"], indirect=True)
-@pytest.mark.parametrize("way", ["RECORD", "BATCH"])
+@pytest.mark.parametrize("variant", ["RECORD", "BATCH"])
 def test_numbers_are_exact_or_refused(
-    way: str, place: Place, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    variant: str,
+    place: Place,
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = {**place.settings, "failure": {"policy": "LogAndContinue"}}
-    settings["streams"] = {"s": {"table": f"numbers_{way}"}}
+    settings["streams"] = {"s": {"table": f"numbers_{variant}"}}
     config = target_config(settings)
     path = tmp_path / ".input"
-    path.write_text("\n".join(lines(tmp_path, way)) + "\n")
+    path.write_text("\n".join(lines(tmp_path, variant)) + "\n")
     fd = os.open(path, os.O_RDONLY)
     engine = Engine.of(lambda: spark)
     run_with(config, fd, Output(), Loader(config, engine), engine)  # type: ignore[arg-type]
     os.close(fd)
-    rows = {row["id"]: row for row in place.rows(f"numbers_{way}") or []}
+    rows = {row["id"]: row for row in place.rows(f"numbers_{variant}") or []}
     assert sorted(rows) == list(range(len(TAKEN)))
     for at, (name, _, wanted) in enumerate(TAKEN):
-        found = rows[at][name]
-        assert isinstance(found, float) == isinstance(wanted, float)
-        assert found == wanted
-    first = len(TAKEN) + (2 if way == "RECORD" else 1)
+        actual = rows[at][name]
+        assert isinstance(actual, float) == isinstance(wanted, float)
+        assert actual == wanted
+    first = len(TAKEN) + (2 if variant == "RECORD" else 1)
     for line, (name, _, reason) in enumerate(REFUSED, first):
-        (told,) = [text for text in caplog.messages if f"line {line}:" in text]
-        assert f"property '{name}'" in told
-        assert reason in told
+        (reported,) = [text for text in caplog.messages if f"line {line}:" in text]
+        assert f"property '{name}'" in reported
+        assert reason in reported

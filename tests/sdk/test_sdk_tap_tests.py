@@ -62,8 +62,8 @@ ITEMS = (
 
 def _classes() -> list[type[Any]]:
     """All test classes of the installed SDK."""
-    found = (one for one in vars(sdk).values() if isinstance(one, type))
-    return [one for one in found if one.__module__ == sdk.__name__]
+    actual = (one for one in vars(sdk).values() if isinstance(one, type))
+    return [one for one in actual if one.__module__ == sdk.__name__]
 
 
 def _settings(spark: SparkSession, folder: Path) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def runner(lake_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     """A tap whose records and STATE have been kept."""
     folder = tmp_path_factory.mktemp("sdk")
     settings = _settings(lake_spark, folder)
-    found = TapTestRunner(SparkTap, settings, session=Session(lake_spark))  # type: ignore[arg-type]
-    found.sync_all()
-    return found
+    actual = TapTestRunner(SparkTap, settings, session=Session(lake_spark))  # type: ignore[arg-type]
+    actual.sync_all()
+    return actual
 
 
 def test_every_class_of_the_sdk_is_decided_about() -> None:

@@ -94,8 +94,8 @@ UPSERTED = {"streams": {"test_duplicate_records": {"load_method": "upsert"}}}
 
 def _classes() -> list[type[TargetTestTemplate]]:
     """All test classes of the installed SDK."""
-    found = (one for one in vars(sdk).values() if isinstance(one, type))
-    return [one for one in found if one.__module__ == sdk.__name__]
+    actual = (one for one in vars(sdk).values() if isinstance(one, type))
+    return [one for one in actual if one.__module__ == sdk.__name__]
 
 
 def test_every_class_of_the_sdk_is_decided_about() -> None:
@@ -131,11 +131,11 @@ class _Sent:
 
     def records(self, stream: str, is_upsert: bool) -> Rows:
         """The rows that its table is to have."""
-        found = [m["record"] for m in self._records if m["stream"] == stream]
+        actual = [m["record"] for m in self._records if m["stream"] == stream]
         if is_upsert and stream in UPSERTED["streams"]:
             (key,) = self.schemas[stream]["key_properties"]
-            found = list({record[key]: record for record in found}.values())
-        return found
+            actual = list({record[key]: record for record in actual}.values())
+        return actual
 
 
 def check(
@@ -143,12 +143,12 @@ def check(
 ) -> None:
     """Compare tables and STATE with what was sent."""
     for stream in streams:
-        expected, found = sent.records(stream, is_upsert), place.rows(stream) or []
+        expected, actual = sent.records(stream, is_upsert), place.rows(stream) or []
         for record in expected:
-            same = [row for row in found if _holds(row, record)]
-            assert same, f"{record} of {stream} is not in {found}"
-            found.remove(same[0])
-        assert found == [], f"nothing else is in {stream}"
+            same = [row for row in actual if _holds(row, record)]
+            assert same, f"{record} of {stream} is not in {actual}"
+            actual.remove(same[0])
+        assert actual == [], f"nothing else is in {stream}"
     states = runner.state_messages
     assert states[-1:] == sent.states[-1:]
     later: Iterator[Any] = iter(sent.states)
@@ -163,12 +163,12 @@ def _holds(row: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_same(found: Any, sent: Any) -> bool:
+def _is_same(actual: Any, sent: Any) -> bool:
     """Whether a stored value is the one that was sent; nested ones may be kept as JSON."""
-    if isinstance(found, str) and not isinstance(sent, str):
-        found = json.loads(found, parse_float=Decimal)
-    if isinstance(found, Mapping) and isinstance(sent, Mapping):
-        return all(_is_same(found.get(name), sent.get(name)) for name in {*found, *sent})
-    if isinstance(found, list) and isinstance(sent, list):
-        return len(found) == len(sent) and all(map(_is_same, found, sent))
-    return bool(found == sent)
+    if isinstance(actual, str) and not isinstance(sent, str):
+        actual = json.loads(actual, parse_float=Decimal)
+    if isinstance(actual, Mapping) and isinstance(sent, Mapping):
+        return all(_is_same(actual.get(name), sent.get(name)) for name in {*actual, *sent})
+    if isinstance(actual, list) and isinstance(sent, list):
+        return len(actual) == len(sent) and all(map(_is_same, actual, sent))
+    return bool(actual == sent)

@@ -84,6 +84,6 @@ def test_small_runs_do_not_import_pandas(tmp_path: Path) -> None:
     source.write_text("id,day,name\n1,2026-01-02,a\n2,2026-01-03,\n")
     tap = run_code(RUN.format("tap_spark"), str(source))
     assert [json.loads(line)["type"] for line in tap.stdout.splitlines()].count("RECORD") == 2
-    target = run_code(RUN.format("target_spark"), str(loaded), given=tap.stdout)
+    target = run_code(RUN.format("target_spark"), str(loaded), supplied=tap.stdout)
     assert list(loaded.glob("orders/*.parquet"))
     assert [tap.stderr[-4:], target.stderr[-4:]] == ["NONE", "NONE"]

@@ -89,9 +89,9 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     output = FakeOutput()
 
     def module(name: str, **functions: Any) -> None:
-        made = ModuleType(name)
-        vars(made).update(functions)
-        monkeypatch.setitem(sys.modules, name, made)
+        created = ModuleType(name)
+        vars(created).update(functions)
+        monkeypatch.setitem(sys.modules, name, created)
 
     def recorder(name: str, result: Any = None) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -223,8 +223,8 @@ class TestTap:
     )
     def test_test(self, edge: list[tuple[Any, ...]], option: str, mode: str) -> None:
         assert self.run(option) == 0
-        name, _, given, catalog, _, options = edge[1]
-        assert (name, given, catalog, options) == ("run_test", mode, None, RunOptions())
+        name, _, supplied, catalog, _, options = edge[1]
+        assert (name, supplied, catalog, options) == ("run_test", mode, None, RunOptions())
 
     def test_test_before_another_option(self, edge: list[tuple[Any, ...]]) -> None:
         assert tap_spark.cli.main(["--test", "--config", config_of("tap-spark")]) == 0

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both programs, which complain if an answer imports Spark or Arrow."""
-    made = tmp_path_factory.mktemp("bin")
+    created = tmp_path_factory.mktemp("bin")
     for name in ("tap", "target"):
-        program = made / f"{name}-spark"
+        program = created / f"{name}-spark"
         program.write_text(
             f"#!{sys.executable}\n"
             "import sys\n"
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "sys.exit(code)\n"
         )
         program.chmod(0o755)
-    return made
+    return created
 
 
 def run(folder: Path, *command: str, **environ: str) -> str:
@@ -45,8 +45,10 @@ def run(folder: Path, *command: str, **environ: str) -> str:
 def completed(folder: Path, *words: str) -> list[str]:
     """Return what fish would offer for the last word, without descriptions."""
     program = words[0].replace("-", "_").upper()
-    given = {"COMP_WORDS": " ".join(words), "COMP_CWORD": words[-1]}
-    lines = run(folder, words[0], **{f"_{program}_COMPLETE": "fish_complete"}, **given).split("\n")
+    supplied = {"COMP_WORDS": " ".join(words), "COMP_CWORD": words[-1]}
+    lines = run(folder, words[0], **{f"_{program}_COMPLETE": "fish_complete"}, **supplied).split(
+        "\n"
+    )
     return [line.partition(",")[2].split("\t")[0] for line in lines if line]
 
 

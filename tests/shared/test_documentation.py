@@ -10,12 +10,12 @@ from shared.errors import SettingsError
 
 
 def test_topics_are_pages_with_titles() -> None:
-    found = topics()
-    assert found["s3"] == "S3"
-    assert "README" not in found
-    assert len(found) > 25
+    actual = topics()
+    assert actual["s3"] == "S3"
+    assert "README" not in actual
+    assert len(actual) > 25
     listed = CliRunner().invoke(docs_command, []).stdout.splitlines()
-    assert [line.split()[0] for line in listed] == list(found)
+    assert [line.split()[0] for line in listed] == list(actual)
 
 
 def test_a_page_by_all_of_its_names() -> None:

@@ -26,8 +26,8 @@ def test_work_is_done_until_it_succeeds(pauses: list[float], failures: int) -> N
             raise OSError(attempt)
         return f"done at {attempt}"
 
-    found = repeated(work, lambda _: True, attempts=6, pauses=QUICK)
-    assert found == f"done at {failures}"
+    actual = repeated(work, lambda _: True, attempts=6, pauses=QUICK)
+    assert actual == f"done at {failures}"
     assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5][:failures]
 
 

@@ -13,16 +13,23 @@ from pyiceberg import exceptions as iceberg
 
 from shared import errors
 from shared.cli import documented_error
-from shared.errors import DestinationError, SingerSparkError, SourceError, Where, error_text
+from shared.errors import (
+    DestinationError,
+    PartialRunError,
+    SingerSparkError,
+    SourceError,
+    Where,
+    error_text,
+)
 from shared.spark.spark_errors import explain, start_error
-from shared.storage.storage_errors import storage_error
+from shared.storage.access import storage_error
 from tap_spark.sources.source_failures import all_of, source_error
 from target_spark.destinations.databases.database import Database, explain_errors
 from target_spark.destinations.databases.database_tables import DatabaseAddress
 from target_spark.destinations.databases.mysql.mysql_database import MySql
 from target_spark.destinations.databases.postgresql.postgresql_database import PostgreSql
 from target_spark.destinations.folders.table_folder import write_error, writing
-from target_spark.destinations.lakes.shared_tables import one_writer
+from target_spark.destinations.lakes.lake_table import one_writer
 
 PLACE = DatabaseAddress("postgresql", ("h",), (1,), "db", "user", "password", {})
 LASTS, LATER = 2, 6
@@ -42,11 +49,11 @@ class ClientError(Exception):
 
 
 def code_of(error: BaseException) -> int:
-    known = documented_error(error)
-    assert known is not None
-    same = next(kind for kind in errors.EXIT_CODES if kind.exit_code == known.exit_code)
-    assert known.retryable == same.retryable
-    return known.exit_code
+    existing = documented_error(error)
+    assert existing is not None
+    same = next(kind for kind in errors.EXIT_CODES if kind.exit_code == existing.exit_code)
+    assert existing.retryable == same.retryable
+    return existing.exit_code
 
 
 def on_disk(number: int) -> SingerSparkError:
@@ -88,9 +95,9 @@ def test_disks(number: int, code: int) -> None:
 def test_folders(tmp_path: Path, folder: str, code: int) -> None:
     (tmp_path / "file").touch()
     path = folder.format(tmp_path)
-    with pytest.raises(DestinationError) as made, writing(path):
+    with pytest.raises(DestinationError) as created, writing(path):
         Path(path).mkdir(parents=True)
-    assert code_of(made.value) == code
+    assert code_of(created.value) == code
     with pytest.raises(DestinationError) as locked, one_writer(f"{path}/t"):
         pass
     assert code_of(locked.value) == code
@@ -352,7 +359,10 @@ def test_sources_of_spark(text: str, code: int) -> None:
 
 def test_several_failures_of_sources_pass_if_all_do() -> None:
     passing, lasting = SourceError("x", passes=True), SourceError("y")
-    assert [code_of(all_of(found)) for found in ([passing, passing], [passing, lasting])] == [6, 3]
+    assert [code_of(all_of(actual)) for actual in ([passing, passing], [passing, lasting])] == [
+        6,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -385,3 +395,12 @@ def test_the_meaning_of_a_code_fits_it(kind: type[SingerSparkError]) -> None:
     assert kind.retryable is dict.fromkeys((6, 8, 12, 13, 16, 17, 129, 130, 143), True).get(
         kind.exit_code, False
     )
+
+
+@pytest.mark.parametrize("failed", (1, 5, 6, 2_000))
+def test_the_error_about_many_streams_is_one_that_can_be_read(failed: int) -> None:
+    errors = [SourceError("the table is gone", where=Where(stream=f"s{n}")) for n in range(failed)]
+    text = str(PartialRunError.of(errors, 3_000))
+    assert text.startswith(f"{failed} of 3000 streams failed: stream 's0': the table is gone")
+    assert text.count("the table is gone") == min(failed, 5)
+    assert ("; and 1995 more, which the log has" in text) == (failed == 2_000)

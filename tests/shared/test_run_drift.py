@@ -67,9 +67,9 @@ def test_ranges_of_values(before: tuple, now: tuple, warns: str) -> None:
         facts = {"null_share": 0.0, "min": bounds[0], "max": bounds[1]}
         return {**baseline(rows), "columns": {"t": {"a": facts}}}
 
-    found = drift(run(100, before), run(150, now))
-    assert len(found) == bool(warns)
-    assert not found or found[0].startswith(f"stream 't', column 'a': {warns}")
+    actual = drift(run(100, before), run(150, now))
+    assert len(actual) == bool(warns)
+    assert not actual or actual[0].startswith(f"stream 't', column 'a': {warns}")
     assert drift(run(99, before), run(150, now)) == [], "few rows tell little"
 
 
@@ -103,10 +103,10 @@ def test_a_run_is_compared_with_the_last_good_one(
     assert [record.message for record in own_records(caplog)] == [
         "stream 't': 5 rows, 999 in the last run"
     ]
-    found = json.loads(path.read_text())
-    assert found["drift"] == [own_records(caplog)[0].message]
-    assert baseline_of(found) == {
-        "started_at": found["started_at"], "rows": {"t": 5}, "columns": {},
+    actual = json.loads(path.read_text())
+    assert actual["drift"] == [own_records(caplog)[0].message]
+    assert baseline_of(actual) == {
+        "started_at": actual["started_at"], "rows": {"t": 5}, "columns": {},
     }  # fmt: skip
 
 
@@ -126,6 +126,6 @@ def test_there_must_be_a_summary() -> None:
 def test_streams_of_the_tap() -> None:
     summary = RunSummary("tap-spark")
     summary.add("s", sent=7)
-    found = baseline_of(summary.as_dict(None))
-    assert found is not None
-    assert found["rows"] == {"s": 7}
+    actual = baseline_of(summary.as_dict(None))
+    assert actual is not None
+    assert actual["rows"] == {"s": 7}

@@ -9,8 +9,8 @@ import pytest
 from shared.singer.run_report import run_lines
 
 
-def facts(program: str = "target-spark", **given: Any) -> dict[str, Any]:
-    return {"program": program, "error": None, "seconds": 0.52, "streams": {}, **given}
+def facts(program: str = "target-spark", **supplied: Any) -> dict[str, Any]:
+    return {"program": program, "error": None, "seconds": 0.52, "streams": {}, **supplied}
 
 
 CREATE = "create the table with the columns id bigint, a decimal(10,2), _sdc_received_at timestamp"
@@ -21,8 +21,8 @@ def table(rows: int, *changes: str, place: str = "/w/loaded/orders", **more: int
     return {"committed": rows, "rejected": 0, "place": place, "changes": changes, **more}
 
 
-def stream(tables: dict[str, Any], **given: Any) -> dict[str, Any]:
-    return {"tables": tables, "flush_seconds": 0.5, "engine": "threads", **given}
+def stream(tables: dict[str, Any], **supplied: Any) -> dict[str, Any]:
+    return {"tables": tables, "flush_seconds": 0.5, "engine": "threads", **supplied}
 
 
 def test_what_was_loaded_where() -> None:

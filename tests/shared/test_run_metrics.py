@@ -43,13 +43,13 @@ def run(path: Path, error: Exception | None = None) -> RunSummary:
 def test_metrics_of_a_run(tmp_path: Path) -> None:
     path = tmp_path / "orders.target.prom"
     run(path)
-    found = read(path)
-    assert found["singer_run_success", None] == 1
-    assert found["singer_run_rejected_lines", None] == 4
-    assert found["singer_stream_rejected_records", HOSTILE] == 1
-    assert found["singer_stream_flush_seconds", HOSTILE] == 0.5
-    assert found["singer_stream_failed", HOSTILE] == 0
-    assert found["singer_table_committed_rows", HOSTILE] == 2
+    actual = read(path)
+    assert actual["singer_run_success", None] == 1
+    assert actual["singer_run_rejected_lines", None] == 4
+    assert actual["singer_stream_rejected_records", HOSTILE] == 1
+    assert actual["singer_stream_flush_seconds", HOSTILE] == 0.5
+    assert actual["singer_stream_failed", HOSTILE] == 0
+    assert actual["singer_table_committed_rows", HOSTILE] == 2
     assert [path] == list(tmp_path.iterdir())
 
 
@@ -64,9 +64,9 @@ def test_a_failed_run_keeps_the_time_of_the_last_good_one(tmp_path: Path) -> Non
     for _ in range(2):
         with pytest.raises(RecordError):
             run(path, RecordError("bad"))
-        found = read(path)
-        assert (found["singer_run_success", None], found["singer_run_exit_code", None]) == (0, 5)
-        assert found[last, None] == good[last, None]
+        actual = read(path)
+        assert (actual["singer_run_success", None], actual["singer_run_exit_code", None]) == (0, 5)
+        assert actual[last, None] == good[last, None]
 
 
 def test_a_dry_run_is_no_good_run(tmp_path: Path) -> None:

@@ -42,19 +42,19 @@ class Page(HTMLParser):
 
 
 def summary() -> RunSummary:
-    made = RunSummary("target-spark")
-    made.add("a<b>&", received=1200, flushes=2)
-    made.add("other", received=3)
-    made.add_to_table("a<b>&", "table", ["add the column 'x'"], committed=1199, merged=1)
-    made.moved(1200)
-    return made
+    created = RunSummary("target-spark")
+    created.add("a<b>&", received=1200, flushes=2)
+    created.add("other", received=3)
+    created.add_to_table("a<b>&", "table", ["add the column 'x'"], committed=1199, merged=1)
+    created.moved(1200)
+    return created
 
 
 def test_all_numbers_are_on_the_page() -> None:
     page = Page(html_report(summary().as_dict(None)))
     assert page.loads == []
     for text in ("a<b>&", "other", "1,200", "1,199", "success", "merged", "add the column 'x'"):
-        assert any(text in found for found in page.texts), text
+        assert any(text in actual for actual in page.texts), text
 
 
 HOSTILE = """'"><script>alert(1)</script><img src=//x>&amp;</details></style>"""
@@ -85,7 +85,7 @@ def test_one_page_for_both_programs_whatever_names_they_meet() -> None:
     assert len(shown) >= 15
     ids = (tap["run_id"], target["run_id"], target["program_version"])
     for text in (*ids, "1,300", "1,293", "7", "70,000", "25.00%", "threads (0.1 of 256 MiB)"):
-        assert any(text in found for found in page.texts), text
+        assert any(text in actual for actual in page.texts), text
 
 
 def test_a_stream_has_one_row_for_both_programs() -> None:
@@ -109,7 +109,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
         raise RecordError("<not> a number")
     page = Page(path.read_text())
     assert "exit code 5" in page.texts
-    assert any("<not> a number" in found for found in page.texts)
+    assert any("<not> a number" in actual for actual in page.texts)
     assert [path] == list(tmp_path.iterdir())
 
 

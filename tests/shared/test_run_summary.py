@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import DestinationError, RecordError, Where
+from shared.singer.logs import CONSOLE
 from shared.singer.run_summary import FORMAT, MOST_POINTS, RunSummary, Timeline, summarized
 
 
@@ -29,14 +31,14 @@ def test_a_good_run(tmp_path: Path) -> None:
         summary.add_to_table("s", "t", committed=5)
         summary.count(state_messages=1)
         summary.moved(5)
-    found = read(path)
-    assert (found["format"], found["program"]) == (FORMAT, "tap-spark")
-    assert (found["exit_code"], found["error"], found["state_messages"]) == (0, None, 1)
-    assert found["streams"] == {
+    actual = read(path)
+    assert (actual["format"], actual["program"]) == (FORMAT, "tap-spark")
+    assert (actual["exit_code"], actual["error"], actual["state_messages"]) == (0, None, 1)
+    assert actual["streams"] == {
         "s": {"sent": 5, "bytes": 30, "method": "FULL_TABLE", "tables": {"t": {"committed": 5}}}
     }
-    assert sum(found["timeline"]["rows"]) == 5
-    assert found["started_at"] <= found["ended_at"]
+    assert sum(actual["timeline"]["rows"]) == 5
+    assert actual["started_at"] <= actual["ended_at"]
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,10 @@ def test_a_failed_run(tmp_path: Path, error: BaseException, code: int, text: str
     with pytest.raises(type(error)), summarized("p", str(tmp_path / "run.json")) as summary:
         summary.add("s", sent=1)
         raise error
-    found = read(tmp_path / "run.json")
-    assert found["exit_code"] == code
-    assert text in found["error"]
-    assert found["streams"] == {"s": {"sent": 1}}
+    actual = read(tmp_path / "run.json")
+    assert actual["exit_code"] == code
+    assert text in actual["error"]
+    assert actual["streams"] == {"s": {"sent": 1}}
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
@@ -74,9 +76,9 @@ def test_a_run_with_nothing_to_do_is_not_compared(
             summary.add("s", sent=rows)
             summary.has_work = rows > 0
             summary.choose_exit_code(99)
-    found = read(tmp_path / "run.json")
-    assert (found["exit_code"], found["error"]) == (99, None)
-    assert found["baseline"]["rows"] == {"s": 500}
+    actual = read(tmp_path / "run.json")
+    assert (actual["exit_code"], actual["error"]) == (99, None)
+    assert actual["baseline"]["rows"] == {"s": 500}
     assert "in the last run" not in caplog.text
 
 
@@ -104,6 +106,26 @@ def test_streams_may_have_any_name(tmp_path: Path) -> None:
         summary.add("ünï/\n", sent=1)
     assert read(tmp_path / "run.json")["streams"] == {"ünï/\n": {"sent": 1}}
     assert RunSummary("p").as_dict(None)["streams"] == {}
+
+
+@pytest.mark.parametrize("option", ["summary", "report", "metrics"])
+def test_facts_are_collected_if_anybody_reads_them(
+    tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CONSOLE, "is_for_people", False)
+    with summarized("p") as summary:
+        assert not summary.is_read
+        summary.observe([])
+        assert not summary.is_read
+    with summarized("tap-spark", **{option: str(tmp_path / "file.prom")}) as summary:
+        assert summary.is_read
+    monkeypatch.setattr(CONSOLE, "is_for_people", True)
+    with summarized("p") as summary:
+        assert summary.is_read
+    observed, dry = RunSummary("p", is_read=False), RunSummary("p", is_read=False)
+    observed.observe([Mock()])
+    dry.mark_dry()
+    assert observed.is_read and dry.is_read
 
 
 def test_what_is_no_file_is_written_to_and_not_read(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shared.errors import SourceError
-from shared.settings import files
-from shared.settings.files import read_settings_file
+from shared.settings import loading
+from shared.settings.loading import read_settings_file
 from tap_spark.plan.catalog import load_catalog
 from tap_spark.state.bookmarks import load_state
 
@@ -27,7 +27,7 @@ READERS = pytest.mark.parametrize(
 def test_a_device_that_never_ends(
     read: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    monkeypatch.setattr(loading, "LARGEST", 1 << 20)
     with pytest.raises((SourceError, ValueError), match="it has more than 1 MiB"):
         read("/dev/zero")
 

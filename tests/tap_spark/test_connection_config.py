@@ -37,7 +37,7 @@ def test_defaults() -> None:
 
 
 def test_everything_is_typed() -> None:
-    given = {
+    supplied = {
         **SHOP,
         "properties": {"ssl": True, "loginTimeout": 5},
         "allow_properties": ["ssl"],
@@ -46,10 +46,14 @@ def test_everything_is_typed() -> None:
         "partitions": 3.0,
         "fetch_size": 7,
     }
-    (found,) = tap_config({"connections": [given]}).connections
-    assert found.properties == {"ssl": "true", "loginTimeout": "5"}
-    assert (found.include, found.exclude, found.allow_properties) == (("a.*",), ("a.b",), ("ssl",))
-    assert (found.partitions, found.fetch_size) == (3, 7)
+    (actual,) = tap_config({"connections": [supplied]}).connections
+    assert actual.properties == {"ssl": "true", "loginTimeout": "5"}
+    assert (actual.include, actual.exclude, actual.allow_properties) == (
+        ("a.*",),
+        ("a.b",),
+        ("ssl",),
+    )
+    assert (actual.partitions, actual.fetch_size) == (3, 7)
 
 
 def test_a_stream_takes_the_only_database() -> None:

@@ -14,9 +14,9 @@ from tap_spark.place_argument import place_settings
 
 
 def stream(place: str, form: str | None = None) -> dict[str, Any]:
-    found = place_settings(place, form, {})
-    tap_config(found)
-    [one] = found["streams"]
+    actual = place_settings(place, form, {})
+    tap_config(actual)
+    [one] = actual["streams"]
     return one
 
 
@@ -53,8 +53,8 @@ def test_tabs_separate_the_fields_of_tsv(tmp_path: Path) -> None:
     ],
 )
 def test_places_that_are_not_looked_at(place: str, name: str) -> None:
-    found = stream(place)
-    assert (found["name"], found["format"], found["path"]) == (name, "csv", place)
+    actual = stream(place)
+    assert (actual["name"], actual["format"], actual["path"]) == (name, "csv", place)
 
 
 def test_a_given_format_wins(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "given"),
+    ("environ", "supplied"),
     [
         ({}, {}),
         (
@@ -110,8 +110,8 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_database(environ: Mapping[str, str], given: Mapping[str, str]) -> None:
+def test_a_database(environ: Mapping[str, str], supplied: Mapping[str, str]) -> None:
     url = "jdbc:postgresql://localhost/shop"
-    found = place_settings(url, None, environ)
-    assert found == {"connections": [{"name": "database", "url": url, **given}]}
-    tap_config(found)
+    actual = place_settings(url, None, environ)
+    assert actual == {"connections": [{"name": "database", "url": url, **supplied}]}
+    tap_config(actual)

@@ -36,8 +36,8 @@ def table(name: str, schema: str | None = "public", *keys: str) -> DiscoveredTab
 
 def draft(place: Any, form: str | None = None, ask: Any = unanswered, **environ: str) -> Any:
     """Return what is drafted, read back from its text."""
-    made = source_draft(str(place), form, environ, ask)
-    return yaml_value(config_text([], made).encode())
+    created = source_draft(str(place), form, environ, ask)
+    return yaml_value(config_text([], created).encode())
 
 
 def comments(place: Any, ask: Any = unanswered) -> list[str]:
@@ -52,10 +52,10 @@ def put(folder: Path, *names: str, text: str = "id,x\n1,a\n") -> None:
         path.write_text(text)
 
 
-def paths(found: Any, root: Path) -> dict[str, Any]:
+def paths(actual: Any, root: Path) -> dict[str, Any]:
     """Return the path of each stream, with its format, below a folder."""
-    assert tap_config(found).streams
-    inside = json.loads(json.dumps(found["streams"]).replace(f"{root}/", ""))
+    assert tap_config(actual).streams
+    inside = json.loads(json.dumps(actual["streams"]).replace(f"{root}/", ""))
     return {each["name"]: (each["format"], each["path"]) for each in inside}
 
 
@@ -100,14 +100,14 @@ class TestFolders:
 
     def test_streams_have_names_of_their_own(self, tmp_path: Path) -> None:
         put(tmp_path, "a.csv", "a.json", "a.jsonl", "a_json.orc")
-        found = draft(tmp_path)
-        assert len({stream["name"] for stream in found["streams"]}) == 4
+        actual = draft(tmp_path)
+        assert len({stream["name"] for stream in actual["streams"]}) == 4
 
     def test_tables_become_a_connection(self, tmp_path: Path) -> None:
         put(tmp_path, "lake/orders/_delta_log/0.json", "ice/metadata/v1.metadata.json", "a.csv")
-        found = draft(tmp_path)
-        assert [item["path"] for item in found["connections"]] == [str(tmp_path)]
-        assert [stream["name"] for stream in found["streams"]] == ["a"]
+        actual = draft(tmp_path)
+        assert [item["path"] for item in actual["connections"]] == [str(tmp_path)]
+        assert [stream["name"] for stream in actual["streams"]] == ["a"]
         assert "2 table(s) below the folder: ice (iceberg), lake/orders (delta)" in comments(
             tmp_path
         )
@@ -157,9 +157,9 @@ def test_a_remote_folder_is_listed() -> None:
     files = fsspec.filesystem("memory")
     for name in ("orders-1.csv", "orders-2.csv", "days/a.json", "lake/t/_delta_log/0.json"):
         files.pipe(f"/drafts/{name}", b"id;x\n")
-    found = draft("memory://drafts/")
-    assert [item["path"] for item in found["connections"]] == ["memory://drafts"]
-    assert [(each["name"], each["path"]) for each in found["streams"]] == [
+    actual = draft("memory://drafts/")
+    assert [item["path"] for item in actual["connections"]] == ["memory://drafts"]
+    assert [(each["name"], each["path"]) for each in actual["streams"]] == [
         ("orders", "memory://drafts/orders-*.csv"),
         ("days", "memory://drafts/days"),
     ]
@@ -168,9 +168,9 @@ def test_a_remote_folder_is_listed() -> None:
 
 
 def test_s3_gets_its_package() -> None:
-    found = draft("s3://bucket/sales/*.csv")
-    assert found["streams"][0]["path"] == "s3://bucket/sales/*.csv"
-    assert found["spark"]["packages"] == ["org.apache.hadoop:hadoop-aws:3.4.2"]
+    actual = draft("s3://bucket/sales/*.csv")
+    assert actual["streams"][0]["path"] == "s3://bucket/sales/*.csv"
+    assert actual["spark"]["packages"] == ["org.apache.hadoop:hadoop-aws:3.4.2"]
 
 
 class TestDatabases:
@@ -181,8 +181,8 @@ class TestDatabases:
             asked.append(config)
             return [table("orders", "public", "id"), table("odd[*]", None)]
 
-        found = draft(URL, None, ask, TAP_SPARK_USER="me", TAP_SPARK_PASSWORD="hush")
-        [one] = found["connections"]
+        actual = draft(URL, None, ask, TAP_SPARK_USER="me", TAP_SPARK_PASSWORD="hush")
+        [one] = actual["connections"]
         assert one == {
             "name": "shop",
             "url": URL,
@@ -191,7 +191,7 @@ class TestDatabases:
             "include": ["public.orders", "odd[[][*]]"],
         }
         assert asked[0].connections[0].password == "hush"
-        assert "hush" not in json.dumps(found)
+        assert "hush" not in json.dumps(actual)
         texts = comments(URL, ask)
         assert "table, 2 column(s), key: id" in texts
         assert "view, 2 column(s), no key" in texts
@@ -235,20 +235,20 @@ def test_comments_are_no_settings() -> None:
 
 
 class TestPasswords:
-    def given(self, **item: Any) -> Any:
+    def supplied(self, **item: Any) -> Any:
         return {"connections": [{"name": "a", "url": URL, **item}]}
 
     def test_a_variable_holds_the_password(self) -> None:
-        found = with_passwords(self.given(password_variable="SHOP"), {"SHOP": "hush"})
-        assert tap_config(found).connections[0].password == "hush"
+        actual = with_passwords(self.supplied(password_variable="SHOP"), {"SHOP": "hush"})
+        assert tap_config(actual).connections[0].password == "hush"
 
     def test_a_password_wins(self) -> None:
-        given = self.given(password="own", password_variable="SHOP")
-        assert with_passwords(given, {}) == given
+        supplied = self.supplied(password="own", password_variable="SHOP")
+        assert with_passwords(supplied, {}) == supplied
 
     def test_what_is_not_set_is_named(self) -> None:
         with pytest.raises(InvalidSettingsError) as caught:
-            with_passwords(self.given(password_variable="SHOP"), {"OTHER": "hush"})
+            with_passwords(self.supplied(password_variable="SHOP"), {"OTHER": "hush"})
         [line] = caught.value.problems
         assert line.startswith("config['connections'][0]['password_variable']: the environment ")
         assert line.endswith("variable 'SHOP' is not set (export SHOP)")

@@ -234,12 +234,12 @@ class TestRules:
             tap_config({"streams": streams})
 
     def test_schema_and_rules_in_one_answer(self) -> None:
-        found = problems(
+        actual = problems(
             {"name": "a", "format": "csv", "row_count": "x"},
             {"name": "a", "format": "rows", "surplus": 1},
             start_date="x",
         )
-        assert sorted(line.split(": ")[0] for line in found) == [
+        assert sorted(line.split(": ")[0] for line in actual) == [
             "config['start_date']",
             "config['streams'][0]['path']",
             "config['streams'][0]['row_count']",

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.errors import SettingsError
-from target_spark.config import target_config
+from target_spark.config import check_deletes, table_request, target_config
 from target_spark.core.load_plans import StreamSchema
-from target_spark.stream_settings import check_deletes, table_request
 
 GOOD = {"format": "delta", "path": "/t", "load_method": "upsert"}
 
@@ -50,11 +49,11 @@ def test_tables_that_cannot(settings: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize("place", [{}, {"streams": {"s": {"hard_delete": True}}}])
 def test_rows_are_not_removed_without_marks(place: dict[str, Any], method: str) -> None:
     """A record that marks its row as deleted was stored, with nulls."""
-    given = {**GOOD, "load_method": method, **(place or {"hard_delete": True})}
+    supplied = {**GOOD, "load_method": method, **(place or {"hard_delete": True})}
     schema = StreamSchema("s", {"properties": {"id": {"type": "integer"}}}, ("id",))
     struct = StructType([StructField("id", LongType())])
-    assert table_request(target_config(given), schema, struct).hard_delete
-    config = target_config({**given, "add_record_metadata": False})
+    assert table_request(target_config(supplied), schema, struct).hard_delete
+    config = target_config({**supplied, "add_record_metadata": False})
     if method == "append-only":
         assert table_request(config, schema, struct).hard_delete
         return

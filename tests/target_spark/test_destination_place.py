@@ -14,16 +14,16 @@ from shared.settings.config_text import config_text
 from shared.settings.yaml_text import yaml_value
 from target_spark.config import target_config
 from target_spark.destination_place import destination_draft, place_settings
-from target_spark.destinations.destination_registry import BUILT_IN
+from target_spark.destinations.destination_declaration import BUILT_IN
 
 URL = "jdbc:postgresql://db.example.com/warehouse"
 
 
 def draft(place: Any, form: str | None = None, **environ: str) -> Any:
     """Return what is drafted, read back from its text."""
-    found = yaml_value(config_text([], destination_draft(str(place), form, environ)).encode())
-    target_config(found)
-    return found
+    actual = yaml_value(config_text([], destination_draft(str(place), form, environ)).encode())
+    target_config(actual)
+    return actual
 
 
 def put(folder: Path, *names: str) -> None:
@@ -44,10 +44,10 @@ def test_settings_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("declared", BUILT_IN, ids=lambda declared: declared.name)
 def test_every_format(tmp_path: Path, declared: Any) -> None:
     place = URL if declared.name == "jdbc" else str(tmp_path / "new")
-    made = destination_draft(place, declared.name, {})
-    assert yaml_value(config_text([], made).encode())["format"] == declared.name
+    created = destination_draft(place, declared.name, {})
+    assert yaml_value(config_text([], created).encode())["format"] == declared.name
     # What stands in comments is valid, too.
-    target_config(yaml_value(re.sub(r"# (?=[a-z_]+: )", "", config_text([], made)).encode()))
+    target_config(yaml_value(re.sub(r"# (?=[a-z_]+: )", "", config_text([], created)).encode()))
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,11 @@ def lines(values: Any) -> bytes:
 class TestDigests:
     def test_cut_where_a_state_came(self) -> None:
         data, one = lines(range(5)), len(line({"a": 0}))
-        found = segments(data, (one, 3), (3 * one, 7))
-        assert [segment.lines for segment in found] == [1, 2, 2]
-        assert [(segment.since, segment.until) for segment in found] == [(1, 2), (3, 6), (7, 9)]
-        assert found[0].digest == digest(lines([0]))
-        assert found[1].digest == digest(lines([1, 2]))
+        actual = segments(data, (one, 3), (3 * one, 7))
+        assert [segment.lines for segment in actual] == [1, 2, 2]
+        assert [(segment.since, segment.until) for segment in actual] == [(1, 2), (3, 6), (7, 9)]
+        assert actual[0].digest == digest(lines([0]))
+        assert actual[1].digest == digest(lines([1, 2]))
 
     def test_a_mark_at_an_end_makes_no_empty_segment(self) -> None:
         data = lines([1])
@@ -110,10 +110,10 @@ class TestDigests:
     def test_short_and_long_lines(self, text: str, messages: list[Any]) -> None:
         data = left = b""
         for at, first, record, rest in messages:
-            made = line({**record, "b": [record, text], "c": record}, at, first=first, **rest)
+            created = line({**record, "b": [record, text], "c": record}, at, first=first, **rest)
             time = f'"time_extracted": "{at}"'.encode()
-            place = made.find(time) if first else made.rfind(time)
-            data, left = data + made, left + made[:place] + made[place + len(time) :]
+            place = created.find(time) if first else created.rfind(time)
+            data, left = data + created, left + created[:place] + created[place + len(time) :]
         assert digest(data) == hashlib.blake2b(left, digest_size=16).hexdigest()
 
     def test_the_version_of_the_message_counts(self) -> None:
@@ -122,9 +122,9 @@ class TestDigests:
     def test_larger_than_a_block(self) -> None:
         data = lines("x" * 1000 for _ in range(3000))
         half = len(data) // 3000 * 1500
-        found = segments(data, (half, 5))
-        assert [segment.lines for segment in found] == [1500, 1500]
-        assert found[0].digest == digest(data[:half])
+        actual = segments(data, (half, 5))
+        assert [segment.lines for segment in actual] == [1500, 1500]
+        assert actual[0].digest == digest(data[:half])
 
     def test_files(self, tmp_path: Path) -> None:
         data, one = lines(range(4)), len(line({"a": 0}))
@@ -133,10 +133,10 @@ class TestDigests:
         (tmp_path / "same").write_bytes(b"a")
         staged = InputFile(str(tmp_path / "lines"), Encoding(STAGED), marks=((one, 3),))
         batch, same = (InputFile(str(tmp_path / n), Encoding("jsonl")) for n in ("batch", "same"))
-        found = segments_of([staged, batch])
-        assert [segment.lines for segment in found] == [1, 3, 0]
+        actual = segments_of([staged, batch])
+        assert [segment.lines for segment in actual] == [1, 3, 0]
         assert whole_segment(staged).digest == digest(data)
-        assert found[2] == whole_segment(same)
+        assert actual[2] == whole_segment(same)
 
 
 class TestNotes:

@@ -40,12 +40,12 @@ class Table:
 
     def held(self, note: Note) -> Note:
         """Return the part of a note that a lake's table holds: its commits must be the newest."""
-        found = set()
+        actual = set()
         for token in reversed(self.commits):
             if token not in note.tokens:
                 break
-            found.add(token)
-        return note.held(found)
+            actual.add(token)
+        return note.held(actual)
 
 
 class Run:
@@ -131,8 +131,8 @@ class Run:
             pieces.append((rows, parts))
 
     def commit(self, token: str, pieces: list[tuple[list[str], list[Segment]]]) -> None:
-        segments = [segment for _, found in pieces for segment in found]
-        rows = [row for found, _ in pieces for row in found]
+        segments = [segment for _, actual in pieces for segment in actual]
+        rows = [row for actual, _ in pieces for row in actual]
         if self.journal.begin(token if rows else "", segments):
             self.table.note = self.journal.note(self.bookmark).to_text()
         self.step()
@@ -170,13 +170,13 @@ def feed(run: Run, first: int, items: Feed, texts: list[str]) -> None:
 
 
 def sent(items: Feed, texts: list[str]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    actual: Counter[str] = Counter()
     for at, (kind, count) in enumerate(items):
         if kind == "s":
-            found.update(texts[(at + number) % len(texts)] for number in range(count))
+            actual.update(texts[(at + number) % len(texts)] for number in range(count))
         elif kind == "file":
-            found[f"file-{at}"] += 1
-    return found
+            actual[f"file-{at}"] += 1
+    return actual
 
 
 def lots() -> st.SearchStrategy[Feed]:

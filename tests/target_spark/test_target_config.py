@@ -12,9 +12,8 @@ from shared.errors import InvalidSettingsError
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.settings.about import settings_of
 from shared.settings.loading import environment_settings
-from target_spark.config import PROGRAM, REGISTRY, SETTINGS_SCHEMA, target_config
+from target_spark.config import PROGRAM, REGISTRY, SETTINGS_SCHEMA, expectations, target_config
 from target_spark.run_settings import StagingSettings, TargetConfig
-from target_spark.stream_settings import expectations
 
 
 def problems(**settings: Any) -> list[str]:
@@ -121,9 +120,9 @@ def test_rows_are_audited_in_tables_of_lakes_alone() -> None:
     expect = {"orders": {"expect": {"no_rows_where": ["amount < 0"]}}}
     audited = {"path": "/lake", "streams": expect, "write_audit_publish": True}
     for form in ("iceberg", "delta"):
-        found = expectations(target_config({"format": form, **audited}), "orders")
-        assert found is not None
-        assert list(found.no_rows_where) == ["amount < 0"]
+        actual = expectations(target_config({"format": form, **audited}), "orders")
+        assert actual is not None
+        assert list(actual.no_rows_where) == ["amount < 0"]
     assert problems(format="parquet", **audited)[-1].endswith("supported by Delta and Iceberg")
     assert problems(format="iceberg", streams=expect) == [
         "config['streams']['orders']['expect']['no_rows_where']: needs 'write_audit_publish': true"

@@ -13,20 +13,20 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
-def found() -> Structure:
+def structure() -> Structure:
     return structure_of(sources_of(None))
 
 
-def test_no_modules_import_each_other(found: Structure) -> None:
-    assert not found.cycles, "move what they share to a module below both"
+def test_no_modules_import_each_other(structure: Structure) -> None:
+    assert not structure.cycles, "move what they share to a module below both"
 
 
-def test_no_two_classes_have_one_name(found: Structure) -> None:
-    assert not found.classes, "keep one, or name each by what it is"
+def test_no_two_classes_have_one_name(structure: Structure) -> None:
+    assert not structure.classes, "keep one, or name each by what it is"
 
 
-def test_all_modules_are_read(found: Structure) -> None:
-    assert {"shared.errors", "tap_spark.cli", "target_spark.core.pipeline"} <= set(found.lines)
+def test_all_modules_are_read(structure: Structure) -> None:
+    assert {"shared.errors", "tap_spark.cli", "target_spark.core.pipeline"} <= set(structure.lines)
 
 
 def test_only_the_engine_starts_spark_for_work_on_rows() -> None:
@@ -53,7 +53,7 @@ def test_shared_has_eight_packages_and_what_users_run_and_import() -> None:
 def test_loading_names_no_operations() -> None:
     """By name, too; import-linter looks at the imports. Declarations name both."""
     own = ("target_spark.load.", "target_spark.convert.", "target_spark.receive.")
-    naming = re.compile(r"target_spark\.operate|_operations\b.*:\w+Operations")
+    naming = re.compile(r"target_spark\.operate\b")
     assert not [
         n for n, text in sources_of(None).items() if n.startswith(own) and naming.search(text)
     ]
@@ -62,7 +62,7 @@ def test_loading_names_no_operations() -> None:
 def test_what_only_spark_can_do_is_caught_in_one_place() -> None:
     caught = re.compile(r"(?:except|suppress)\b[^\n]*NeedsSparkError")
     assert {name for name, text in sources_of(None).items() if caught.search(text)} == {
-        "target_spark.destinations.lakes.engines"
+        "target_spark.destinations.lakes.lake_work"
     }
 
 
@@ -112,13 +112,16 @@ def test_own_modules_are_imported_at_the_top() -> None:
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES)
     ]
-    assert len(late) <= 65, late
+    assert len(late) <= 63, late
 
 
 EMPTY_WORDS = {"found", "known", "made", "given", "told", "way", "there"}
 
 
-@pytest.mark.parametrize("root", ["shared", "tap_spark", "target_spark", "benchmarks", "tools"])
+ROOTS = ["shared", "tap_spark", "target_spark", "benchmarks", "tests", "tools"]
+
+
+@pytest.mark.parametrize("root", ROOTS)
 def test_names_say_what_a_thing_is(root: str) -> None:
     attributes = ("id", "arg", "attr", "name", "asname")
     empty = [
@@ -126,6 +129,9 @@ def test_names_say_what_a_thing_is(root: str) -> None:
         for path in sorted((ROOT / root).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in (getattr(node, attribute, None) for attribute in attributes)
-        if isinstance(name, str) and name.strip("_").lower() in EMPTY_WORDS
+        if isinstance(name, str)
+        and name.strip("_").lower() in EMPTY_WORDS
+        # Hypothesis has the word.
+        and (root, name) != ("tests", "given")
     ]
     assert not empty, "name the value"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from shared.errors import Where
-from shared.maps.expressions import functions, operators, records, texts
+from shared.maps.expressions import functions, operators, records, scalars
 from shared.maps.expressions.functions import Call
 from shared.maps.expressions.operators import both, chosen, first_of, negated, truth
 from shared.maps.expressions.personal import SALT
@@ -333,7 +333,7 @@ class _Compiler:
         # As in the SDK, `!r` and the like are ignored.
         value = settled(self.value(node.value))
         if node.format_spec is None:
-            return texts.text_of(value)
+            return scalars.text_of(value)
         self.value(node.format_spec)
         return uncompiled(STR, f"a format of {value.kind.not_none()}", value)
 

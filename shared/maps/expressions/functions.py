@@ -16,13 +16,13 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql.types import StringType
 
-from shared.formats.spark_functions import arrow_udf
-from shared.maps.expressions import dates, operators, personal, records, sandbox, texts
-from shared.maps.expressions.numbers import OVERFLOW
+from shared.formats.spark_conform import arrow_udf
+from shared.maps.expressions import operators, personal, records, sandbox, scalars
 from shared.maps.expressions.operators import chosen, truth
 from shared.maps.expressions.personal import FakeSettings, result_kind
 from shared.maps.expressions.python_columns import send_by_value
 from shared.maps.expressions.sandbox import Meter
+from shared.maps.expressions.scalars import OVERFLOW
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.value_kinds import (
     ANY,
@@ -95,11 +95,11 @@ def _without_underscores(text: Column) -> Column:
 
 
 def _int_of_text(text: Column) -> Column:
-    return try_cast(_without_underscores(texts.number_text(text)), "bigint")
+    return try_cast(_without_underscores(scalars.number_text(text)), "bigint")
 
 
 def _float_of_text(text: Column) -> Column:
-    number = texts.number_text(text)
+    number = scalars.number_text(text)
     special = F.lower(number)
     infinity = F.when(F.startswith(special, F.lit("-")), -float("inf")).otherwise(float("inf"))
     value = F.when(F.endswith(special, F.lit("nan")), float("nan"))
@@ -113,7 +113,7 @@ def _unlike(pattern: str, message: str) -> Check:
     def error(text: Column) -> Column:
         return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
 
-    return lambda text: ~F.rlike(texts.number_text(text), F.lit(pattern)), error
+    return lambda text: ~F.rlike(scalars.number_text(text), F.lit(pattern)), error
 
 
 def _whole(number: Column, *_: Column) -> Column:
@@ -163,7 +163,7 @@ _RULES: Mapping[str, Callable[[Call], Rule | None]] = {
     "len": _len,
     "md5": lambda _: Rule(lambda text: F.md5(text.cast("binary"))),
     "sha256": lambda _: Rule(lambda text: F.sha2(text.cast("binary"), 256)),
-    "datetime.date.fromisoformat": lambda _: dates.FROM_ISO,
+    "datetime.date.fromisoformat": lambda _: scalars.FROM_ISO,
 }
 # Of a value that may be an int or a float, they have the same result for either.
 _OF_FLOATS = frozenset({"int", "float", "abs", "round"})
@@ -219,7 +219,7 @@ def _of_any_values(name: str, call: Call) -> Value:
     if name == "str":
         if call.keywords or len(call.args) > 1:
             return uncompiled(STR, "str() of bytes", *call.operands)
-        return texts.text_of(call.args[0]) if call.args else constant("")
+        return scalars.text_of(call.args[0]) if call.args else constant("")
     several = len(call.args) > 1 and not call.keywords
     kind = joined(value.kind for value in call.args) if several else None
     return uncompiled(kind or ANY, f"{name}()", *call.operands)
@@ -308,9 +308,9 @@ def method(owner: Value, name: str, call: Call) -> Value:
         raise operators.no_attribute(kind, name)
     if kind.name not in {"str", "date", "datetime", "timedelta"}:
         return uncompiled(ANY, why, owner, *call.operands)
-    rule = dates.TO_ISO if kind.name == "date" and name == "isoformat" else None
+    rule = scalars.TO_ISO if kind.name == "date" and name == "isoformat" else None
     if kind.name == "str":
-        rule = texts.method(name, call.args, call.keywords)
+        rule = scalars.method(name, call.args, call.keywords)
 
     def python(one: Any, *args: Any, **keywords: Any) -> Any:
         return getattr(one, name)(*args, **keywords)

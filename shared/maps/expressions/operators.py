@@ -16,12 +16,12 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.formats.spark_functions import is_variant_null
+from shared.formats.spark_conform import is_variant_null
 from shared.formats.spark_types import T
-from shared.maps.expressions import dates, numbers, records, sandbox, texts
-from shared.maps.expressions.numbers import EXACT
+from shared.maps.expressions import records, sandbox, scalars
 from shared.maps.expressions.records import NEVER_EMPTY, as_read
 from shared.maps.expressions.sandbox import Meter
+from shared.maps.expressions.scalars import EXACT
 from shared.maps.expressions.syntax import nearest
 from shared.maps.expressions.value_kinds import ANY, BOOL, FLOAT, NUMBERS, PYTHON, STR, Kind, joined
 from shared.maps.expressions.values import (
@@ -74,14 +74,14 @@ def binary(op: ast.operator, left: Value, right: Value) -> Value:
     if left.is_constant and right.is_constant:
         return folded(function, left, right)
     if names <= NUMBERS:
-        return numbers.arithmetic(symbol, function, left, right)
+        return scalars.arithmetic(symbol, function, left, right)
     if symbol == "%" and left.kind.name == "str":
         return uncompiled(STR, "a format by '%'", left, right)
     if left.kind.name == "date" and isinstance(right.constant, datetime.timedelta):
         days = datetime.timedelta(right.constant.days if symbol == "+" else -right.constant.days)
-        return dates.shifted(lambda one: function(one, right.constant), left, days)
+        return scalars.shifted(lambda one: function(one, right.constant), left, days)
     if right.kind.name == "date" and isinstance(left.constant, datetime.timedelta):
-        return dates.shifted(lambda one: function(left.constant, one), right, left.constant)
+        return scalars.shifted(lambda one: function(left.constant, one), right, left.constant)
     rule = Rule(F.concat) if names == {"str"} and symbol == "+" else None
     why = f"'{symbol}' of {left.kind} and {right.kind}"
     return lifted(function, rule, left, right, why=why)
@@ -91,7 +91,7 @@ def unary(op: ast.unaryop, value: Value) -> Value:
     """Return `-value`, `+value` or `~value`."""
     if value.is_constant:
         return folded(_python(op), value)
-    return numbers.unary(_SYMBOLS[type(op)], _python(op), value)
+    return scalars.unary(_SYMBOLS[type(op)], _python(op), value)
 
 
 def compared(op: ast.cmpop, left: Value, right: Value) -> Value:
@@ -122,7 +122,7 @@ def _item(container: Value, key: Value) -> Value:
     if container.is_constant and key.is_constant:
         return folded(python.getitem, container, key)
     if name == "str":
-        return texts.index(container, key)
+        return scalars.index(container, key)
     if name == "list":
         return records.item(container, key)
     if name == "dict" and isinstance(key.constant, str) and not container.is_constant:
@@ -144,7 +144,7 @@ def sliced(container: Value, ends: Sequence[Value | None]) -> Value:
         in_date = isinstance(last, int) and 0 <= last <= len("YYYY-MM-DD")
         if in_date and (first is None or (isinstance(first, int) and first >= 0)):
             container = records.dated(container)
-        return texts.sliced(container, bounds)
+        return scalars.sliced(container, bounds)
     if name not in {"list", "any"}:
         raise Fails(f"TypeError: '{type_name(container.kind)}' object cannot be sliced")
     return uncompiled(container.kind.not_none(), "a slice of a list", *operands)
@@ -161,7 +161,7 @@ def attribute(value: Value, name: str) -> Value:
         raise no_attribute(kind, name)
     if callable(getattr(type_of(kind), name)):
         raise Fails(f"'{name}' is a method of {type_name(kind)}: call it")
-    rule = dates.PARTS.get(name) if kind.name == "date" else None
+    rule = scalars.PARTS.get(name) if kind.name == "date" else None
     return lifted(lambda one: getattr(one, name), rule, value, why=f"the attribute '{name}'")
 
 

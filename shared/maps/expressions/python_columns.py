@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats import spark_types
 from shared.formats.record_text import json_text, record_json
-from shared.formats.spark_functions import arrow_udf, parse_json
+from shared.formats.spark_conform import arrow_udf, parse_json
 from shared.maps.expressions import (
     arrow_results,
     evaluator,

@@ -19,6 +19,8 @@ MAX_INTEGER_BITS = 1024
 
 RECORD_NAMES = ("record", "_")
 STREAM_NAMES = ("__stream_name__", "__original_stream_name__")
+ERROR = "__map_error"
+"""Text column of mapped rows: why a row could not be mapped; null if it could."""
 PARENT = "__parent__"
 """In entries with `__explode__`: the record whose array holds the element."""
 

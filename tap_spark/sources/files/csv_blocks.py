@@ -1,4 +1,4 @@
-"""CSV files of any size read by the driver, in blocks of whole lines that several threads share.
+"""CSV files of any size read by threads of the driver, in blocks of whole lines that they share.
 
 Spark's parser has answers of its own for damaged or unusual lines. So `plain_csv` reads only bytes
 that leave no choice: UTF-8 lines with equally many fields, each either without quotes or quoted as
@@ -16,16 +16,38 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+from pyspark.sql.types import DataType, StructField, StructType
 
+from shared.engine.engine import TYPES, Work
+from shared.formats.arrow_types import spark_to_arrow, struct_to_arrow
 from shared.storage.files import open_random
-from tap_spark.sources.files import text_types
-from tap_spark.sources.files.file_positions import next_line_start
-from tap_spark.sources.files.line_reader import FilePart, LineRange, cut_ranges
-from tap_spark.state.stream_plans import MOST_THREADS
+from tap_spark.sources.files.driver_files import DriverFiles
+from tap_spark.sources.files.line_reader import (
+    BOM,
+    FilePart,
+    LineRange,
+    cut_ranges,
+    next_line_start,
+    unfinished_line,
+)
+from tap_spark.sources.files.text_records import records_of
+from tap_spark.sources.files.text_types import (
+    add_forms,
+    decide,
+    keeps_forms,
+    simple_ddl,
+    typed,
+    union,
+)
+from tap_spark.state.stream_plans import MOST_THREADS, DriverBlocks, StreamPlan
+
+if TYPE_CHECKING:
+    from shared.engine.engine import Engine
 
 HEADER_BYTES = 64 * 1024
 """Bytes at the start of a file in which its header is looked for."""
@@ -33,8 +55,6 @@ HEADER_BYTES = 64 * 1024
 MOST_COLUMNS = 10_000
 _OPTIONS = {"header", "sep", "delimiter"}
 _SEPARATORS = {",": ",", ";": ";", "|": "|", "\t": "\t", "\\t": "\t"}
-_UNUSUAL = (b"\x00", b"\r", b"\xef\xbb\xbf")
-"""What may be a line end, or a byte order mark."""
 
 _SPACES = rb"[\x00-\x09\x0b-\x20]+(?:\n|\Z)"
 _FIRST_OF_SPACES, _LATER_OF_SPACES = re.compile(_SPACES), re.compile(rb"\n" + _SPACES)
@@ -85,35 +105,54 @@ class PlainCsv:
         Returns:
             None if Spark may read the lines in another way.
         """
-        if not data.strip(b"\n"):
+        # `strip` copies what ends in a line feed, as blocks do.
+        if data[:1] in (b"", b"\n") and not data.strip(b"\n"):
             return [pa.array([], pa.string())] * count
         if not self._checked(data):
             return None
+        return self.parsed(data, count, dict.fromkeys(range(count), pa.string()))
+
+    def parsed(
+        self, data: bytes, count: int, kinds: Mapping[int, pa.DataType]
+    ) -> list[pa.Array] | None:
+        """Parse lines that leave no choice to a parser; an empty field is null.
+
+        Args:
+            data: Whole lines without a header; line feeds end lines.
+            count: The number of columns.
+            kinds: Types of the wanted ones, by position.
+
+        Returns:
+            The wanted columns; None if lines have other columns, or a value is not of its type.
+        """
         names = [f"c{number}" for number in range(count)]
+        wanted = {names[place]: kind for place, kind in kinds.items()}
         try:
             table = pa_csv.read_csv(
                 pa.BufferReader(data),
                 pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
                 pa_csv.ParseOptions(delimiter=self.separator, newlines_in_values=False),
                 pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
+                    column_types=wanted,
+                    include_columns=[*wanted],
                     null_values=[""],
                     strings_can_be_null=True,
+                    check_utf8=False,  # It is.
+                    true_values=["true"],
+                    false_values=["false"],
                 ),
             )
         except pa.ArrowInvalid:
             return None
-        return [column.combine_chunks() for column in table.columns]
+        # `combine_chunks` copies a single chunk, too.
+        return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
 
     def _checked(self, data: bytes) -> bytes:
         """Return the data if they leave no choice to a parser; else nothing."""
-        if any(sign in data for sign in _UNUSUAL):
+        # What may be a line end, or not UTF-8.
+        if b"\x00" in data or b"\r" in data or not (data.isascii() or _is_utf8(data)):
             return b""
         if _FIRST_OF_SPACES.match(data) or _LATER_OF_SPACES.search(data):
-            return b""
-        try:
-            data.decode()
-        except UnicodeDecodeError:
             return b""
         if b'"' in data:
             around = re.escape(self.separator.encode()) + b"\\n"
@@ -124,19 +163,27 @@ class PlainCsv:
         return data
 
 
-def plain_csv(options: Mapping[str, str], *, header: bool) -> PlainCsv | None:
+def _is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8 without a byte order mark."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return BOM not in data
+
+
+def plain_csv(options: Mapping[str, str]) -> PlainCsv | None:
     """Return how lines are parsed; None if an option asks for more.
 
     Args:
         options: The stream's reader options.
-        header: Whether each file starts with a header line.
     """
     values = {name.lower(): value for name, value in options.items()}
     separators = [values[name] for name in ("sep", "delimiter") if name in values] or [","]
     separator = _SEPARATORS.get(str(separators[0]))
     if values.keys() - _OPTIONS or len(separators) > 1 or separator is None:
         return None
-    return PlainCsv(separator, header)
+    return PlainCsv(separator, values.get("header", "true").lower() == "true")
 
 
 _Result = TypeVar("_Result")
@@ -146,6 +193,13 @@ LONGEST_BLOCK = 16 * 1024 * 1024
 """Bound of memory: bytes of a block with very long lines, beyond which Spark reads the files."""
 AHEAD = 2
 """Bound of memory: blocks of each thread that wait for their turn."""
+
+
+MOST_FORMS = 2_000
+"""Bound of memory: blocks whose forms are kept, 8 GB."""
+
+_FORMS: dict[tuple[LineRange, str, int], tuple[tuple[int, int], list[int | None]]] = {}
+"""Content of blocks, and forms of their columns: read again, these need not be checked again."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +227,35 @@ class CsvBlocks:
         data = _data(block)
         return None if data is None else self.parser.columns(data, self.width)
 
+    def typed(
+        self, block: LineRange, places: Sequence[int], types: Sequence[DataType]
+    ) -> list[pa.Array] | None:
+        """Read columns of a block in their types; None if Spark may read it in another way.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        data = _data(block)
+        if data is None:
+            return None
+        if self.keeps(block, places, types) and _FORMS[self._key(block)][0] == _content(data):
+            kinds = {n: spark_to_arrow(dtype) for n, dtype in zip(places, types, strict=True)}
+            columns = self.parser.parsed(data, self.width, kinds)
+            if columns is not None:
+                return columns
+        texts = self.parser.columns(data, self.width)
+        return None if texts is None else typed([texts[n] for n in places], types)
+
+    def _key(self, block: LineRange) -> tuple[LineRange, str, int]:
+        return block, self.parser.separator, self.width
+
+    def keeps(self, block: LineRange, places: Sequence[int], types: Sequence[DataType]) -> bool:
+        """Return whether types surely keep the values of a block whose forms have been read."""
+        _, forms = _FORMS.get(self._key(block), (None, None))
+        return forms is not None and all(
+            keeps_forms(dtype, forms[place]) for dtype, place in zip(types, places, strict=True)
+        )
+
     def forms(self) -> list[int | None] | None:
         """Return the forms of each column over all blocks; None if Spark must read them.
 
@@ -180,33 +263,38 @@ class CsvBlocks:
             OSError: A file cannot be read.
         """
         forms: list[list[int | None]] = []
-        for block_forms in self.each(
-            lambda columns: [text_types.add_forms(None, c) for c in columns]
-        ):
+        for block_forms in self.each(self._forms):
             if block_forms is None:
                 return None
             forms.append(block_forms)
-        return text_types.union(forms, self.width)
+        return union(forms, self.width)
 
-    def each(
-        self, make: Callable[[list[pa.StringArray]], _Result | None]
-    ) -> Iterator[_Result | None]:
-        """Yield what is made of the columns of each block; last of all None if Spark must read it.
+    def _forms(self, block: LineRange) -> list[int | None] | None:
+        data = _data(block)
+        columns = None if data is None else self.parser.columns(data, self.width)
+        if data is None or columns is None:
+            return None
+        forms = [add_forms(None, column) for column in columns]
+        if len(_FORMS) < MOST_FORMS:
+            _FORMS[self._key(block)] = _content(data), forms
+        return forms
+
+    def each(self, make: Callable[[LineRange], _Result | None]) -> Iterator[_Result | None]:
+        """Yield what is made of each block; last of all None if Spark must read it.
 
         Several threads read the blocks.
 
         Raises:
             OSError: A file cannot be read.
         """
-
-        def parsed(block: LineRange) -> _Result | None:
-            columns = self.columns(block)
-            return None if columns is None else make(columns)
-
-        for result in _mapped(parsed, self.ranges):
+        for result in _mapped(make, self.ranges):
             yield result
             if result is None:
                 return
+
+
+def _content(data: bytes) -> tuple[int, int]:
+    return hash(data), len(data)
 
 
 def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
@@ -302,3 +390,164 @@ def _mapped(
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
+    """Return the columns of a header: empty names become `_cN`, repeated ones get a number.
+
+    Names that differ only by case count as repeated: they are the same to Spark.
+    """
+    taken = {name.lower() for name in header if name}
+    names: list[str] = []
+    seen: set[str] = set()
+    for position, title in enumerate(header):
+        name = title or f"_c{position}"
+        base, number = name, 2
+        while name.lower() in seen or (name != base and name.lower() in taken):
+            name, number = f"{base}_{number}", number + 1
+        seen.add(name.lower())
+        names.append(name)
+    return tuple(names)
+
+
+def names_by_schema(names: tuple[str, ...], declared: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of columns if `schema` has `declared`; None if the two do not fit."""
+    if set(declared) <= set(names):
+        return names
+    return tuple(declared) if len(declared) == len(names) else None
+
+
+def _names(
+    header: tuple[str, ...] | None, count: int, declared: StructType | None
+) -> tuple[str, ...] | None:
+    names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
+    return names if declared is None else names_by_schema(names, declared.names)
+
+
+def _typed_block(
+    blocks: CsvBlocks,
+    block: LineRange,
+    places: Sequence[int],
+    types: Sequence[DataType],
+    schema: pa.Schema,
+) -> pa.RecordBatch | None:
+    """Read columns of a block in their types; None if Spark must read it."""
+    try:
+        columns = blocks.typed(block, places, types)
+    except OSError:
+        return None
+    return None if columns is None else pa.record_batch(columns, schema=schema)
+
+
+class CsvReader(DriverFiles):
+    """CSV files of one layout that threads read."""
+
+    @cached_property
+    def _plain(self) -> PlainCsv | None:
+        return plain_csv(self.stream.options)
+
+    @property
+    def weight(self) -> float:
+        """See `DriverFiles.weight`."""
+        return 0 if self._plain is None else 1
+
+    def schema_on_driver(self, engine: Engine) -> StructType | None:
+        """See `DriverSource.schema_on_driver`."""
+        declared = simple_ddl(self.stream.schema) if self.stream.schema else None
+        if self.stream.schema and declared is None:
+            return None
+        files = self.plain_files()
+        # With `schema`, only the header counts.
+        sizes = [min(size, HEADER_BYTES) if declared else size for _, size in files]
+        work = Work(self.stream.name, sum(sizes), kind=TYPES)
+        if self._plain is None or not engine.takes(work):
+            return None
+        waits = self._incremental and not self.stream.read_unterminated_line
+        ends = [(url, 0, self._finished(url, size) if waits else size) for url, size in files]
+        blocks = csv_blocks(self._plain, ends)
+        names = None if blocks is None else _names(blocks.header, blocks.width, declared)
+        if blocks is None or declared is not None or names is None:
+            return declared if names else None
+        forms = blocks.forms()
+        if forms is None:
+            return None
+        return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
+
+    def records_on_driver(
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> Iterator[pa.StringArray | None] | None:
+        """See `DriverFiles.records_on_driver`.
+
+        A file is read by its own header, if that names the catalog's columns.
+        """
+        planned = self._planned_blocks(plan, struct, parts)
+        if planned is None:
+            return None
+        blocks, places, fields = planned
+        types = {field.name: field.dataType for field in fields}
+
+        def records(block: LineRange) -> list[pa.StringArray] | None:
+            columns = blocks.columns(block)
+            if columns is None:
+                return None
+            texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
+            lines = records_of(texts, types)
+            return None if lines is None else list(lines)
+
+        def texts() -> Iterator[pa.StringArray | None]:
+            try:
+                for arrays in blocks.each(records):
+                    yield from (None,) if arrays is None else arrays
+            except OSError:
+                yield None
+
+        return texts()
+
+    def blocks_on_driver(
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> DriverBlocks | None:
+        """See `DriverFiles.blocks_on_driver`."""
+        planned = self._planned_blocks(plan, struct, parts)
+        if planned is None:
+            return None
+        blocks, places, fields = planned
+        schema = struct_to_arrow(StructType(fields))
+        types = [field.dataType for field in fields]
+        readers = [
+            partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
+        ]
+        is_sure = all(blocks.keeps(block, places, types) for block in blocks.ranges)
+        return DriverBlocks(schema, readers, is_sure)
+
+    def _planned_blocks(
+        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+    ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
+        """Return blocks, and where they have which columns; None if Spark must read them."""
+        blocks = None if self._plain is None else csv_blocks(self._plain, parts)
+        if blocks is None:
+            return None
+        places = self._places(blocks.header, blocks.width, plan, struct)
+        if places is None:
+            return None
+        kinds = {field.name: field for field in struct.fields}
+        return blocks, places, [kinds[name] for name in plan.columns]
+
+    def _places(
+        self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
+    ) -> list[int] | None:
+        """Return where a file has the plan's columns; None if its names do not fit."""
+        declared = struct if self.stream.schema else None
+        names = _names(header, width, declared)
+        if names is None or (declared is None and list(names) != struct.names):
+            return None
+        # Names by position say nothing about the header of another file.
+        if declared is not None and header is not None and names != unique_names(header):
+            return None
+        if not {*plan.columns} <= {*names} & {*struct.names}:
+            return None
+        return [names.index(name) for name in plan.columns]
+
+    def _finished(self, url: str, size: int) -> int:
+        """Return the end of the lines that may be read, without a last line that waits."""
+        start = unfinished_line(url, 0, size)
+        return size if start is None else start

@@ -5,16 +5,14 @@ Why beside Arrow's CSV: options and dialects of Spark's reader, and files of any
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
-    DataType,
     DoubleType,
     FloatType,
     StringType,
@@ -22,31 +20,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.engine.engine import TYPES, Work
-from shared.formats.arrow_types import struct_to_arrow
 from shared.storage.access import size_of
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.csv_blocks import (
-    HEADER_BYTES,
-    CsvBlocks,
-    PlainCsv,
-    csv_blocks,
-    plain_csv,
-)
-from tap_spark.sources.files.file_positions import StorageFileInspector
+from tap_spark.sources.files.csv_blocks import CsvReader, names_by_schema, unique_names
 from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl, partition_value
-from tap_spark.sources.files.line_reader import FilePart, LineRange, LineRules, Quotes
+from tap_spark.sources.files.line_reader import LineRules, Quotes
 from tap_spark.sources.files.resumable_files import INSPECTION_THREADS
-from tap_spark.sources.files.text_records import records_of
-from tap_spark.sources.files.text_source import OTHER_COLUMNS, TextFileSource
+from tap_spark.sources.files.text_formats import OTHER_COLUMNS, TextFileSource
 from tap_spark.sources.files.text_types import (
     PARSING,
     TIMES,
-    decide,
     exact_casts,
     infer_types,
-    simple_ddl,
-    typed_column,
 )
 from tap_spark.sources.frame_helpers import (
     CORRUPT,
@@ -57,12 +42,10 @@ from tap_spark.sources.frame_helpers import (
     without_corrupt,
 )
 from tap_spark.sources.source_failures import source_error
-from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from shared.engine.engine import Engine
 
 RAGGED = "it has too few or too many values for its columns; check the options 'sep', 'quote', \
 'escape' and 'multiLine'"
@@ -100,62 +83,7 @@ _OF_FILES = (
 _DROPPING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 
-def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
-    """Return the columns of a header: empty names become `_cN`, repeated ones get a number.
-
-    Names that differ only by case count as repeated: they are the same to Spark.
-    """
-    taken = {name.lower() for name in header if name}
-    names: list[str] = []
-    seen: set[str] = set()
-    for position, title in enumerate(header):
-        name = title or f"_c{position}"
-        base, number = name, 2
-        while name.lower() in seen or (name != base and name.lower() in taken):
-            name, number = f"{base}_{number}", number + 1
-        seen.add(name.lower())
-        names.append(name)
-    return tuple(names)
-
-
-def names_by_schema(names: tuple[str, ...], declared: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of columns if `schema` has `declared`; None if the two do not fit."""
-    if set(declared) <= set(names):
-        return names
-    return tuple(declared) if len(declared) == len(names) else None
-
-
-def _names(
-    header: tuple[str, ...] | None, count: int, declared: StructType | None
-) -> tuple[str, ...] | None:
-    names = tuple(f"_c{n}" for n in range(count)) if header is None else unique_names(header)
-    return names if declared is None else names_by_schema(names, declared.names)
-
-
-def _typed_block(
-    blocks: CsvBlocks,
-    block: LineRange,
-    places: Sequence[int],
-    types: Sequence[DataType],
-    schema: pa.Schema,
-) -> pa.RecordBatch | None:
-    """Read columns of a block in their types; None if Spark must read it."""
-    try:
-        columns = blocks.columns(block)
-    except OSError:
-        return None
-    if columns is None:
-        return None
-    typed = []
-    for place, dtype in zip(places, types, strict=True):
-        values = typed_column(columns[place], dtype)
-        if values is None:
-            return None
-        typed.append(values)
-    return pa.record_batch(typed, schema=schema)
-
-
-class CsvSource(TextFileSource):
+class CsvSource(CsvReader, TextFileSource):
     """CSV files of one layout."""
 
     _layout: CsvLayout | None = None
@@ -181,114 +109,6 @@ class CsvSource(TextFileSource):
             types += [field.dataType for field in layout.partitions]
         fields = zip(layout.columns, types, strict=True)
         return StructType([StructField(name, dtype) for name, dtype in fields])
-
-    @cached_property
-    def _plain(self) -> PlainCsv | None:
-        return plain_csv(self.stream.options, header=self.header)
-
-    @property
-    def weight(self) -> float:
-        """See `FileSource.weight`."""
-        return 0 if self._plain is None else 1
-
-    def schema_on_driver(self, engine: Engine) -> StructType | None:
-        """See `DriverSource.schema_on_driver`."""
-        declared = simple_ddl(self.stream.schema) if self.stream.schema else None
-        if self.stream.schema and declared is None:
-            return None
-        files = self.plain_files()
-        # With `schema`, only the header counts.
-        sizes = [min(size, HEADER_BYTES) if declared else size for _, size in files]
-        work = Work(self.stream.name, sum(sizes), kind=TYPES)
-        if self._plain is None or not engine.takes(work):
-            return None
-        blocks = csv_blocks(
-            self._plain, [(url, 0, self._finished(url, size)) for url, size in files]
-        )
-        names = None if blocks is None else _names(blocks.header, blocks.width, declared)
-        if blocks is None or declared is not None or names is None:
-            return declared if names else None
-        forms = blocks.forms()
-        if forms is None:
-            return None
-        return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
-
-    def records_on_driver(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> Iterator[pa.StringArray | None] | None:
-        """See `FileSource.records_on_driver`.
-
-        A file is read by its own header, if that names the catalog's columns.
-        """
-        planned = self._planned_blocks(plan, struct, parts)
-        if planned is None:
-            return None
-        blocks, places, fields = planned
-        types = {field.name: field.dataType for field in fields}
-
-        def records(columns: list[pa.StringArray]) -> list[pa.StringArray] | None:
-            texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
-            lines = records_of(texts, types)
-            return None if lines is None else list(lines)
-
-        def texts() -> Iterator[pa.StringArray | None]:
-            try:
-                for arrays in blocks.each(records):
-                    yield from (None,) if arrays is None else arrays
-            except OSError:
-                yield None
-
-        return texts()
-
-    def blocks_on_driver(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> DriverBlocks | None:
-        """See `FileSource.blocks_on_driver`."""
-        planned = self._planned_blocks(plan, struct, parts)
-        if planned is None:
-            return None
-        blocks, places, fields = planned
-        schema = struct_to_arrow(StructType(fields))
-        types = [field.dataType for field in fields]
-        readers = [
-            partial(_typed_block, blocks, block, places, types, schema) for block in blocks.ranges
-        ]
-        return DriverBlocks(schema, readers)
-
-    def _planned_blocks(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
-        """Return blocks, and where they have which columns; None if Spark must read them."""
-        blocks = None if self._plain is None else csv_blocks(self._plain, parts)
-        if blocks is None:
-            return None
-        places = self._places(blocks.header, blocks.width, plan, struct)
-        if places is None:
-            return None
-        kinds = {field.name: field for field in struct.fields}
-        return blocks, places, [kinds[name] for name in plan.columns]
-
-    def _places(
-        self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
-    ) -> list[int] | None:
-        """Return where a file has the plan's columns; None if its names do not fit."""
-        declared = struct if self.stream.schema else None
-        names = _names(header, width, declared)
-        if names is None or (declared is None and list(names) != struct.names):
-            return None
-        # Names by position say nothing about the header of another file.
-        if declared is not None and header is not None and names != unique_names(header):
-            return None
-        if not {*plan.columns} <= {*names} & {*struct.names}:
-            return None
-        return [names.index(name) for name in plan.columns]
-
-    def _finished(self, url: str, size: int) -> int:
-        """Return the end of the lines that may be read, without a last line that waits."""
-        if not self._incremental or self.stream.read_unterminated_line:
-            return size
-        start = StorageFileInspector().unfinished_line(url, 0, size)
-        return size if start is None else start
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""

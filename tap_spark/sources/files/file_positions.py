@@ -1,11 +1,12 @@
 """Positions in files that grow: how far they were read, and what to read next.
 
-The driver looks at the files itself: fingerprints, line ends and unfinished last lines.
+The driver looks at the files: fingerprints, line ends, unfinished last lines, and first bytes,
+which say what a file is: compressed, in an encoding, or no text.
 """
 
 from __future__ import annotations
 
-import re
+import codecs
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
@@ -15,8 +16,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from shared.storage.files import open_random
+from shared.storage.files import codec_of_head, open_random
 from shared.storage.urls import local_path
+from tap_spark.sources.files.line_reader import next_line_start, unfinished_line
 from tap_spark.sources.files.paths import ListedFile
 
 FORGET_DAYS = 30
@@ -248,7 +250,6 @@ EDGE = KIB * KIB
 BLOCK = 64 * KIB
 BLOCKS = 16
 COUNT_CHUNK = 4 * KIB * KIB
-TERMINATOR = re.compile(rb"\r\n|\n|\r")
 
 
 class StorageFileInspector:
@@ -288,43 +289,8 @@ class StorageFileInspector:
             )
 
     def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
-        with open_random(url) as file:
-            at = end
-            while at > start:
-                begin = max(start, at - BLOCK)
-                block = _read_at(file, begin, at - begin)
-                if at == end and block[-1:] in (b"\n", b"\r"):
-                    return None
-                last = max(block.rfind(b"\n"), block.rfind(b"\r"))
-                if last >= 0:
-                    return begin + last + 1
-                at = begin
-        return start
-
-
-def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
-    """Find the first line start at or after `at` in an open file; `limit` if there is none.
-
-    Lines end with a line feed, a carriage return, or both, as for Spark's own readers.
-
-    Raises:
-        OSError: The file ends before `limit`.
-    """
-    position = at - 1
-    if position < 0:
-        return 0
-    while position < limit:
-        block = _read_at(file, position, min(BLOCK, limit - position))
-        if not block:
-            raise OSError("it was truncated while it was read")
-        match = TERMINATOR.search(block)
-        if match:
-            end = position + match.end()
-            half = match.group() == b"\r" and match.end() == len(block) and end < limit
-            return end + (half and _read_at(file, end, 1) == b"\n")
-        position += len(block)
-    return limit
+        """See `FileInspector.unfinished_line`."""
+        return unfinished_line(url, start, end)
 
 
 def _read_at(file: pa.NativeFile, offset: int, length: int) -> bytes:
@@ -340,3 +306,77 @@ def _samples(length: int) -> Iterator[tuple[int, int]]:
     for number in range(BLOCKS):
         yield EDGE + number * step, min(BLOCK, step)
     yield length - EDGE, EDGE
+
+
+HEAD_BYTES = 4096
+UNPACK_HINT = "unpack it first, or name a format that reads it"
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!": "a rar archive",
+    b"PAR1": "a Parquet file",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"SQLite format 3\x00": "an SQLite database",
+    b"%PDF-": "a PDF document",
+    b"\xd0\xcf\x11\xe0": "an old Office document",
+}
+
+
+class NotTextError(Exception):
+    """A file cannot be read as text.
+
+    Attributes:
+        hint: What to do.
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """How to read a file.
+
+    Attributes:
+        is_compressed: Whether its content is compressed, whatever its name says.
+        encoding: Its encoding, by a byte order mark; empty without one.
+    """
+
+    is_compressed: bool = False
+    encoding: str = ""
+
+
+def kind_of(head: bytes, encoding: str) -> FileKind:
+    """Return how to read a file.
+
+    Args:
+        head: Its first bytes.
+        encoding: The encoding of the settings; empty if they have none.
+
+    Raises:
+        NotTextError: It is no text, or in an encoding that must be set.
+    """
+    for mark, what in _OTHERS.items():
+        if head.startswith(mark):
+            raise NotTextError(f"the file is {what}, not text", UNPACK_HINT)
+    if codec_of_head(head) is not None:
+        return FileKind(is_compressed=True)
+    if encoding:
+        return FileKind()
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
+    if not marked and head.count(0) * 4 > len(head):
+        even = head[::2].count(0) > head[1::2].count(0)
+        likely = "UTF-16BE" if even else "UTF-16LE"
+        raise NotTextError(
+            f"byte {head.index(0)} and many others are 0, as in UTF-16 or UTF-32",
+            f"set the option 'encoding', likely to {likely}",
+        )
+    return FileKind(encoding=marked)

@@ -10,7 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, reduce
@@ -22,15 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from shared.engine.engine import Work
-from shared.errors import SourceError, Where
+from shared.errors import SourceError
 from shared.spark.spark_errors import java_reason
+from shared.storage.access import facts_of
 from shared.storage.files import head_of
-from shared.storage.many_files import facts_of
-from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
+from tap_spark.sources.files.driver_files import DriverFiles
+from tap_spark.sources.files.file_positions import HEAD_BYTES, FileKind, NotTextError, kind_of
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
-from tap_spark.sources.files.paths import FileKind, NotTextError
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
     NewData,
@@ -51,9 +49,8 @@ from tap_spark.sources.frame_helpers import (
     prune,
     struct_from_text,
 )
-from tap_spark.sources.reader_options import FILES, encoding_name
+from tap_spark.sources.source_declaration import FILES, encoding_name
 from tap_spark.state.stream_plans import (
-    DriverBlocks,
     DriverRows,
     Method,
     Resume,
@@ -116,8 +113,6 @@ def value_of(url: str, name: str) -> str:
 
 
 log = logging.getLogger("tap-spark")
-MOST_REMOTE_FILES = 100
-"""Those of a stream that threads read as a whole: executors wait for more requests at a time."""
 SELECTING = (
     *("pathglobfilter", "recursivefilelookup", "modifiedafter", "modifiedbefore"),
     *("ignoremissingfiles", "ignorecorruptfiles"),
@@ -128,7 +123,7 @@ BY_NAME = (".deflate", ".snappy", ".lz4")
 """Compressed files whose content only Spark knows."""
 
 
-class FileSource(ABC):
+class FileSource(DriverFiles, ABC):
     """Files of one format.
 
     Raises:
@@ -136,16 +131,10 @@ class FileSource(ABC):
     """
 
     def __init__(self, stream: StreamConfig) -> None:
-        self.stream = stream
-        self.key_properties = stream.key_properties
-        self.paths = list(paths.resolve(stream))
+        super().__init__(stream)
         self._base: dict[str, str] = {}
         self._new: NewData | None = None
         self._partitions: tuple[StructField, ...] | None = None
-        method = stream.replication_method
-        self._incremental = method == Method.INCREMENTAL or (
-            method is None and stream.replication_key is not None
-        )
 
     @abstractmethod
     def schema(self, spark: SparkSession) -> StructType:
@@ -197,7 +186,7 @@ class FileSource(ABC):
             SourceError: It is no text, or in an encoding that must be set.
         """
         try:
-            return paths.kind_of(head_of(url, paths.HEAD_BYTES), self.encoding)
+            return kind_of(head_of(url, HEAD_BYTES), self.encoding)
         except NotTextError as error:
             raise self.error(str(error), error.hint, url) from error
         except OSError as error:
@@ -227,7 +216,7 @@ class FileSource(ABC):
         """Return the columns of the files now; None if that needs a read of every file."""
         return None
 
-    def check_file(self, url: str) -> None:  # noqa: B027
+    def check_file(self, url: str) -> None:
         """Check the start of a file before it is read, from its start or from later on."""
 
     def is_plain(self, url: str) -> bool:  # noqa: ARG002
@@ -235,101 +224,27 @@ class FileSource(ABC):
         return True
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
-        """See `GrowingFiles`."""
+        """See `ResumableFiles`."""
         return self.stream.read_unterminated_line
-
-    @property
-    def weight(self) -> float:
-        """Return the work of a byte that threads read; 0 if only Spark can. See `Work`."""
-        return 0
-
-    def schema_on_driver(self, engine: Engine) -> StructType | None:  # noqa: ARG002
-        """See `DriverSource.schema_on_driver`."""
-        return None
-
-    def records_on_driver(
-        self,
-        plan: StreamPlan,  # noqa: ARG002
-        struct: StructType,  # noqa: ARG002
-        parts: Sequence[FilePart],  # noqa: ARG002
-    ) -> Iterator[pa.StringArray | None] | None:
-        """Return the JSON text of each record, in arrays; None if Spark has to read them all.
-
-        Args:
-            plan: The stream.
-            struct: The columns of the catalog.
-            parts: What to read of the files.
-
-        Returns:
-            An array that is None means the same as None.
-        """
-        return None
-
-    def blocks_on_driver(
-        self,
-        plan: StreamPlan,  # noqa: ARG002
-        struct: StructType,  # noqa: ARG002
-        parts: Sequence[FilePart],  # noqa: ARG002
-    ) -> DriverBlocks | None:
-        """Return the rows in blocks; None if Spark has to read them. See `records_on_driver`."""
-        return None
-
-    def planned_parts(
-        self, plan: StreamPlan, new: NewData | None
-    ) -> tuple[StructType, list[FilePart]] | None:
-        """Return the catalog's columns, and what to read of files; None if Spark must read."""
-        if plan.source_schema is None or plan.resume is Resume.REPLICATION_KEY:
-            return None
-        struct = struct_from_text(plan.source_schema)
-        if new is None:
-            return struct, [(url, 0, size) for url, size in self.plain_files()]
-        if new.rules is None:
-            return None
-        return struct, [(part.file.url, part.start, part.end) for part in new.file_ranges]
-
-    def plain_files(self) -> list[tuple[str, int]]:
-        """Return all files with their sizes, if they are plain ones that the driver reaches."""
-        try:
-            files = paths.list_files(tuple(self.paths))
-        except SourceError:
-            if self._incremental:
-                raise
-            return []  # Spark may have credentials of its own.
-        remote = sum(local_path(file.url) is None for file in files)
-        if remote > MOST_REMOTE_FILES and not self._incremental:
-            return []
-        if any(file.partitioned or paths.is_read_whole(file.url) for file in files):
-            return []
-        if any(paths.is_hidden(file.url.rpartition("/")[2]) for file in files):
-            return []
-        return [(file.url, file.size) for file in files if file.size]
 
     def read_on_driver(
         self, plan: StreamPlan, form: RowForm | None, engine: Engine
     ) -> DriverRows | None:
         """See `DriverSource.read_on_driver`."""
-        self._incremental = plan.method is Method.INCREMENTAL
-        read_at, new = datetime.now(timezone.utc), None
+        if plan.resume is not Resume.FILE_POSITION:
+            return super().read_on_driver(plan, form, engine)
+        self._incremental = True
+        read_at = datetime.now(timezone.utc)
         weight = 0 if form is None else self.weight
-        if plan.resume is Resume.FILE_POSITION:
-            new = self._new_data(plan, engine.limit / weight if weight else 0, engine.start)
-            if not new.file_ranges:
-                return DriverRows(bookmark=new.bookmark(plan))
-        planned = self.planned_parts(plan, new) if weight else None
-        if planned is None:
-            return None
-        struct, parts = planned
-        size = sum(end - start for _, start, end in parts)
-        if not size or not engine.takes(Work(plan.stream, size * weight)):
+        new = self._new_data(plan, engine.limit / weight if weight else 0, engine.start)
+        if not new.file_ranges:
+            return DriverRows(bookmark=new.bookmark(plan))
+        if form is None or not weight or new.rules is None:
             return None
         # Before the rows: a file that is rewritten meanwhile is then read again by the next run.
-        bookmark = None if new is None else new.last_bookmark(plan)
-        if form is RowForm.RECORDS:
-            records = self.records_on_driver(plan, struct, parts)
-            rows = None if records is None else DriverRows(records)
-        else:
-            blocks = self.blocks_on_driver(plan, struct, parts)
-            rows = None if blocks is None else DriverRows(blocks=blocks)
+        bookmark = new.last_bookmark(plan)
+        parts = [(part.file.url, part.start, part.end) for part in new.file_ranges]
+        rows = self.rows_of(plan, form, engine, parts)
         return None if rows is None else replace(rows, bookmark=bookmark, read_at=read_at)
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
@@ -345,26 +260,8 @@ class FileSource(ABC):
             planned = planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
         yield planned
 
-    @contextmanager
-    def naming_paths(self) -> Iterator[None]:
-        """Raise an error that names a path without files, instead of what Spark says then."""
-        try:
-            yield
-        except Exception as error:
-            empty = next((path for path in self.paths if self._is_empty(path)), None)
-            if empty is None:
-                raise
-            hint = "check 'path'; names with '.' or '_' at the start do not count"
-            raise self.error("no file matches the path", hint, paths.display(empty)) from error
-
-    def _is_empty(self, path: str) -> bool:
-        try:
-            return not paths.list_files((path,))
-        except SourceError:
-            return False
-
     def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
-        """See `GrowingFiles`."""
+        """See `ResumableFiles`."""
         self._check_columns(spark, plan)
         escaped = [paths.spark_url(url) for url in urls]
         return self._finished_rows(spark, escaped, self.planned_struct(spark, plan), plan)
@@ -372,7 +269,7 @@ class FileSource(ABC):
     def frame_of_parts(
         self, spark: SparkSession, plan: StreamPlan, parts: Sequence[FilePart], rules: LineRules
     ) -> DataFrame:
-        """See `GrowingFiles`."""
+        """See `ResumableFiles`."""
         self._check_columns(spark, plan)
         return self.rows_of_parts(spark, parts, rules, self.planned_struct(spark, plan))
 
@@ -459,35 +356,11 @@ class FileSource(ABC):
         """Return Python's name of the encoding of the options, else UTF-8."""
         return encoding_name(self.encoding) or UTF8
 
-    @property
-    def is_wide(self) -> bool:
-        """Return whether every character of text takes two or four bytes."""
-        return self.encoding.startswith(("utf-16", "utf-32", "utf16", "utf32"))
-
-    def option(self, name: str, default: str = "") -> str:
-        """Return a reader option; its name may be in upper or lower case."""
-        values = [
-            value for key, value in self.stream.options.items() if key.lower() == name.lower()
-        ]
-        return values[-1] if values else default
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a boolean reader option."""
-        return self.option(name, str(default)).lower() == "true"
-
     def options(self, **defaults: str) -> dict[str, str]:
         """Return the stream's options, over the given defaults."""
         names = {key.lower() for key in self.stream.options}
         kept = {key: value for key, value in defaults.items() if key.lower() not in names}
         return {**kept, **self._base, **self.stream.options}
-
-    def error(self, message: str, hint: str = "", file: str | None = None) -> SourceError:
-        """Build an error that names this stream."""
-        return SourceError(message, where=Where(stream=self.stream.name, file=file), hint=hint)
-
-    def shown_path(self) -> str:
-        """Return the path of the settings, for errors."""
-        return ", ".join(map(paths.display, self.stream.paths))
 
     def _new_slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         new = self._new_data(plan)

@@ -21,14 +21,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.engine.engine import TYPES, Work
-from shared.engine.settings import JSON_VALUES
+from shared.engine.engine import JSON_VALUES, TYPES, Work
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_rows, paths
-from tap_spark.sources.files.file_positions import StorageFileInspector
+from tap_spark.sources.files.file_positions import FileKind, StorageFileInspector
 from tap_spark.sources.files.file_source import (
     BY_NAME,
     FileSource,
@@ -53,7 +52,6 @@ from tap_spark.sources.files.json_rows import (
     kinds_of,
 )
 from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
-from tap_spark.sources.files.paths import FileKind
 from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
     line_tasks,
@@ -319,7 +317,7 @@ class JsonSource(FileSource):
 
     @property
     def weight(self) -> float:
-        """See `FileSource.weight`."""
+        """See `DriverFiles.weight`."""
         return JSON_VALUES if self._is_plain else 0
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:
@@ -341,7 +339,7 @@ class JsonSource(FileSource):
     def records_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> Iterator[pa.StringArray | None] | None:
-        """See `FileSource.records_on_driver`."""
+        """See `DriverFiles.records_on_driver`."""
         columns = _planned_columns(plan, struct)
         if columns is None:
             return None
@@ -358,7 +356,7 @@ class JsonSource(FileSource):
     def blocks_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
-        """See `FileSource.blocks_on_driver`."""
+        """See `DriverFiles.blocks_on_driver`."""
         columns = _planned_columns(plan, struct)
         if columns is None:
             return None
@@ -444,7 +442,7 @@ class JsonSource(FileSource):
         return LineRules(encoding=UTF8)
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:
-        """See `GrowingFiles`: only a complete object or array is read."""
+        """See `ResumableFiles`: only a complete object or array is read."""
         if end - start > LONGEST_CHECKED:
             return False
         try:

@@ -38,8 +38,14 @@ from tap_spark.sources.files.json_kinds import (
     UnsureKindError,
     text_fields_of,
 )
-from tap_spark.sources.files.line_reader import BOM, LineRange, line_blocks, texts, utf8_of
-from tap_spark.sources.files.paths import ENCODING_HINT
+from tap_spark.sources.files.line_reader import (
+    BOM,
+    ENCODING_HINT,
+    LineRange,
+    line_blocks,
+    texts,
+    utf8_of,
+)
 from tap_spark.sources.source_failures import row_failure
 
 if TYPE_CHECKING:

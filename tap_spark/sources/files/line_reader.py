@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from shared.singer.platform import arrow_in_task
 from shared.storage import limits
 from shared.storage.files import open_input, open_random
-from tap_spark.sources.files.file_positions import next_line_start
-from tap_spark.sources.files.paths import ENCODING_HINT
 from tap_spark.sources.source_failures import row_failure
 
+ENCODING_HINT = (
+    "set the option 'encoding' (such as windows-1252, GBK or UTF-16LE), or mend the file"
+)
 OPEN = "a quoted value has no end"
 SPANS_HINT = "set the option 'multiLine' if values have line ends, or correct 'quote' and 'escape'"
 OPEN_HINT = "the file is cut off, or has a quote too many; or correct 'quote' and 'escape'"
@@ -208,6 +209,7 @@ HEAD = 64 * 1024
 BOM = b"\xef\xbb\xbf"
 UTF8 = "utf-8"
 LINES_SCHEMA = "value binary, file int"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 FilePart = tuple[str, int, int]
 """A file, a line start in it, and a later line start or the end of the file."""
@@ -303,6 +305,46 @@ def cut_ranges(
     ]
 
 
+def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
+    """Find the first line start at or after `at` in an open file; `limit` if there is none.
+
+    Lines end with a line feed, a carriage return, or both, as for Spark's own readers.
+
+    Raises:
+        OSError: The file ends before `limit`.
+    """
+    position = at - 1
+    if position < 0:
+        return 0
+    while position < limit:
+        block = bytes(file.read_at(min(HEAD, limit - position), position))
+        if not block:
+            raise OSError("it was truncated while it was read")
+        match = _LINE_END.search(block)
+        if match:
+            end = position + match.end()
+            half = match.group() == b"\r" and match.end() == len(block) and end < limit
+            return end + (half and bytes(file.read_at(1, end)) == b"\n")
+        position += len(block)
+    return limit
+
+
+def unfinished_line(url: str, start: int, end: int) -> int | None:
+    """Find the start of the last line before `end`, if it has no line end; at least `start`."""
+    with open_random(url) as file:
+        at = end
+        while at > start:
+            begin = max(start, at - HEAD)
+            block = bytes(file.read_at(at - begin, begin))
+            if at == end and block[-1:] in (b"\n", b"\r"):
+                return None
+            last = max(block.rfind(b"\n"), block.rfind(b"\r"))
+            if last >= 0:
+                return begin + last + 1
+            at = begin
+    return start
+
+
 def reader(
     tasks: Sequence[Sequence[LineRange]],
     change: Callable[[pa.Array], pa.Array] | None = None,
@@ -334,9 +376,8 @@ def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
             numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
             yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
     except (OSError, pa.ArrowInvalid, LZMAError, EOFError) as error:
-        raise RuntimeError(
-            row_failure(problem=f"the file cannot be read: {error}", file=line_range.url)
-        ) from error
+        problem = f"the file cannot be read: {error}"
+        raise RuntimeError(row_failure(problem=problem, file=line_range.url)) from error
 
 
 def without_header(values: pa.Array, comment: bytes, *, header: bool) -> tuple[pa.Array, bool]:

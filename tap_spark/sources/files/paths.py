@@ -1,14 +1,11 @@
-"""The files of a stream's `path`: globs, folders and URLs, listed as Spark lists them.
-
-Their first bytes say what they are: compression, encoding, or that a file is no text.
-"""
+"""The files of a stream's `path`: globs, folders and URLs, listed as Spark lists them."""
 
 from __future__ import annotations
 
-import codecs
 import glob
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +13,9 @@ from urllib.parse import unquote
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
-from shared.storage.access import failures, remote
-from shared.storage.files import codec_of_head
-from shared.storage.storage_errors import storage_hint
+from shared.storage.access import failures, remote, storage_hint
 from shared.storage.urls import local_path, shown
+from tap_spark.sources.source_declaration import COMPRESSED
 
 if TYPE_CHECKING:
     from tap_spark.stream_config import StreamConfig
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
 
 FileSystem = Any
 """An fsspec file system."""
-COMPRESSED = (".gz", ".gzip", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz")
 DEEP = "**"
 """Folders at any depth; to Spark, those of one level."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -64,9 +59,11 @@ def resolve(stream: StreamConfig) -> tuple[str, ...]:
         local = local_path(path)
         urls.append(_resolve_remote(path) if local is None else _resolve_local(stream.name, path))
     patterns = list(dict.fromkeys(pattern for patterns in urls for pattern in patterns))
+    if len(patterns) == 1:
+        return tuple(patterns)
     local_ones = [pattern for pattern in patterns if local_path(pattern) is not None]
     files = [file.url for pattern in local_ones for file in _local_files(pattern)]
-    if len(patterns) == 1 or len({*files}) == len(files):
+    if len({*files}) == len(files):
         return tuple(patterns)
     others = [pattern for pattern in patterns if local_path(pattern) is None]
     return (*map(escaped, dict.fromkeys(files)), *others)
@@ -150,7 +147,7 @@ def list_files(paths: tuple[str, ...]) -> list[ListedFile]:
     """List the data files of resolved paths, sorted by URL, each once.
 
     Raises:
-        SourceError: A remote storage rejects the request, or does not answer.
+        SourceError: A remote storage rejects the request, does not answer, or lacks the bucket.
     """
     files: dict[str, ListedFile] = {}
     for path in paths:
@@ -201,7 +198,15 @@ def _below(root: Path, *, partitioned: bool = False) -> Iterator[ListedFile]:
 def _listed(path: str) -> list[ListedFile]:
     try:
         with failures(path):
-            return list(_remote_files(path))
+            url = re.sub(r"^s3[an]://", "s3://", path)
+            filesystem, inside = remote(url)
+            files = list(_remote_files(path, filesystem, inside))
+            if not files and url.startswith("s3://"):
+                # A pattern in a bucket that does not exist only matches nothing.
+                with suppress(PermissionError):
+                    bucket = filesystem.split_path(inside)[0]
+                    filesystem.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
+            return files
     except OSError as error:
         raise SourceError(
             f"cannot list the files: {error.strerror or error}",
@@ -210,9 +215,8 @@ def _listed(path: str) -> list[ListedFile]:
         ) from error
 
 
-def _remote_files(path: str) -> Iterator[ListedFile]:
+def _remote_files(path: str, filesystem: FileSystem, inside: str) -> Iterator[ListedFile]:
     scheme = path.split("://", 1)[0]
-    filesystem, inside = remote(re.sub(r"^s3[an]://", "s3://", path))
     for pattern in expanded(inside):
         for name, info in filesystem.glob(pattern, detail=True).items():
             if _is_hidden_hit(name, pattern):
@@ -251,80 +255,3 @@ def is_hidden(name: str) -> bool:
 def display(url: str) -> str:
     """Return the URL as an error may show it."""
     return shown(url)
-
-
-HEAD_BYTES = 4096
-ENCODING_HINT = (
-    "set the option 'encoding' (such as windows-1252, GBK or UTF-16LE), or mend the file"
-)
-UNPACK_HINT = "unpack it first, or name a format that reads it"
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_OTHERS = {
-    b"PK\x03\x04": "a zip archive",
-    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
-    b"Rar!": "a rar archive",
-    b"PAR1": "a Parquet file",
-    b"ORC": "an ORC file",
-    b"Obj\x01": "an Avro file",
-    b"SQLite format 3\x00": "an SQLite database",
-    b"%PDF-": "a PDF document",
-    b"\xd0\xcf\x11\xe0": "an old Office document",
-}
-
-
-class NotTextError(Exception):
-    """A file cannot be read as text.
-
-    Attributes:
-        hint: What to do.
-    """
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-@dataclass(frozen=True)
-class FileKind:
-    """How to read a file.
-
-    Attributes:
-        is_compressed: Whether its content is compressed, whatever its name says.
-        encoding: Its encoding, by a byte order mark; empty without one.
-    """
-
-    is_compressed: bool = False
-    encoding: str = ""
-
-
-def kind_of(head: bytes, encoding: str) -> FileKind:
-    """Return how to read a file.
-
-    Args:
-        head: Its first bytes.
-        encoding: The encoding of the settings; empty if they have none.
-
-    Raises:
-        NotTextError: It is no text, or in an encoding that must be set.
-    """
-    for mark, what in _OTHERS.items():
-        if head.startswith(mark):
-            raise NotTextError(f"the file is {what}, not text", UNPACK_HINT)
-    if codec_of_head(head) is not None:
-        return FileKind(is_compressed=True)
-    if encoding:
-        return FileKind()
-    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
-    if not marked and head.count(0) * 4 > len(head):
-        even = head[::2].count(0) > head[1::2].count(0)
-        likely = "UTF-16BE" if even else "UTF-16LE"
-        raise NotTextError(
-            f"byte {head.index(0)} and many others are 0, as in UTF-16 or UTF-32",
-            f"set the option 'encoding', likely to {likely}",
-        )
-    return FileKind(encoding=marked)

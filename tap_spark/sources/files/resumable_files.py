@@ -16,6 +16,7 @@ from shared.spark.spark_errors import plain_path
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
+    FileKind,
     FilePosition,
     FileRange,
     StorageFileInspector,
@@ -34,7 +35,7 @@ from tap_spark.sources.files.line_reader import (
     has_line,
     reader,
 )
-from tap_spark.sources.files.paths import FileKind, ListedFile
+from tap_spark.sources.files.paths import ListedFile
 from tap_spark.sources.frame_helpers import col
 from tap_spark.state.stream_plans import Slice, StreamPlan
 

@@ -23,9 +23,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.storage.files import open_random
-from tap_spark.sources.files.file_positions import next_line_start
 from tap_spark.sources.files.json_kinds import SAFE, number_kind
-from tap_spark.sources.files.line_reader import BOM, FilePart
+from tap_spark.sources.files.line_reader import BOM, FilePart, next_line_start
 from tap_spark.sources.files.text_records import with_exponent
 from tap_spark.sources.files.text_types import is_text
 

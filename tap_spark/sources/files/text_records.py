@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.json_text import json_text
-from shared.formats.record_text import PLAIN_SCALE, is_plain
-from shared.formats.row_values import as_json_value
+from shared.formats.record_text import PLAIN_SCALE
 from tap_spark.sources.files import text_types as forms
 from tap_spark.sources.files.text_types import is_known, is_text, keeps
 from tap_spark.sources.record_arrays import RecordTexts, float_text
-
-_EXACT = Context(prec=76)
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t"}
 _CONTROLS = r"[\x00-\x08\x0a-\x1f]"
@@ -48,28 +44,6 @@ def records_of(
     return RecordTexts(tuple(columns), frozenset(range(len(texts)))).of(texts) if texts else None
 
 
-def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa.StringArray]:
-    """Return the JSON text of each row.
-
-    Args:
-        batch: The rows, in the types of `shared.formats.arrow_types`.
-        struct: Their columns: plain types, and structs and arrays of them.
-    """
-    ready = frozenset(n for n, field in enumerate(struct) if not is_plain(field.dataType))
-    columns = [
-        pa.array(map(_value_text, values.to_pylist()), pa.string()) if n in ready else values
-        for n, values in enumerate(batch.columns)
-    ]
-    return RecordTexts(struct.names, ready).of(columns)
-
-
-def _value_text(value: Any) -> str | None:
-    if isinstance(value, Decimal):
-        # As Spark writes one of many decimal places.
-        return f"{value.normalize(_EXACT):f}"
-    return None if value is None else json_text(as_json_value(value))
-
-
 def _json_of(values: pa.StringArray, dtype: T.DataType) -> pa.StringArray | None:
     if is_text(dtype):
         return _string(values)
@@ -78,7 +52,10 @@ def _json_of(values: pa.StringArray, dtype: T.DataType) -> pa.StringArray | None
     bits = forms.add_forms(None, values)
     if bits is None:
         return values
-    return _MAKERS[type(dtype)](values, dtype) if keeps(dtype, values, bits) else None
+    if not keeps(dtype, values, bits):
+        return None
+    make = _MAKERS.get(type(dtype))
+    return values if make is None else make(values, dtype)
 
 
 def _string(values: pa.StringArray) -> pa.StringArray | None:
@@ -91,10 +68,6 @@ def _string(values: pa.StringArray) -> pa.StringArray | None:
 
 def _quoted(values: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', values, '"', "")
-
-
-def _same(values: pa.StringArray, _: T.DataType) -> pa.StringArray:
-    return values
 
 
 def _decimal(values: pa.StringArray, dtype: T.DecimalType) -> pa.StringArray | None:
@@ -144,8 +117,6 @@ def _moments(values: pa.TimestampArray) -> pa.StringArray:
 
 _Make = Callable[[pa.StringArray, Any], "pa.StringArray | None"]
 _MAKERS: Mapping[type[T.DataType], _Make] = {
-    T.BooleanType: _same,
-    T.LongType: _same,
     T.DecimalType: _decimal,
     T.DoubleType: _double,
     T.DateType: _date,

@@ -59,7 +59,7 @@ ONE_TYPE = (
     SHORT_INT | INT | BIG_INT,
     SHORT_INT | FLOAT,
 )
-_SAMPLE = 64
+_SAMPLE, _LOOKED_AT = 64, 1024
 _ARROW = pa.schema([pa.field("forms", pa.list_(pa.int64()))])
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _LOCAL_TIME = _DATE + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
@@ -91,7 +91,10 @@ def add_forms(bits: int | None, values: pa.Array) -> int | None:
     # A few values show that most columns are text.
     for part in (values.slice(0, _SAMPLE), values.slice(_SAMPLE)):
         if len(part) and not settled(bits):
-            bits = (bits or 0) | _forms(part)
+            # If most values come again, each is looked at once.
+            first = part.slice(0, _LOOKED_AT)
+            is_varied = 2 * pc.count_distinct(first).as_py() > len(first)
+            bits = (bits or 0) | _forms(part if is_varied else part.unique())
     return bits
 
 
@@ -399,6 +402,17 @@ _KEPT: Mapping[type[T.DataType], int] = {
 }
 
 
+def typed(columns: Sequence[pa.StringArray], types: Sequence[DataType]) -> list[pa.Array] | None:
+    """Return columns in their types; None if Spark must cast one of them."""
+    arrays = []
+    for values, dtype in zip(columns, types, strict=True):
+        array = typed_column(values, dtype)
+        if array is None:
+            return None
+        arrays.append(array)
+    return arrays
+
+
 def typed_column(values: pa.StringArray, dtype: T.DataType) -> pa.Array | None:
     """Return the values in a type; None if Spark must cast them.
 
@@ -439,10 +453,30 @@ def keeps(dtype: T.DataType, values: pa.StringArray, bits: int) -> bool:
     return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
 
 
+def keeps_forms(dtype: T.DataType, bits: int | None) -> bool:
+    """Return whether a type surely keeps all values of some forms as they are written.
+
+    Args:
+        dtype: The type.
+        bits: The forms; None of nulls only.
+    """
+    if is_text(dtype):
+        return True
+    if not is_known(dtype) or bits is None:
+        return is_known(dtype)
+    if isinstance(dtype, T.DecimalType):
+        # No form has more digits than the greatest precision.
+        return dtype.precision == MAX_DECIMAL and _decimal_forms(dtype, bits)
+    return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
+
+
+def _decimal_forms(dtype: T.DecimalType, bits: int) -> bool:
+    allowed = FLOAT | FIXED if dtype.scale else SHORT_INT | INT | BIG_INT
+    return not bits & _FORM_BITS & ~allowed and dtype.scale == (one_scale(bits) or 0)
+
+
 def _decimal_keeps(dtype: T.DecimalType, values: pa.StringArray, bits: int) -> bool:
-    whole = SHORT_INT | INT | BIG_INT
-    allowed = FLOAT | FIXED if dtype.scale else whole
-    if bits & _FORM_BITS & ~allowed or (dtype.scale and one_scale(bits) != dtype.scale):
+    if not _decimal_forms(dtype, bits):
         return False
     places = dtype.precision + bool(dtype.scale)
     signs = pc.cast(pc.starts_with(values, "-"), pa.int32())

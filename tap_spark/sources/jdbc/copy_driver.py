@@ -1,29 +1,33 @@
-"""Tables of PostgreSQL that the driver reads by COPY, without Spark: metadata, parts, rows."""
+"""Tables of PostgreSQL by COPY, without Spark: whether the driver may, metadata, parts, rows."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, unquote
 
-import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from shared.engine.engine import Work
+from shared.engine.engine import COLUMNAR, Work
 from shared.errors import Where
 from shared.formats.arrow_types import struct_to_arrow
+from shared.spark.conf import is_one_process
+from shared.spark.packages import driver_of
 from tap_spark.sources.driver_rows import driver_rows, is_read_by_threads
 from tap_spark.sources.jdbc.copy_reader import (
     BATCH_BYTES,
     FILE_BATCH_BYTES,
+    CopyError,
     CopyLogin,
     CopySession,
-    copied_schema,
     read_batches,
 )
 from tap_spark.sources.jdbc.jdbc_query import EXPORT, struct_of
@@ -32,6 +36,7 @@ from tap_spark.sources.jdbc.metadata import (
     REPEATABLE,
     TEXT_FORMATS,
     begin_statements,
+    reader_options,
 )
 from tap_spark.sources.jdbc.part_plan import (
     key_type_of,
@@ -40,15 +45,243 @@ from tap_spark.sources.jdbc.part_plan import (
     plan_parts,
     table_statistics,
 )
+from tap_spark.sources.source_failures import with_retries
 from tap_spark.state.stream_plans import MOST_THREADS, DriverRows, RowForm
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
     from shared.engine.engine import Engine
     from tap_spark.sources.jdbc.dialects.dialect import TableInfo
     from tap_spark.sources.jdbc.jdbc_query import JdbcQuery
     from tap_spark.state.stream_plans import StreamPlan
+    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 _log = logging.getLogger("tap-spark")
+
+
+MODULE = "adbc_driver_postgresql"
+_URL = re.compile(
+    r"jdbc:postgresql://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^/?#@,:\s]+)(?::(?P<port>\d{1,5}))?"
+    r"/(?P<name>[^?#/]+)(?:\?(?P<query>.*))?",
+    re.IGNORECASE,
+)
+_PARAMETERS = {
+    "applicationname": "application_name",
+    "connecttimeout": "connect_timeout",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+}
+"""Properties of the JDBC driver that libpq has too, by name in lower case."""
+_TUNING = ("binarytransfer", "defaultrowfetchsize", "preparethreshold", "tcpkeepalive")
+"""Properties that mean nothing to COPY."""
+_DEFAULTS = {"application_name": "tap-spark", "connect_timeout": "10"}
+_PORT = 5432
+_LEAST_TIMEOUT = 2
+_OF_JDBC = ("sessionInitStatement", "customSchema", "hint", "queryTimeout", "partitionColumn")
+"""Options of a stream that only Spark's reader has."""
+_OTHER_SERVERS = re.compile(r"Redshift|Cockroach|-YB-|Greenplum|Materialize|RisingWave|QuestDB")
+_USER_FAILED = ("08", "28", "3D", "53", "57")
+_UNSUPPORTED = ("GSSAPI", "SSPI", "authentication method", "SASL")
+_PROBE = "SELECT pg_catalog.version() AS version"
+
+
+class LeftToJdbc(Exception):  # noqa: N818 - not a failure
+    """A database or stream must be read by JDBC; the text says why."""
+
+
+class CopyRule:
+    """Chooses between COPY and JDBC, and asks each server once.
+
+    Attributes:
+        probed: Why a server is left to JDBC, by login; empty for COPY.
+    """
+
+    def __init__(self) -> None:
+        self.probed: dict[CopyLogin, str] = {}
+        self._executors: dict[int, bool] = {}
+        self._logged: set[tuple[str, str]] = set()
+
+    def login(
+        self,
+        connection: ConnectionConfig,
+        where: Where | None = None,
+        options: Iterable[str] = (),
+        spark: SparkSession | None = None,
+    ) -> CopyLogin | None:
+        """Return how to connect; None if JDBC reads, which the log says once.
+
+        Args:
+            connection: One with a URL.
+            where: The place that errors name.
+            options: Names of the stream's options.
+            spark: The session whose executors read; None for this process.
+
+        Raises:
+            SettingsError: The URL or a property is rejected.
+            SourceError: The database cannot be reached.
+        """
+        if not is_postgresql(connection):
+            return None
+        reader_options(connection)
+        try:
+            login = _login(connection, options)
+            self._check_executors(spark)
+            problem = self.probed.get(login)
+            if problem is None:
+                problem = with_retries(lambda: _problem(login), connection, where)
+                self.probed[login] = problem
+            if problem:
+                raise LeftToJdbc(problem)
+        except LeftToJdbc as reason:
+            choice = (connection.name, str(reason))
+            if choice not in self._logged:
+                self._logged.add(choice)
+                _log.info("connections['%s']: read by JDBC, not by COPY: %s", *choice)
+            return None
+        return login
+
+    def _check_executors(self, spark: SparkSession | None) -> None:
+        if spark is None:
+            return
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        if not isinstance(spark, SparkSession):
+            raise LeftToJdbc("Spark Connect")
+        if id(spark) not in self._executors:
+            self._executors[id(spark)] = _executors_can(spark)
+        if not self._executors[id(spark)]:
+            raise LeftToJdbc(f"executors lack the package {MODULE.replace('_', '-')}")
+
+
+RULE = CopyRule()
+"""That of this process."""
+
+
+def why_spark(stream: StreamConfig) -> str:
+    """Return why only Spark can read a stream, as far as its settings tell; else an empty text."""
+    connection = stream.database
+    if connection is None:
+        return f"format {stream.format}"
+    if stream.query is not None:
+        return "a query of a database"
+    if connection.count_rows:
+        return "'count_rows' of a connection"
+    return why_jdbc(connection, stream.options)
+
+
+def why_jdbc(connection: ConnectionConfig, options: Iterable[str] = ()) -> str:
+    """Return why JDBC reads a database, as far as the settings tell; else an empty text."""
+    if not is_postgresql(connection):
+        return "JDBC: no PostgreSQL"
+    try:
+        _login(connection, options)
+    except LeftToJdbc as reason:
+        return f"JDBC: {reason}"
+    return ""
+
+
+def is_postgresql(connection: ConnectionConfig) -> bool:
+    """Return whether the URL of a connection is one of PostgreSQL."""
+    driver = driver_of(str(connection.url))
+    return driver is not None and driver.database == "postgresql"
+
+
+def _login(connection: ConnectionConfig, options: Iterable[str]) -> CopyLogin:
+    if find_spec(MODULE) is None:
+        raise LeftToJdbc("pip install 'singer-spark[postgresql]'")
+    of_jdbc = {name.lower(): name for name in _OF_JDBC}
+    for name in options:
+        if name.lower() in of_jdbc:
+            raise LeftToJdbc(f"option '{of_jdbc[name.lower()]}'")
+    return copy_login(connection)
+
+
+def copy_login(connection: ConnectionConfig) -> CopyLogin:
+    """Return how libpq connects as the JDBC driver would.
+
+    Args:
+        connection: One with a URL.
+
+    Raises:
+        LeftToJdbc: libpq cannot, or may do it in another way.
+    """
+    if connection.driver is not None and connection.driver != "org.postgresql.Driver":
+        raise LeftToJdbc(f"driver {connection.driver}")
+    parts = _URL.fullmatch(str(connection.url).strip())
+    if parts is None:
+        raise LeftToJdbc("the form of the url")
+    query = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
+    properties = {**query, **connection.properties}
+    values = {name.lower(): value for name, value in properties.items()}
+    user = connection.user or values.get("user")
+    password = connection.password if connection.password is not None else values.get("password")
+    if not user:
+        raise LeftToJdbc("no user is set")
+    return CopyLogin(
+        host=parts["host"].strip("[]"),
+        port=int(parts["port"] or _PORT),
+        database=unquote(parts["name"]),
+        user=user,
+        password=password,
+        parameters=tuple({**_DEFAULTS, **dict(_parameters(values))}.items()),
+    )
+
+
+def _parameters(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield "sslmode", "prefer"
+    for name, value in values.items():
+        if name in ("user", "password", *_TUNING):
+            continue
+        if name not in _PARAMETERS:
+            raise LeftToJdbc(f"property '{name}' of the driver")
+        if name == "connecttimeout":
+            if not value.isdecimal():
+                raise LeftToJdbc("'connectTimeout' is not a number")
+            value = str(max(int(value), _LEAST_TIMEOUT)) if int(value) else value  # noqa: PLW2901
+        yield _PARAMETERS[name], value
+
+
+def _problem(login: CopyLogin) -> str:
+    """Return why a server is left to JDBC; empty if it is not.
+
+    Raises:
+        CopyError: It cannot be reached, or rejects the login.
+    """
+    session = None
+    try:
+        session = CopySession(login, [REPEATABLE])
+        [row] = session.rows(_PROBE)
+    except CopyError as error:
+        is_ours = any(sign in str(error) for sign in _UNSUPPORTED)
+        if error.state.startswith(_USER_FAILED) and not is_ours:
+            raise
+        return f"the server does not support it ({error.state})"
+    finally:
+        if session is not None:
+            session.close()
+    version = str(row["version"])
+    other = _OTHER_SERVERS.search(version)
+    return "" if version.startswith("PostgreSQL") and other is None else "another kind of server"
+
+
+def _executors_can(spark: SparkSession) -> bool:
+    """Return whether the executors have the driver; those of a local Spark are this process's."""
+    if is_one_process(str(spark.conf.get("spark.master"))):
+        return True
+    frame = spark.range(0, 1, 1, 1).mapInArrow(_has_driver, "n bigint")
+    return bool(frame.collect())
+
+
+def _has_driver(batches: Iterable[object]) -> Iterator[object]:
+    import importlib.util  # noqa: PLC0415
+
+    for batch in batches:
+        if importlib.util.find_spec("adbc_driver_postgresql") is not None:
+            yield batch
+
+
 T = TypeVar("T")
 BEGIN = (REPEATABLE, NO_IDLE_TIMEOUT, *TEXT_FORMATS)
 
@@ -116,7 +349,9 @@ def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | N
     """
     plan, query = read.plan, read.query
     struct = StructType([StructField(f.name, f.dataType) for f in struct_of(read.table.columns)])
-    work = Work(plan.stream, estimated_bytes(read.session, query.select()))
+    # Into files rows go on as they come, decoded into columns; as text they are written anew.
+    one = COLUMNAR if form is RowForm.BLOCKS else 1
+    work = Work(plan.stream, one * estimated_bytes(read.session, query.select()))
     if any(item.spark_type.startswith("array<") for item in query.columns):
         work = replace(work, needs_spark="columns that are arrays")
     elif not is_read_by_threads(plan, struct):
@@ -128,7 +363,7 @@ def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | N
     if form is RowForm.BLOCKS:
         conditions, size = _blocks(read, threads), FILE_BATCH_BYTES
     schema = struct_to_arrow(StructType([struct[item.name] for item in query.columns]))
-    parts = [in_column_types(part, schema) for part in _parts(read, conditions, size)]
+    parts = _parts(read, conditions, schema, size)
     return driver_rows(plan, struct, parts, form, read_at)
 
 
@@ -157,10 +392,11 @@ def _blocks(read: CopyRead, threads: int) -> list[str]:
     return conditions
 
 
-def _parts(read: CopyRead, conditions: Sequence[str], size: int) -> list[Iterator[pa.RecordBatch]]:
+def _parts(
+    read: CopyRead, conditions: Sequence[str], schema: pa.Schema, size: int
+) -> list[Iterator[pa.RecordBatch]]:
     """Return the rows of each part, all as of the session's moment."""
     session, query = read.session, read.query
-    schema = copied_schema(query.columns)
     if not conditions:
         return [
             _Shared(session, 1).last_closes(partial(session.batches, query.select(), schema, size))
@@ -190,20 +426,3 @@ class _Shared:
                 self._left -= 1
                 if not self._left:
                     self._session.close()
-
-
-def in_column_types(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield copied rows in the columns' own names and types: numbers of days become dates.
-
-    Args:
-        batches: See `copied_schema`; no arrays.
-        schema: Names and types of the columns.
-    """
-    for batch in batches:
-        columns = [
-            array.view(pa.date32()) if pa.types.is_date32(field.type) else array
-            for array, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)

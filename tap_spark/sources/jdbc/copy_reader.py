@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL as Arrow batches, by binary COPY. Runs in the driver and on executors.
+"""Rows of PostgreSQL as Arrow batches, by binary COPY: in the driver, and in tasks of Spark.
 
 ADBC's driver sends a SELECT as `COPY (…) TO STDOUT (FORMAT binary)`, and decodes the rows in C++.
 """
@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
+from shared.singer.platform import arrow_in_task
+from tap_spark.sources.jdbc.metadata import begin_statements
 from tap_spark.sources.source_failures import COPY_BEGIN, COPY_END
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo
+
 
 BATCH_BYTES, FILE_BATCH_BYTES = 512 * 1024, 8 * 1024 * 1024
 """Bytes of a batch whose rows go on at once, and of one for files; a longer row is one alone."""
@@ -187,7 +193,9 @@ def read_batches(
 
 
 def in_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows in other types: ADBC has `numeric` as text, with every digit.
+    """Return the rows in other types.
+
+    ADBC has `numeric` as text, with every digit. Dates are numbers of days.
 
     Raises:
         CopyError: A text is not UTF-8, in a database that does not check it.
@@ -263,3 +271,71 @@ def copy_error(error: BaseException) -> CopyError:
         codes = (code for words, code in _STATES if words in message)
         state = next(codes, "08001" if refused else _LOST)
     return CopyError(message.strip(), state or "")
+
+
+@dataclass(frozen=True)
+class CopySource:
+    """A database that is read by COPY.
+
+    Attributes:
+        login: How to connect.
+        begin: Statements that begin each session.
+    """
+
+    login: CopyLogin
+    begin: tuple[str, ...] = begin_statements(None)
+
+    def at(self, snapshot: str | None) -> CopySource:
+        """Return the database as of an exported snapshot."""
+        return replace(self, begin=begin_statements(snapshot))
+
+    def task(self, queries: Sequence[str], columns: Sequence[ColumnInfo]) -> CopyTask:
+        """Return what reads the rows of SELECTs, each in one task.
+
+        Args:
+            queries: The SELECTs.
+            columns: The columns of each, which are named `c0`, `c1`, ….
+
+        Raises:
+            CopyError: The server cannot be reached, or rejects the first of them.
+        """
+        # What the server rejects is an error here, not that of a job.
+        with closing(CopySession(self.login, self.begin)) as session:
+            session.rows(f"{queries[0]} LIMIT 0")
+        return CopyTask(self, tuple(queries), copied_schema(columns))
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Reads parts, for `mapInArrow`: numbers of parts in, their rows out.
+
+    Attributes:
+        source: The database.
+        queries: The SELECT of each part.
+        schema: Names and types of its columns.
+        size: Bytes of a batch.
+    """
+
+    source: CopySource
+    queries: tuple[str, ...]
+    schema: pa.Schema
+    size: int = BATCH_BYTES
+
+    @property
+    def __name__(self) -> str:
+        """Return what plans and Spark's pages show."""
+        return self.queries[0]
+
+    def frame(self, numbers: DataFrame) -> DataFrame:
+        """Return the rows of the parts with these numbers."""
+        from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
+
+        fields = [StructField(f.name, from_arrow_type(f.type), True) for f in self.schema]
+        return numbers.mapInArrow(self, StructType(fields))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_in_task()
+        login, begin = self.source.login, self.source.begin
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_batches(login, begin, self.queries[number], self.schema, self.size)

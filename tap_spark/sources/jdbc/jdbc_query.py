@@ -17,12 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.schema_nodes import type_of_hint
-from shared.formats.spark_functions import micros_after
+from shared.formats.spark_conform import micros_after
 from shared.spark.packages import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import col, fail_job, quoted
+from tap_spark.sources.jdbc.copy_reader import FILE_BATCH_BYTES
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
     REPEATABLE,
@@ -31,15 +33,16 @@ from tap_spark.sources.jdbc.metadata import (
     reader_options,
 )
 from tap_spark.sources.jdbc.part_plan import range_condition
-from tap_spark.sources.reader_options import option_problems
+from tap_spark.sources.source_declaration import option_problems
 from tap_spark.sources.source_failures import with_retries
+from tap_spark.state.stream_plans import ArrowTasks, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tap_spark.sources.jdbc.copy_frames import CopySource
+    from tap_spark.sources.jdbc.copy_reader import CopySource
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, Dialect
     from tap_spark.sources.jdbc.part_plan import KeyInterval
     from tap_spark.stream_config import ConnectionConfig, StreamConfig
@@ -215,13 +218,13 @@ class JdbcQuery:
             condition = f"({condition} OR {self.dialect.missing(self.key)})"
         return replace(self, conditions=(*self.conditions, condition))
 
-    def in_one_part(self, spark: SparkSession) -> DataFrame:
+    def in_one_part(self, spark: SparkSession) -> Slice:
         """Return every row, read in one part."""
         if self.copy is not None:
-            return self._named(self.copy.frame(spark, [self.select()], self.columns))
-        return self._named(spark.read.format("jdbc").options(**self._all(())).load())
+            return self._copied(spark, [self.select()])
+        return Slice(self._named(spark.read.format("jdbc").options(**self._all(())).load()))
 
-    def in_blocks(self, spark: SparkSession, conditions: Sequence[str]) -> DataFrame:
+    def in_blocks(self, spark: SparkSession, conditions: Sequence[str]) -> Slice:
         """Return the rows in parts, by conditions on `block_column` of a PostgreSQL table."""
         return self._parts(spark, conditions, self._block)
 
@@ -240,7 +243,7 @@ class JdbcQuery:
 
     def in_ranges(
         self, spark: SparkSession, ranges: Sequence[KeyInterval], by: ColumnInfo
-    ) -> DataFrame:
+    ) -> Slice:
         """Return the rows in parts, by ranges of a column."""
         name = self.dialect.quote(KEY)
         predicates = [
@@ -249,13 +252,11 @@ class JdbcQuery:
         conditions = [condition or "1 = 1" for condition in predicates]
         return self._parts(spark, conditions, f"{self.dialect.key(by)} AS {name}")
 
-    def split_by(
-        self, spark: SparkSession, by: ColumnInfo, options: Mapping[str, str]
-    ) -> DataFrame:
+    def split_by(self, spark: SparkSession, by: ColumnInfo, options: Mapping[str, str]) -> Slice:
         """Return the rows in the parts of Spark's own options; `by` is the partition column."""
         extra = f"{self.dialect.quote(by.name)} AS {self.dialect.quote(SPLIT)}"
         split = {**self._all((extra,)), **options, "partitionColumn": SPLIT}
-        return self._named(spark.read.format("jdbc").options(**split).load())
+        return Slice(self._named(spark.read.format("jdbc").options(**split).load()))
 
     def select(self, condition: str | None = None, extra: Sequence[str] = ()) -> str:
         """Return the SELECT of a part for COPY: its columns are named `c0`, `c1`, …."""
@@ -278,14 +279,24 @@ class JdbcQuery:
         where = " WHERE " + " AND ".join(self.conditions) if self.conditions else ""
         return self.source + where
 
-    def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> DataFrame:
+    def _copied(self, spark: SparkSession, queries: Sequence[str]) -> Slice:
+        """Return the rows of parts; tasks have them as the frame does, except arrays."""
+        assert self.copy is not None  # noqa: S101
+        task = self.copy.task(queries, self.columns)
+        numbers = spark.range(0, len(queries), 1, len(queries))
+        frame = self._named(task.frame(numbers))
+        if any(item.spark_type.startswith(_ARRAY) for item in self.columns):
+            return Slice(frame)
+        read = replace(task, schema=struct_to_arrow(frame.schema), size=FILE_BATCH_BYTES)
+        return Slice(frame, tasks=ArrowTasks(frame, numbers, read))
+
+    def _parts(self, spark: SparkSession, conditions: Sequence[str], extra: str) -> Slice:
         if self.copy is not None:
-            queries = [self.select(condition, (extra,)) for condition in conditions]
-            return self._named(self.copy.frame(spark, queries, self.columns))
+            return self._copied(spark, [self.select(part, (extra,)) for part in conditions])
         options = self._all((extra,))
         url, rows = options.pop("url"), options.pop("dbtable")
         frame = spark.read.jdbc(url, rows, predicates=list(conditions), properties=options)
-        return self._named(frame)
+        return Slice(self._named(frame))
 
     def _all(self, extra: Sequence[str]) -> dict[str, str]:
         types = custom_schema(self._ours())

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
-from tap_spark.sources.jdbc.copy_driver import CopyRead, SessionQueries, copied_rows, opened
-from tap_spark.sources.jdbc.copy_frames import CopySource
-from tap_spark.sources.jdbc.copy_rule import RULE, why_jdbc, why_spark
+from tap_spark.sources.jdbc.copy_driver import (
+    RULE,
+    CopyRead,
+    SessionQueries,
+    copied_rows,
+    opened,
+    why_jdbc,
+    why_spark,
+)
+from tap_spark.sources.jdbc.copy_reader import CopySource
 from tap_spark.sources.jdbc.dialects.dialect import (
     ColumnInfo,
     KeyOrder,

@@ -37,7 +37,7 @@ from tap_spark.state.bookmarks import can_be_bookmark
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from tap_spark.sources.jdbc.dialects.dialect import TableInfo
     from tap_spark.sources.jdbc.jdbc_query import DatabaseSnapshot, JdbcOptions
@@ -105,8 +105,7 @@ def read_slices(read: JdbcRead) -> Iterator[Slice]:
 def _greatest(read: JdbcRead) -> Mapping[str, Any]:
     """Return the bookmark after the rows, with the key's greatest value if there is one."""
     query = read.query.with_keys().greatest_key()
-    frame = with_retries(lambda: query.in_one_part(read.spark), read.connection, read.where)
-    rows = with_retries(frame.collect, read.connection, read.where)
+    rows = _collected(read, query)
     bookmark = {"replication_key": read.plan.replication_key}
     values = [row[0] for row in rows if row[0] is not None]
     return {**bookmark, "replication_key_value": values[0]} if values else bookmark
@@ -221,7 +220,7 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
     ends = replace(read.query, source=f"({both}) ends", columns=(by,), conditions=())
     form = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     value = F.to_json(F.struct(col(by.name).alias("value")), form)
-    rows = ends.in_one_part(read.spark).select(value.alias("end")).collect()
+    rows = ends.in_one_part(read.spark).frame.select(value.alias("end")).collect()
     kind = key_type_of(by.spark_type)
     values = [json.loads(row["end"]).get("value") for row in rows]
     numbers = sorted(as_number(value, kind) for value in values if value is not None)
@@ -233,18 +232,18 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
 def _slice(
     read: JdbcRead,
     counted: JdbcQuery | None,
-    make: Callable[[], DataFrame],
+    make: Callable[[], Slice],
     bookmark: Mapping[str, Any] | None = None,
 ) -> Slice:
     """Return a slice; `counted` is the query of the whole read, None after the first slice."""
     count = _count(read, counted) if read.connection.count_rows else None
     # Building a frame queries the database for its columns.
-    frame = with_retries(make, read.connection, read.where)
+    part = with_retries(make, read.connection, read.where)
     plan = read.plan
     if read.query.key is not None and plan.config.sort_by_replication_key:
         key = col(str(plan.replication_key))
-        return Slice(frame.orderBy(key.asc_nulls_first()), ordered=True, told_rows=count)
-    return Slice(frame, bookmark=bookmark, told_rows=count)
+        return Slice(part.frame.orderBy(key.asc_nulls_first()), ordered=True, told_rows=count)
+    return replace(part, bookmark=bookmark, told_rows=count)
 
 
 def _count(read: JdbcRead, query: JdbcQuery | None) -> int:
@@ -254,6 +253,11 @@ def _count(read: JdbcRead, query: JdbcQuery | None) -> int:
     number = ColumnInfo("n", "", "bigint", False, query.dialect.quote("n"))
     counting = f"(SELECT COUNT(*) AS {number.expression} FROM {query.filtered}) counted"  # noqa: S608
     single = replace(query, source=counting, columns=(number,), conditions=())
-    frame = with_retries(lambda: single.in_one_part(read.spark), read.connection, read.where)
-    [row] = with_retries(frame.collect, read.connection, read.where)
+    [row] = _collected(read, single)
     return int(row[0])
+
+
+def _collected(read: JdbcRead, query: JdbcQuery) -> list[Row]:
+    """Return the rows of a query that has few."""
+    part = with_retries(lambda: query.in_one_part(read.spark), read.connection, read.where)
+    return with_retries(part.frame.collect, read.connection, read.where)

@@ -20,9 +20,9 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SourceError, may_pass
-from shared.formats.spark_functions import is_valid_utf8, json_scalar
+from shared.formats.spark_conform import is_valid_utf8, json_scalar
 from shared.maps.record_metadata import DELETED_AT
-from shared.storage.storage_errors import storage_error
+from shared.storage.access import storage_error
 from shared.storage.web_requests import open_without_redirects
 from tap_spark.sources.frame_helpers import CORRUPT, col, fail_job
 

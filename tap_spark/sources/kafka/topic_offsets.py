@@ -233,11 +233,13 @@ def queried_ends(
     try:
         query = nothing.writeStream.format("noop").trigger(availableNow=True).start()
         query.awaitTermination()
-        progress = query.lastProgress
+        progress: Any = query.lastProgress
     except Exception as error:
         reason = broker_reason(str(error)) or type(error).__name__
         raise SourceError(f"the topics cannot be read: {reason}", passes=may_pass(error)) from error
-    sources = [] if progress is None else json.loads(progress.json)["sources"]
+    if progress is not None and hasattr(progress, "json"):  # before Spark 4.0 it is a dict
+        progress = json.loads(progress.json)
+    sources = [] if progress is None else progress["sources"]
     by_topic: dict[str, dict[int, int]] = {}
     for source in sources:
         ends = source["endOffset"]

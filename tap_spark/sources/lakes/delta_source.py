@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
-from shared.formats.spark_conform import Names, Path, conformed, loose
+from shared.formats.arrow_types import loose
+from shared.formats.spark_conform import Names, Path, conformed
 from shared.storage.urls import local_path
 from tap_spark.sources.frame_helpers import col, quoted
 from tap_spark.sources.lakes.lake_source import (
@@ -218,6 +219,13 @@ class DeltaSource(LakeSource):
     def relation(self) -> str:
         """Return the table as SQL names it."""
         return self.name or f"delta.{quoted(str(self.path))}"
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """See `Source.schema`; of a folder, it takes no query of the log."""
+        if self.name:
+            return super().schema(spark)
+        with self.explained():
+            return self._load(self._reader(spark)).schema
 
     def pin(self, spark: SparkSession) -> DeltaPinned:
         """See `LakeSource.pin`."""

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SourceError
 from shared.formats.spark_conform import Names, conformed
 from shared.formats.spark_conform import Path as FieldPath
-from shared.spark.session import activate
-from shared.storage.access import remote
+from shared.spark.session import activate, is_connect
+from shared.storage.access import failures, remote
 from shared.storage.files import open_input
 from shared.storage.urls import join, local_path
+from tap_spark.sources.files.paths import escaped
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,
@@ -306,8 +308,8 @@ class IcebergSource(LakeSource):
 
     def pin(self, spark: SparkSession) -> IcebergPinned:
         """See `LakeSource.pin`; also sets the identifier fields as key properties."""
-        file = None if self.name else _newest_in(str(self.path))
-        location = self.name or file or str(self.path)
+        file = None if self.name else _newest_in(spark, str(self.path))
+        location = self.name or str(file)
         metadata = self._metadata(spark, location, file)
         try:
             struct = self._load(spark.read, location).schema
@@ -522,38 +524,56 @@ def _times(part: Sequence[LoggedCommit], snapshot: Column) -> Column:
     return F.timestamp_micros(F.element_at(F.create_map(*pairs), snapshot))
 
 
-def _newest_in(path: str) -> str | None:
-    """Return the newest metadata file of a table's folder; None if its files cannot be listed.
+def _newest_in(spark: SparkSession, path: str) -> str:
+    """Return the newest metadata file of a table's folder.
 
     Raises:
         FileNotFoundError: The folder has none.
+        PySparkException: Neither this program nor Spark can list it.
     """
     folder = join(path, "metadata")
-    try:
-        if local_path(folder) is not None:
-            names = [entry.name for entry in Path(folder).iterdir()]
-        else:
-            filesystem, inside = remote(folder)
-            names = [entry.rpartition("/")[2] for entry in filesystem.ls(inside, detail=False)]
-    except OSError:
-        if local_path(folder) is None:
-            return None
-        names = []
-    name = newest_file(names)
+    name = newest_file(_names_here(folder)) if _reads_here(spark, folder) else None
+    name = name or newest_file(_names_in_spark(spark, folder))
     if name is None:
         raise FileNotFoundError(f"there is no Iceberg table at {path}")
     return join(folder, name)
 
 
+def _reads_here(spark: SparkSession, url: str) -> bool:
+    """Return whether this program may know the way to a file, apart from Spark.
+
+    A Spark Connect server has credentials and endpoints of its own for URLs.
+    """
+    return local_path(url) is not None or not is_connect(spark)
+
+
+def _names_here(folder: str) -> list[str]:
+    """List a folder by the means of this program; nothing if that fails."""
+    try:
+        if (path := local_path(folder)) is not None:
+            return [entry.name for entry in Path(path).iterdir()]
+        filesystem, inside = remote(folder)
+        with failures(folder):
+            return [entry.rpartition("/")[2] for entry in filesystem.ls(inside, detail=False)]
+    except OSError:
+        return []
+
+
+def _names_in_spark(spark: SparkSession, folder: str) -> list[str]:
+    """List the metadata files of a folder by Spark, which does not read them for it."""
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.metadata.json*")
+    return [
+        row.path.rpartition("/")[2] for row in files.load(escaped(folder)).select("path").collect()
+    ]
+
+
 def _text_of(spark: SparkSession, file: str) -> bytes | str | None:
     """Read a metadata file, here or by Spark; None if neither can."""
-    try:
-        with open_input(file) as source:
+    if _reads_here(spark, file):
+        with suppress(OSError), open_input(file) as source:
             return bytes(source.read())
-    except OSError:
-        pass
     try:
-        row = spark.read.text(file, wholetext=True).first()
+        row = spark.read.text(escaped(file), wholetext=True).first()
         text: str | None = row.value if row is not None else None
         json.loads(text or "")
     except Exception:

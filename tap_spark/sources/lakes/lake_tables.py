@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
-from shared.storage.access import remote
+from shared.storage.access import failures, remote
 from shared.storage.urls import join, local_path, shown
 from tap_spark.sources.formats import LOG_FORMATS
 from tap_spark.sources.source import source_for
@@ -282,7 +282,7 @@ class FolderTables:
             raise SourceError(
                 f"cannot list the tables below {shown(root)}: {reason}",
                 where=Where(setting=f"connections, '{self._config.name}'"),
-                hint="check 'path'",
+                hint="check 'path', and for a URL the credentials of this program",
             ) from error
 
 
@@ -358,7 +358,8 @@ class _RemoteWalk(TableWalk):
 
     def entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the names of the folders and files in a folder, sorted."""
-        entries = self._files.ls(remote(folder)[1], detail=True)
+        with failures(folder):
+            entries = self._files.ls(remote(folder)[1], detail=True)
         here = remote(folder)[1].rstrip("/")
         named = [(each["name"].rstrip("/"), each["type"]) for each in entries]
         named = sorted((name.rpartition("/")[2], kind) for name, kind in named if name != here)

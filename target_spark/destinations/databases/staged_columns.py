@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shared.formats.line_encodings import grouped
 from shared.formats.spark_types import T
 from target_spark.destinations.destination import RefusedByStoreError
 
@@ -198,7 +199,7 @@ def staged_source(columns: Sequence[StagedColumn], name: str) -> str:
 
 def chunks(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in record batches of a bounded size, without empty ones."""
-    for table in tables:
+    for table in grouped(tables, CHUNK_BYTES // 2):
         fitting = CHUNK_BYTES * table.num_rows // max(1, table.nbytes)
         # Readers of lines make many small chunks, each of which costs as much as a large one.
         for batch in table.combine_chunks().to_batches(

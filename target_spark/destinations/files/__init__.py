@@ -1,5 +1,5 @@
 """Files of one format in a folder per table.
 
-Imports `folders` and what destinations may import; found by `destination_registry`. `load` imports
-`stored_columns`.
+Imports `folders` and what destinations may import; `destination_declaration` finds it. `load`
+imports `stored_columns`.
 """

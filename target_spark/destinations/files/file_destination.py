@@ -6,7 +6,6 @@ With `partition_by` the files are in folders like `country=DE/` there.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import threading
 import time
@@ -16,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.errors import DestinationError, SettingsError, Where, end_each
+from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.singer.datasets import DatasetName, place_name
@@ -27,30 +27,29 @@ from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
-    arrow_schema,
     beside,
     check_ours,
     contracted,
     merge_columns,
     must_rewrite,
     partition_columns,
-    partition_folder,
     read_table_schema,
+    struct_change,
 )
-from target_spark.destinations.folders.local_folder import LocalFolder
+from target_spark.destinations.folders.stored_folder import LocalFolder, folder_at
 from target_spark.destinations.folders.table_folder import (
     FolderChange,
     TableFolder,
     folder_name,
+    partition_folder,
     table_path,
     writing,
 )
-from target_spark.tables.table_changes import struct_change
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from target_spark.destinations.folders.remote_folder import RemoteFolder
+    from target_spark.destinations.folders.stored_folder import RemoteFolder
     from target_spark.destinations.leases import FolderLeases, Lease
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
@@ -76,10 +75,6 @@ class FileSettings:
     path: str
     encoding: Encoding
     options: StorageOptions = NO_OPTIONS
-
-    def table(self, name: TableName) -> str:
-        """Return folder of a table."""
-        return table_path(self.path, name)
 
 
 def file_settings(config: TargetConfig) -> FileSettings:
@@ -135,16 +130,16 @@ class FileDestination(Destination):
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
-        folder = self.settings.table(name)
+        folder = table_path(self.settings.path, name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
 
     def dataset(self, name: TableName) -> DatasetName:
         """See `Destination`."""
-        return place_name(self.settings.table(name))
+        return place_name(table_path(self.settings.path, name))
 
     def lease(self, request: TableRequest) -> Lease | None:
         """See `Destination`."""
-        folder = self.settings.table(request.name)
+        folder = table_path(self.settings.path, request.name)
         return None if self._leases is None else self._leases(folder, request.stream)
 
     def prepare(self, request: TableRequest) -> TableWrite:
@@ -248,9 +243,7 @@ class FileDestination(Destination):
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends."""
-        for folder in self._folders.values():
-            with contextlib.suppress(SingerSparkError):
-                folder.close()
+        end_each(folder.close for folder in self._folders.values())
 
     def folder(self, request: TableRequest) -> TableFolder:
         """Return the open folder of a stream's table."""
@@ -260,13 +253,7 @@ class FileDestination(Destination):
         return self._folders[stream]
 
     def _closed_folder(self, request: TableRequest) -> LocalFolder | RemoteFolder:
-        table = self.settings.table(request.name)
-        path = local_path(table)
-        if path is None:
-            from target_spark.destinations.folders.remote_folder import RemoteFolder  # noqa: PLC0415
-
-            return RemoteFolder(table, self._run, self._options)
-        return LocalFolder(path, self._run)
+        return folder_at(table_path(self.settings.path, request.name), self._run, self._options)
 
     def _write(self, folder: TableFolder, table: TableSchema) -> TableWrite:
         return TableWrite(

@@ -1,14 +1,9 @@
-"""Columns of file tables: kept in a side file, merged with those of each stream, naming folders.
-
-In ORC a timestamp is `timestamp with local time zone` (an instant). One without a zone is ORC's
-`timestamp`, which Spark reads as a timestamp of its session's zone. ORC does not have a time of day
-or void: both are text. ORC files get the attributes that Spark writes and reads too.
-"""
+"""Columns of file tables: kept in a side file, merged with those of each stream, naming folders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +12,21 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import DestinationError, SettingsError, Where
-from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable, spark_to_arrow
+from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable
 from shared.formats.file_formats import FORMATS
-from shared.formats.json_schema import merge_structs, struct_to_arrow
-from shared.formats.spark_types import T
+from shared.formats.json_schema import (
+    merge_structs,
+    shown_type,
+    struct_to_arrow,
+    without_new_fields,
+)
 from shared.maps.record_metadata import VERSION_COLUMNS
+from shared.singer.run_report import CREATED
 from shared.storage.access import remote
 from shared.storage.files import open_random
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import DISCARD, EVOLVE, FREEZE, contract_error, rules_error
 from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
-from target_spark.tables.evolution import partition_fields
-from target_spark.tables.table_changes import struct_change, without_new_fields
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -36,18 +34,9 @@ if TYPE_CHECKING:
     from target_spark.core.load_plans import TableRequest
 
 
-LONGEST_NAME = 255
-"""Bytes that file systems allow in a name."""
-NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _TYPES = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 """Types whose values are the same after a way through the name of a folder."""
 _OTHER = "name another column for this stream under `streams`"
-
-
-class PartitionError(Exception):
-    """Rows cannot be divided into folders; says why."""
 
 
 def partition_columns(
@@ -64,6 +53,10 @@ def partition_columns(
         SettingsError: The settings ask for others than the table has, or for what cannot be.
         DestinationError: The stream lacks a column.
     """
+    if not (request.layout.partition_by or table):
+        return ()
+    from target_spark.tables.evolution import partition_fields  # noqa: PLC0415
+
     fields = partition_fields(request)
     for field in fields:
         if field.transform != "identity":
@@ -80,29 +73,10 @@ def partition_columns(
     return result
 
 
-def partition_folder(name: str, value: str | None) -> str:
-    """Return the folder of a value, as Hive and Spark name it; null and an empty text share one.
-
-    Raises:
-        PartitionError: The name would be too long.
-    """
-    text = f"{_escaped(name)}={_escaped(value) if value else NULL_VALUE}"
-    if len(text.encode()) > LONGEST_NAME:
-        raise PartitionError(
-            f"a value of the partition column '{name}' is too long for the name of a folder: "
-            f"'{(value or '')[:40]}...'"
-        )
-    return text
-
-
 def beside(name: str, other: str) -> str:
     """Return another file's name in the folder of the first."""
     folder = name.rpartition("/")[0]
     return join(folder, other) if folder else other
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def _problems(names: tuple[str, ...], columns: StructType) -> Iterable[str]:
@@ -130,33 +104,6 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 
-ATTRIBUTE = "spark.sql.catalyst.type"
-
-
-def orc_field(field: StructField) -> pa.Field:
-    """Return the Arrow field for a column; its metadata becomes attributes of the ORC type."""
-    return _field(field.name, field.dataType)
-
-
-def _field(name: str, kind: DataType) -> pa.Field:
-    named = (T.TimestampType, T.DayTimeIntervalType, T.YearMonthIntervalType)
-    attributes = {ATTRIBUTE: kind.simpleString()} if isinstance(kind, named) else None
-    return pa.field(name, _type(kind), metadata=attributes)
-
-
-def _type(kind: DataType) -> pa.DataType:
-    if isinstance(kind, T.StructType):
-        return pa.struct([orc_field(field) for field in kind])
-    if isinstance(kind, T.ArrayType):
-        return pa.list_(_field("element", kind.elementType))
-    if isinstance(kind, T.MapType):
-        return pa.map_(_type(kind.keyType), _field("value", kind.valueType))
-    if isinstance(kind, T.TimeType | T.NullType):
-        return pa.string()
-    return spark_to_arrow(kind)
-
-
-_SPARK_VERSION = b"org.apache.spark.version"
 _ORIGIN = "target-spark"
 
 
@@ -306,6 +253,31 @@ def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
     return format_name != "csv" and struct_to_arrow(old).types != struct_to_arrow(new).types
 
 
+def struct_change(old: StructType | None, new: Sequence[StructField]) -> tuple[str, ...]:
+    """Return how the columns of a table become others; none for no change.
+
+    Args:
+        old: The columns; None for a table that does not exist.
+        new: Those after the change, which have all names of the old ones.
+    """
+    if old is None:
+        columns = ", ".join(f"{column.name} {shown_type(column.dataType)}" for column in new)
+        return (f"{CREATED}{columns}",)
+    existing = {column.name: column.dataType for column in old}
+    added = (
+        f"add the column '{column.name}' ({shown_type(column.dataType)})"
+        for column in new
+        if column.name not in existing
+    )
+    widened = (
+        f"widen '{column.name}' from {shown_type(existing[column.name])} to "
+        f"{shown_type(column.dataType)}"
+        for column in new
+        if existing.get(column.name, column.dataType) != column.dataType
+    )
+    return (*added, *widened)
+
+
 def check_ours(
     names: Iterable[str], old: StructType, new: StructType, request: TableRequest
 ) -> None:
@@ -328,20 +300,6 @@ def check_ours(
                 "leave these columns out (`add_record_metadata` adds some), or load into "
                 "another folder",
             )
-
-
-def arrow_schema(struct: StructType, format_name: str = "parquet") -> pa.Schema:
-    """Return the Arrow schema of the files; with its metadata Spark reads the same types.
-
-    A Parquet footer also names a Spark version: readers then read old dates unchanged.
-    """
-    import pyspark  # noqa: PLC0415
-
-    if format_name == "orc":
-        return pa.schema([orc_field(field) for field in struct])
-    schema = struct_to_arrow(struct)
-    version = {_SPARK_VERSION: pyspark.__version__.encode()}
-    return schema.with_metadata({**(schema.metadata or {}), **version})
 
 
 def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None:

@@ -22,8 +22,7 @@ from typing import Any, Protocol
 
 from shared.errors import DestinationError, SingerSparkError, Where
 from shared.spark.spark_errors import SHARED_FOLDER
-from shared.storage.access import StorageOptions, failures
-from shared.storage.storage_errors import storage_hint
+from shared.storage.access import StorageOptions, failures, storage_hint
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName
 
@@ -33,7 +32,12 @@ MAX_BYTES = 200
 WORK_PREFIX = "target-spark-"
 """How the private folders of a run begin."""
 
+LONGEST_NAME = 255
+"""Bytes that file systems allow in a name."""
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
 _ESCAPED = frozenset('/\\:*?"<>|%\x7f') | {chr(code) for code in range(32)}
+_ESCAPED_BY_HIVE = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _RESERVED = {"CON", "PRN", "AUX", "NUL"} | {
     f"{port}{n}" for port in ("COM", "LPT") for n in "123456789"
 }
@@ -276,3 +280,26 @@ def _change(content: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) and "marker" in parsed else None
+
+
+class PartitionError(Exception):
+    """Rows cannot be divided into folders; says why."""
+
+
+def partition_folder(name: str, value: str | None) -> str:
+    """Return the folder of a value, as Hive and Spark name it; null and an empty text share one.
+
+    Raises:
+        PartitionError: The name would be too long.
+    """
+    text = f"{_escaped(name)}={_escaped(value) if value else NULL_VALUE}"
+    if len(text.encode()) > LONGEST_NAME:
+        raise PartitionError(
+            f"a value of the partition column '{name}' is too long for the name of a folder: "
+            f"'{(value or '')[:40]}...'"
+        )
+    return text
+
+
+def _escaped(text: str) -> str:
+    return "".join(_escape(char) if char in _ESCAPED_BY_HIVE else char for char in text)

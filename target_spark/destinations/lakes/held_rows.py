@@ -40,7 +40,6 @@ from target_spark.destinations.lakes.table_history import (
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import TableRequest
-    from target_spark.destinations.lakes.lake_work import TableCommits
 
 
 _log = logging.getLogger(__name__)
@@ -51,7 +50,6 @@ class HeldTables:
 
     Args:
         work: Work on open tables.
-        commits: Commits to them.
         opened: Returns the tables of the run, each with its stream.
         end_table: Ends a table once it is published.
         survives: Copies of tables in a catalog outlive the run, as others see their place.
@@ -60,7 +58,6 @@ class HeldTables:
     def __init__(
         self,
         work: LakeWork,
-        commits: TableCommits,
         opened: Callable[[], list[tuple[str, OpenTable]]],
         end_table: Callable[[OpenTable, TableRequest], None],
         *,
@@ -68,7 +65,6 @@ class HeldTables:
     ) -> None:
         self._work = work
         self._form = work.form
-        self._commits = commits
         self._opened = opened
         self._end_table = end_table
         self._survives = survives
@@ -140,7 +136,7 @@ class HeldTables:
         """Commit all that waits, one step after the other."""
         if any(flush.request.method == "overwrite" for flush in table.flushes):
             done = self._work.repeat(
-                table, stream, lambda attempt: self._commits.overwrite(table, attempt)
+                table, stream, lambda attempt: self._work.overwrite(table, attempt)
             )
             return done or Committed()
         results = []
@@ -153,10 +149,10 @@ class HeldTables:
         return summed(results)
 
     def _edit_again(self, table: OpenTable, step: HeldEdit, _: int) -> None:
-        self._commits.edit(table, step.request, step.edit)
+        self._work.edit(table, step.request, step.edit)
 
     def _load_again(self, table: OpenTable, flush: Flush, _: int) -> Committed | None:
-        return self._commits.load(table, flush)
+        return self._work.load(table, flush)
 
     def _publish_copied(self, table: OpenTable, copy: OpenTable, stream: str) -> None:
         """Make the table what its copy is, in one commit.

@@ -7,14 +7,14 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from shared.errors import (
     DestinationError,
     SettingsError,
-    SingerSparkError,
     Where,
+    end_each,
 )
 from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
@@ -27,23 +27,24 @@ from target_spark.destinations.destination import (
     TableWrite,
     remove_parts,
 )
-from target_spark.destinations.lakes.engines import first_able
-from target_spark.destinations.lakes.held_rows import HeldTables
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_table import HeldEdit, LakeTable, OpenTable, Place
-from target_spark.destinations.lakes.lake_work import LakeWork, TableCommits, settle
+from target_spark.destinations.lakes.lake_table import (
+    HeldEdit,
+    LakeTable,
+    OpenTable,
+    Place,
+    own_session,
+    repeated,
+)
+from target_spark.destinations.lakes.lake_work import LakeWork, first_able, settle
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
 )
 from target_spark.destinations.lakes.run_files import (
     NoteFile,
     lake_leases,
-    note_files,
+    note_file,
     pending_folders,
-)
-from target_spark.destinations.lakes.shared_tables import (
-    own_session,
-    repeated,
 )
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark.core.load_plans import TableName, TableRequest
+    from target_spark.destinations.lakes.held_rows import HeldTables
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
@@ -88,20 +90,22 @@ class LakeDestination(Destination):
         self.holds_rows = form.copies
         self._config = config
         self.work = LakeWork(form, config.type_conflicts, self._tell)
-        self._commits = TableCommits(self.work)
-        survives = config.staging.root is not None
-        self.held_tables = HeldTables(
-            self.work, self._commits, self._opened, self._end, survives=survives
-        )
         self._spark = spark
         self._shares_session = config.spark.remote is not None
         self._folders = pending_folders(config)
-        self._note_files = note_files(config)
         self._leases = lake_leases(config)
         self._notes: dict[tuple[str, str], NoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
         atexit.register(self._close)
+
+    @cached_property
+    def held_tables(self) -> HeldTables:
+        """Return the tables that wait to be published."""
+        from target_spark.destinations.lakes.held_rows import HeldTables  # noqa: PLC0415
+
+        survives = self._config.staging.root is not None
+        return HeldTables(self.work, self._opened, self._end, survives=survives)
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
@@ -126,7 +130,7 @@ class LakeDestination(Destination):
         with table.lock:
             if flush.request.method != "overwrite" and not self.holds_rows:
                 committed = self.work.repeat(
-                    table, flush.stream, lambda _: self._commits.load(table, flush), flush
+                    table, flush.stream, lambda _: self.work.load(table, flush), flush
                 )
                 settle(table)
                 remove_parts(flush)
@@ -152,7 +156,7 @@ class LakeDestination(Destination):
         with table.lock:
             if table.held:
                 committed = self.work.repeat(
-                    table, request.stream, lambda attempt: self._commits.overwrite(table, attempt)
+                    table, request.stream, lambda attempt: self.work.overwrite(table, attempt)
                 )
                 settle(table)
                 table.held.clear()
@@ -172,7 +176,7 @@ class LakeDestination(Destination):
                 table.held.append(HeldEdit(request, edit))
                 return None
             is_changed = self.work.repeat(
-                table, request.stream, lambda _: self._commits.edit(table, request, edit)
+                table, request.stream, lambda _: self.work.edit(table, request, edit)
             )
             settle(table)
         return edit.phrase(None) if is_changed else None
@@ -215,7 +219,7 @@ class LakeDestination(Destination):
         place = self._form.place(request.name)
         with self._lock:
             key = request.stream, place.table
-            notes = self._notes.setdefault(key, self._note_files(place, request.stream))
+            notes = self._notes.setdefault(key, note_file(self._config, place, request.stream))
         try:
             left = notes.take()
         except DestinationError as error:
@@ -242,9 +246,7 @@ class LakeDestination(Destination):
 
     def close(self) -> None:
         """See `Destination`."""
-        for notes in self._notes.values():
-            with suppress(SingerSparkError):
-                notes.close(remove=False)
+        end_each(partial(notes.close, remove=False) for notes in self._notes.values())
 
     def open_table(self, request: TableRequest) -> OpenTable:
         """Return the table of a stream, as the run uses it."""
@@ -274,13 +276,14 @@ class LakeDestination(Destination):
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends; keep notes."""
         self.close()
-        for table in self._tables.values():
-            with suppress(SingerSparkError):
-                if table.copy is not None and self.held_tables.outlives_run(table):
-                    for flush in table.flushes:
-                        remove_parts(flush)
-                else:
-                    table.folder.close()
+        end_each(partial(self._close_table, table) for table in self._tables.values())
+
+    def _close_table(self, table: OpenTable) -> None:
+        if table.copy is not None and self.held_tables.outlives_run(table):
+            for flush in table.flushes:
+                remove_parts(flush)
+        else:
+            table.folder.close()
 
     def _tell(self, stream: str, lines: Sequence[str]) -> None:
         self.changed(stream, lines)

@@ -67,7 +67,7 @@ Planner = Callable[["StructType | None", "TableRequest", Mapping[str, str]], "Ta
 class TableEngine(ABC):
     """What more than one engine can do to tables of a format: Spark, or a package without it.
 
-    Engines are tried in order, see `engines.first_able`; Spark is the last one. Every method but
+    Engines are tried in order, see `lake_work.first_able`; Spark is the last one. Every method but
     Spark's raises NeedsSparkError, after which nothing has changed or Spark can do it all again.
     Its other errors are those of `LakeFormat`.
     """

@@ -1,14 +1,16 @@
 """Work on the tables that a run has opened: columns, marks, views, and single attempts to commit.
 
-Engines are tried in order (`engines.first_able`), so that Spark starts only if it has to.
+Engines are tried in order (`first_able`): the packages of a format, then Spark, which starts only
+if it has to.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,24 +27,36 @@ from target_spark.destinations.destination import (
     RefusedByStoreError,
 )
 from target_spark.destinations.folders.table_folder import writing
-from target_spark.destinations.lakes.engines import first_able
-from target_spark.destinations.lakes.lake_format import LakeFormat, Planner, TableEngine, TableFlush
-from target_spark.destinations.lakes.lake_table import LakeTable, OpenTable
+from target_spark.destinations.lakes.flush_frames import refused_rows
+from target_spark.destinations.lakes.lake_format import (
+    Keys,
+    LakeFormat,
+    NeedsSparkError,
+    Planner,
+    TableEngine,
+    TableFlush,
+)
+from target_spark.destinations.lakes.lake_sql import activate_sql
+from target_spark.destinations.lakes.lake_table import (
+    BY_CASE,
+    LakeTable,
+    OpenTable,
+    configured,
+    differs_by_case,
+    repeated,
+    sync_to_disk,
+)
 from target_spark.destinations.lakes.row_changes import (
+    appended,
     keys_in_parts,
     overwritten,
     range_sql,
     recast,
     rows_of_run,
+    upserted,
+    versioned,
     view_sql,
     with_versions,
-)
-from target_spark.destinations.lakes.shared_tables import (
-    BY_CASE,
-    configured,
-    differs_by_case,
-    repeated,
-    sync_to_disk,
 )
 from target_spark.destinations.lakes.table_history import (
     ACTIVATION,
@@ -55,22 +69,115 @@ from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, wi
 from target_spark.tables.table_changes import OURS, change_lines, matched_names, of_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from target_spark.core.load_plans import Backfill, TableRequest
+    from target_spark.destinations.lakes.lake_table import Place
+    from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
+
+_log = logging.getLogger(__name__)
 
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SparkEngine(TableEngine):
+    """Spark, which can do all that a format allows.
+
+    Attributes:
+        form: The table format.
+        spark: Returns the session of a table, and starts Spark if it has not been started.
+    """
+
+    form: LakeFormat
+    spark: Callable[[], SparkSession]
+
+    def describe(self, place: Place) -> LakeTable | None:
+        """See `TableEngine`."""
+        return self.form.describe(self.spark(), place)
+
+    def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
+        """See `TableEngine`."""
+        self.form.create(self.spark(), place, change, request)
+
+    def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
+        """See `TableEngine`."""
+        self.form.alter(self.spark(), place, change, request, mark)
+
+    def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
+        """See `TableEngine`."""
+        form, spark, flush, request = self.form, self.spark(), rows.flush, rows.request
+        if flush.write.row_origin is not None:
+            refused = refused_rows(spark, rows, form.row_rules(rows.now))
+            if refused:
+                raise RefusedByStoreError(refused[0].reason, refused)
+        before = rows.now.size
+        size = None if before is None else before + sum(part.size for part in flush.parts)
+        with configured(spark, form.light(size)):
+            if request.method == "history":
+                return versioned(form, spark, rows, at=time.time())
+            if request.is_upsert:
+                return upserted(form, spark, rows, keys)
+            frame = appended(spark, flush, rows.change)
+            form.append(spark, frame, rows.place, rows.mark, base)
+            return Committed(form.changed_rows(spark, rows.place, rows.mark))
+
+    def exchange(self, *_: Any) -> None:
+        """See `TableEngine`. Spark writes rows."""
+
+    def may_have_older(self, *_: Any) -> bool:
+        """See `TableEngine`. To tell takes as long as `edit`."""
+        return True
+
+    def edit(
+        self,
+        place: Place,
+        now: LakeTable,  # noqa: ARG002
+        columns: tuple[str, str],
+        edit: VersionEdit,
+        mark: Mark,
+    ) -> None:
+        """See `TableEngine`."""
+        statement = activate_sql(place.table, *columns, edit.version, edit.marked_at)
+        self.form.execute(self.spark(), statement, place, mark)
+
+    def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
+        """See `TableEngine`."""
+        return self.form.marks(self.spark(), place, limit)
+
+
+def first_able(
+    form: LakeFormat, spark: Callable[[], SparkSession], work: Callable[[TableEngine], T]
+) -> T:
+    """Return what `work` returns for the first engine that can do it: a package, or else Spark.
+
+    Args:
+        form: The table format.
+        spark: Returns the session of a table, and starts Spark if it has not been started.
+        work: Calls one method of an engine.
+    """
+    engines = (*form.packages(), SparkEngine(form, spark))
+    return first_of(*(partial(work, engine) for engine in engines))
+
+
+def first_of(*attempts: Callable[[], T]) -> T:
+    """Return what the first attempt returns that does not need Spark, or what the last one does."""
+    for attempt in attempts[:-1]:
+        with suppress(NeedsSparkError):
+            return attempt()
+    return attempts[-1]()
+
 
 HISTORY = 200
 """Number of commits searched for a mark of ours, beside those of a note."""
 _STEPS = 6
 
 
+@dataclass(eq=False)
 class LakeWork:
-    """What commits to a table have in common, over the format of the tables.
+    """Work on open tables, over their format. `load`, `overwrite` and `edit` are single attempts.
 
     Args:
         form: The table format.
@@ -78,13 +185,10 @@ class LakeWork:
         changed: See `Destination`.
     """
 
-    def __init__(
-        self, form: LakeFormat, conflicts: str, changed: Callable[[str, Sequence[str]], None]
-    ) -> None:
-        self.form = form
-        self.conflicts = conflicts
-        self._changed = changed
-        self._left_out = set[tuple[str, tuple[str, ...]]]()
+    form: LakeFormat
+    conflicts: str
+    changed: Callable[[str, Sequence[str]], None]
+    _left_out: set[tuple[str, tuple[str, ...]]] = field(default_factory=set, init=False)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -117,7 +221,7 @@ class LakeWork:
             else:
                 return now, change
             if not table.is_copy:
-                self._changed(request.stream, change_lines(change))
+                self.changed(request.stream, change_lines(change))
         raise DestinationError(
             f"{place.shown} still lacks columns for the rows after it was altered",
             lasts=True,
@@ -288,6 +392,93 @@ class LakeWork:
             table.is_staged = True
             _log.info("%s: commits go to branch '%s'", table.place.shown, form.branch)
 
+    def load(self, table: OpenTable, flush: Flush) -> Committed | None:
+        """Evolve the table and commit the flush: one attempt; return what the commit tells."""
+        form, base = self.form, None
+        is_again = flush.token in table.tried
+        if is_again:
+            # Before the search: a commit after it makes this one fail.
+            base = form.head(table.spark, table.place)
+            if self.is_stored(table, flush.token):
+                return None
+        table.tried.add(flush.token)
+        request, run = with_versions(self.storable(flush.request)), run_of(flush.token)
+        now, change = self.shape(table, request, Mark(run, flush.stream))
+        self.view(table, request, now)
+        if not flush.parts:
+            return Committed(0)
+        mark = self.mark(flush, flush.rows)
+        rows = TableFlush(table.place, flush, request, now, change, mark)
+        keys = keys_in_parts(rows) if request.is_upsert else None
+        return self.first(table, lambda engine: engine.load(rows, keys, base))
+
+    def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
+        """Replace rows by those of all flushes that wait: one attempt."""
+        last = table.flushes[-1]
+        if attempt and self.is_stored(table, last.token):
+            return None
+        if last.request.backfill is not None or self.form.branch is not None:
+            return self._replace_rows(table, last.request.backfill)
+        form, flushes = self.form, self.all_flushes(table)
+        plan = planner(form, self.conflicts)
+        mark = self.mark(last, sum(flush.rows for flush in flushes))
+        if last.request.view is None and not table.is_copy:
+            done = self.first(
+                table, lambda engine: engine.exchange(table.place, flushes, plan, mark)
+            )
+            if done is not None:
+                return done
+        now = self.now(table)
+        # Conditions are of others; a new table in place of this one would lack them.
+        if now is not None and (
+            form.capabilities(now, last.request).is_theirs
+            or not all(rule.column for rule in form.row_rules(now))
+        ):
+            return self._replace_rows(table, None)
+        names = {} if now is None else now.names
+        frame, change, request = overwritten(table.spark, flushes, plan, names)
+        form.replace(table.spark, frame, table.place, change, request, mark)
+        self.view(table, request, LakeTable(frame.schema, change.mapping))
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
+
+    def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
+        """Replace a range of the table, or all of its rows, by those of all flushes."""
+        form, last = self.form, table.flushes[-1]
+        mark = self.mark(last, sum(flush.rows for flush in table.flushes))
+        flushes = self.all_flushes(table)
+        now = self.shaped(table, flushes)
+        frame = self.rows(table, flushes, now)
+        request = flushes[-1].request
+        condition = self.part_of(table, frame, now, backfill)
+        if condition is None:
+            change = self.plan(now, request)
+            form.replace(table.spark, frame, table.place, change, request, mark)
+        else:
+            form.replace_range(table.spark, frame, table.place, condition, mark)
+        self.view(table, request, now)
+        changed = form.changed_rows(table.spark, table.place, mark)
+        has_keys = bool(last.request.keys)
+        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
+
+    def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
+        """Remove or mark older rows; return whether the table has any, marked ones included."""
+        place, first = table.place, partial(self.first, table)
+        if not first(lambda engine: engine.may_have_older(place, edit.version)):
+            return False
+        now = self.now(table)
+        if now is None:
+            return False
+        self.stage(table)
+        version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
+        if not {version, deleted} <= set(now.struct.names):
+            return False
+        run = next(map(run_of, table.tried), "")
+        mark = Mark(run, request.stream, ACTIVATION)
+        first(lambda engine: engine.edit(place, now, (version, deleted), edit, mark))
+        return True
+
 
 def settle(table: OpenTable) -> None:
     """Force the table to disk: only then is a commit durable, and STATE may follow."""
@@ -307,102 +498,3 @@ def planner(form: LakeFormat, conflicts: str) -> Planner:
         return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
 
     return plan
-
-
-class TableCommits:
-    """Single attempts, which `LakeWork.repeat` repeats.
-
-    Args:
-        work: Work on open tables.
-    """
-
-    def __init__(self, work: LakeWork) -> None:
-        self._work = work
-        self._form = work.form
-
-    def load(self, table: OpenTable, flush: Flush) -> Committed | None:
-        """Evolve the table and commit the flush: one attempt; return what the commit tells."""
-        form, base = self._form, None
-        is_again = flush.token in table.tried
-        if is_again:
-            # Before the search: a commit after it makes this one fail.
-            base = form.head(table.spark, table.place)
-            if self._work.is_stored(table, flush.token):
-                return None
-        table.tried.add(flush.token)
-        request, run = with_versions(self._work.storable(flush.request)), run_of(flush.token)
-        now, change = self._work.shape(table, request, Mark(run, flush.stream))
-        self._work.view(table, request, now)
-        if not flush.parts:
-            return Committed(0)
-        mark = self._work.mark(flush, flush.rows)
-        rows = TableFlush(table.place, flush, request, now, change, mark)
-        keys = keys_in_parts(rows) if request.is_upsert else None
-        return self._work.first(table, lambda engine: engine.load(rows, keys, base))
-
-    def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
-        """Replace rows by those of all flushes that wait: one attempt."""
-        last = table.flushes[-1]
-        if attempt and self._work.is_stored(table, last.token):
-            return None
-        if last.request.backfill is not None or self._form.branch is not None:
-            return self._replace_rows(table, last.request.backfill)
-        form, flushes = self._form, self._work.all_flushes(table)
-        plan = planner(form, self._work.conflicts)
-        mark = self._work.mark(last, sum(flush.rows for flush in flushes))
-        if last.request.view is None and not table.is_copy:
-            done = self._work.first(
-                table, lambda engine: engine.exchange(table.place, flushes, plan, mark)
-            )
-            if done is not None:
-                return done
-        now = self._work.now(table)
-        # Conditions are of others; a new table in place of this one would lack them.
-        if now is not None and (
-            form.capabilities(now, last.request).is_theirs
-            or not all(rule.column for rule in form.row_rules(now))
-        ):
-            return self._replace_rows(table, None)
-        names = {} if now is None else now.names
-        frame, change, request = overwritten(table.spark, flushes, plan, names)
-        form.replace(table.spark, frame, table.place, change, request, mark)
-        self._work.view(table, request, LakeTable(frame.schema, change.mapping))
-        changed = form.changed_rows(table.spark, table.place, mark)
-        has_keys = bool(request.keys)
-        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
-
-    def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
-        """Replace a range of the table, or all of its rows, by those of all flushes."""
-        form, last = self._form, table.flushes[-1]
-        mark = self._work.mark(last, sum(flush.rows for flush in table.flushes))
-        flushes = self._work.all_flushes(table)
-        now = self._work.shaped(table, flushes)
-        frame = self._work.rows(table, flushes, now)
-        request = flushes[-1].request
-        condition = self._work.part_of(table, frame, now, backfill)
-        if condition is None:
-            change = self._work.plan(now, request)
-            form.replace(table.spark, frame, table.place, change, request, mark)
-        else:
-            form.replace_range(table.spark, frame, table.place, condition, mark)
-        self._work.view(table, request, now)
-        changed = form.changed_rows(table.spark, table.place, mark)
-        has_keys = bool(last.request.keys)
-        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
-
-    def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
-        """Remove or mark older rows; return whether the table has any, marked ones included."""
-        place, first = table.place, partial(self._work.first, table)
-        if not first(lambda engine: engine.may_have_older(place, edit.version)):
-            return False
-        now = self._work.now(table)
-        if now is None:
-            return False
-        self._work.stage(table)
-        version, deleted = (now.names.get(name, name) for name in (TABLE_VERSION, DELETED_AT))
-        if not {version, deleted} <= set(now.struct.names):
-            return False
-        run = next(map(run_of, table.tried), "")
-        mark = Mark(run, request.stream, ACTIVATION)
-        first(lambda engine: engine.edit(place, now, (version, deleted), edit, mark))
-        return True

@@ -35,7 +35,7 @@ from shared.maps.record_metadata import (
     VERSION_COLUMNS,
 )
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import Backfill, TableRequest
+from target_spark.core.load_plans import DOCUMENT, Backfill, TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.flush_frames import (
     ORDER,
@@ -58,7 +58,7 @@ from target_spark.destinations.lakes.lake_sql import (
 )
 from target_spark.destinations.lakes.lake_table import LakeTable, Place
 from target_spark.destinations.lakes.small_flush import part_keys
-from target_spark.tables.row_layout import DOCUMENT, project, value_text
+from target_spark.tables.row_layout import project, value_text
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.errors import SettingsError, Where
 from shared.spark.connect import executors_share_disk
-from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, remote
+from shared.storage.access import StorageOptions, make_durable, remote
 from shared.storage.owned_folders import (
     ENDED,
     LIVING,
@@ -35,8 +35,7 @@ from shared.storage.owned_folders import (
     process_owner,
 )
 from shared.storage.urls import join, local_path
-from target_spark.destinations.folders.local_folder import LocalFolder, make_folders
-from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders.stored_folder import folder_at, make_folders
 from target_spark.destinations.folders.table_folder import (
     WORK_PREFIX,
     TableFolder,
@@ -80,21 +79,20 @@ class NoteFile(Protocol):
         """Release the file; with `remove`, delete it as well."""
 
 
-def note_files(config: TargetConfig) -> Callable[[Place, str], NoteFile]:
-    """Return a function that returns the note of a table and a stream.
+def note_file(config: TargetConfig, place: Place, stream: str) -> NoteFile:
+    """Return the note of a table and a stream.
 
     Args:
         config: The settings.
+        place: The table.
+        stream: The stream.
     """
-    options = StorageOptions(config.storage_options)
-
-    def of(place: Place, stream: str) -> NoteFile:
-        table = place.folder or _hidden_folder(config, place)
-        url = stream_file(table, "uncovered", stream)
-        path = local_path(url)
-        return RemoteNoteFile(url, options) if path is None else LocalNoteFile(Path(path))
-
-    return of
+    table = place.folder or _hidden_folder(config, place)
+    url = stream_file(table, "uncovered", stream)
+    path = local_path(url)
+    if path is not None:
+        return LocalNoteFile(Path(path))
+    return RemoteNoteFile(url, StorageOptions(config.storage_options))
 
 
 def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
@@ -143,7 +141,7 @@ class LocalNoteFile:
             if self._lock is None:
                 return Note()
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
-            self._stored = _valid_note(self._content())
+            self._stored = next(_notes(self._content()), Note())
             return self._stored
 
     def tokens(self) -> frozenset[str]:
@@ -266,11 +264,6 @@ def _both_notes(old: Note, new: Note) -> bytes:
     return _OLD + hashlib.sha256(notes).hexdigest().encode() + b"\n" + notes
 
 
-def _valid_note(content: bytes) -> Note:
-    """Return the valid note of a file; an empty one if the file is damaged."""
-    return next(_notes(content), Note())
-
-
 def _notes(content: bytes) -> Iterator[Note]:
     """Yield the notes of a file, the valid one first; nothing if the file is damaged."""
     digest, _, notes = content[1:].partition(b"\n")
@@ -293,10 +286,7 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
 
     def open_folder(place: Place, run: str) -> TableFolder:
         table = place.folder or join(root(), folder_name(place.shown))
-        path = local_path(table)
-        if path is None:
-            return RemoteFolder(table, run, options or NO_OPTIONS).open()
-        return LocalFolder(path, run, search).open()
+        return folder_at(table, run, options, search).open()
 
     return open_folder
 

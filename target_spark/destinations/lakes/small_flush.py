@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import compute
 
-from shared.formats.spark_conform import loose
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.lake_sql import MergePlan
-    from target_spark.tables.table_changes import Projected, TableChange
+    from target_spark.tables.table_changes import Projected
 
 
 MOST_KEY_BYTES = 128 << 20
@@ -193,31 +190,6 @@ def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.T
 def places(rows: pa.Table) -> pa.Array:
     """Return the places of rows in their table, from 0."""
     return compute.subtract(compute.cumulative_sum(pa.repeat(1, rows.num_rows)), 1)
-
-
-def has_exact_bounds(dtype: pa.DataType) -> bool:
-    """Return whether formats store bounds of a type that files can be skipped by."""
-    from pyarrow import types  # noqa: PLC0415
-
-    return bool(types.is_integer(dtype) or types.is_string(dtype) or types.is_date(dtype))
-
-
-def same_columns(change: TableChange, struct: StructType) -> bool:
-    """Return whether parts have the table's names and types; variants are text in parts.
-
-    Args:
-        change: The projection of rows.
-        struct: Columns of the parts.
-    """
-    supplied = {item.source: item for item in change.projection if item.source is not None}
-    return supplied.keys() == set(struct.names) and all(
-        item.how == "as is"
-        and item.target == name
-        and not item.names
-        and loose(item.dtype) == loose(struct[name].dataType)
-        and "variant" not in item.dtype.simpleString()
-        for name, item in supplied.items()
-    )
 
 
 def _batches(parts: Sequence[Part], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from target_spark.config import expectations
 from target_spark.destinations.operations import Operations
 from target_spark.load.guards.guard import Guard
-from target_spark.stream_settings import expectations
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared.formats.row_groups import merged
+from shared.formats.row_groups import Facts, merged
+from target_spark.config import expectations
+from target_spark.convert.task_reports import columns_of
 from target_spark.core.balance import (
     Counts,
     Expectations,
@@ -20,6 +22,7 @@ from target_spark.load.guards.guard import CommitStep, EndStep, Guard
 
 if TYPE_CHECKING:
     from shared.singer.run_summary import RunSummary
+    from target_spark.run_settings import TargetConfig
 
 _WILD = frozenset("*?[")
 
@@ -27,42 +30,38 @@ _WILD = frozenset("*?[")
 class ExpectationGuard(Guard):
     """Collects profiles of streams; methods may be called from any thread.
 
+    Streams that the settings name are checked even if nothing of them arrives.
+
     Args:
-        expectations: Returns what is expected of a stream, None for nothing.
-        streams: Streams that are checked even if nothing of them arrives.
+        config: The settings.
     """
 
-    def __init__(
-        self,
-        expectations: Callable[[str], Expectations | None] = lambda _: None,
-        streams: Iterable[str] = (),
-    ) -> None:
-        self._expectations = expectations
+    def __init__(self, config: TargetConfig) -> None:
+        self._config = config
         self._lock = threading.Lock()
-        self._profiles = {name: Profile() for name in streams}
+        self._profiles = {name: Profile() for name in config.streams if not _WILD & set(name)}
 
     def after_commit(self, step: CommitStep) -> None:
         """Add a durable flush."""
-        self.add(step.flush.stream, step.loaded)
+        columns = columns_of([result.columns for result in step.results if result.rows])
+        self.add(step.flush.stream, step.loaded.counts, columns)
 
     def after_end(self, step: EndStep) -> None:
         """Add what the end of a stream has changed."""
         if step.loaded != Loaded(Counts()):
-            self.add(step.stream, step.loaded)
+            self.add(step.stream, step.loaded.counts, {})
 
-    def add(self, stream: str, loaded: Loaded) -> None:
-        """Add what a table has got; nothing counts, too."""
-        rows = loaded.counts.committed + loaded.counts.merged
+    def add(self, stream: str, counts: Counts, columns: Mapping[str, Facts]) -> None:
+        """Add what a table has got, and the facts of its columns; nothing counts, too."""
+        rows = counts.committed + counts.merged
         with self._lock:
             profile = self._profiles.setdefault(stream, Profile())
             if rows:
-                existing = profile.columns if profile.rows else loaded.columns
-                both = existing.keys() & loaded.columns.keys()
+                existing = profile.columns if profile.rows else columns
+                both = existing.keys() & columns.keys()
                 first = not profile.rows
                 profile.columns = {
-                    name: loaded.columns[name]
-                    if first
-                    else merged(existing[name], loaded.columns[name])
+                    name: columns[name] if first else merged(existing[name], columns[name])
                     for name in sorted(both)
                 }
             profile.rows += rows
@@ -89,10 +88,5 @@ class ExpectationGuard(Guard):
             return broken_expectations(self._wanted(), self._profiles, time.time())
 
     def _wanted(self) -> dict[str, Expectations]:
-        results = {name: self._expectations(name) for name in self._profiles}
+        results = {name: expectations(self._config, name) for name in self._profiles}
         return {name: one for name, one in results.items() if one is not None}
-
-
-def plain_names(patterns: Iterable[str]) -> list[str]:
-    """Return the patterns that name one stream."""
-    return [pattern for pattern in patterns if not _WILD & set(pattern)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from target_spark.core.balance import Committed, Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema, TableRequest
@@ -133,3 +134,14 @@ class Guard:
 
     def close(self) -> None:
         """End the run, successfully or not."""
+
+
+_MOMENTS = [name for name in vars(Guard) if not name.startswith("_")]
+
+
+def moments_of(guards: Sequence[Guard]) -> Mapping[str, Sequence[Callable[..., Any]]]:
+    """Return what to call at each moment: the methods of the guards that define it, in order."""
+    return {
+        name: [getattr(g, name) for g in guards if getattr(type(g), name) != getattr(Guard, name)]
+        for name in _MOMENTS
+    }

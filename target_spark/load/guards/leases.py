@@ -9,10 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shared.errors import SingerSparkError, Where
+from shared.errors import SingerSparkError, Where, may_pass
+from target_spark.config import table_name
 from target_spark.destinations.leases import (
     Holder,
     Lease,
@@ -22,7 +23,6 @@ from target_spark.destinations.leases import (
 )
 from target_spark.load.guards.guard import Guard
 from target_spark.run_settings import ALLOW
-from target_spark.stream_settings import table_name
 
 if TYPE_CHECKING:
     from target_spark.convert.stream_tables import StreamTables
@@ -43,6 +43,7 @@ class _HeldLease:
     is_lost: bool = False
 
 
+@dataclass(eq=False)
 class RunLeases:
     """Takes, renews and releases; methods may be called from any thread.
 
@@ -51,22 +52,14 @@ class RunLeases:
         clock: Returns seconds.
     """
 
-    def __init__(
-        self, settings: OverlapSettings, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._held: dict[tuple[str, str], _HeldLease] = {}
-        self._without: set[tuple[str, str]] = set()
-        # One wait at a time: two runs that each wait for the other's table would wait for long.
-        self._turn = threading.Lock()
-        self._over = threading.Event()
-        self._heart: threading.Thread | None = None
-
-    @property
-    def are_taken(self) -> bool:
-        """Return whether the settings ask for leases."""
-        return self._settings.policy != ALLOW
+    settings: OverlapSettings
+    clock: Callable[[], float] = time.monotonic
+    _held: dict[tuple[str, str], _HeldLease] = field(default_factory=dict, init=False)
+    _without: set[tuple[str, str]] = field(default_factory=set, init=False)
+    # One wait at a time: two runs that each wait for the other's table would wait for long.
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
+    _heart: threading.Thread | None = field(default=None, init=False)
 
     def take(self, stream: str, shown: str, lease: Callable[[], Lease | None]) -> None:
         """Take the lease of a stream on a table, if the run does not have it.
@@ -80,8 +73,8 @@ class RunLeases:
             AlreadyRunningError: Another run has it.
             DestinationError: The storage failed.
         """
-        key = shown, stream
-        if not self.are_taken or key in self._held or key in self._without:
+        key, settings = (shown, stream), self.settings
+        if settings.policy == ALLOW or key in self._held or key in self._without:
             return
         with self._turn:
             if key in self._held or self._over.is_set():
@@ -91,12 +84,20 @@ class RunLeases:
                 if result is None:
                     self._without.add(key)
                     return
-                self._wait_for(result, stream, shown)
+                take_lease(
+                    result,
+                    policy=settings.policy,
+                    longest=settings.wait_limit_seconds,
+                    where=Where(stream=stream),
+                    shown=shown,
+                    clock=self.clock,
+                    pause=self._over.wait,
+                )
             except NoLeasesError as reason:
                 self._without.add(key)
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
                 return
-            self._held[key] = _HeldLease(result, shown, self._clock())
+            self._held[key] = _HeldLease(result, shown, self.clock())
             if self._heart is None:
                 self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
                 self._heart.start()
@@ -111,7 +112,7 @@ class RunLeases:
         held = self._held.get((shown, stream))
         if held is None:
             return
-        if self._clock() - held.renewed > self._settings.expiry_seconds / 2:
+        if self.clock() - held.renewed > self.settings.expiry_seconds / 2:
             self._renew(held)
         if held.is_lost:
             raise already_running(Holder(), Where(stream=stream), shown)
@@ -122,40 +123,37 @@ class RunLeases:
             self.check(stream, shown)
 
     def close(self) -> None:
-        """Release all leases: the run has ended, however it ended."""
+        """Release all leases: the run has ended, however it ended.
+
+        A storage that does not answer costs one request, however many leases there are.
+        """
         self._over.set()
         with self._turn:
             if self._heart is not None:
                 self._heart.join()
-            for held in self._held.values():
+            while self._held:
+                _, held = self._held.popitem()
                 try:
                     held.lease.release()
                 except SingerSparkError as error:
-                    _log.warning("the lease on %s was not released: %s", held.shown, error)
-            self._held.clear()
-
-    def _wait_for(self, lease: Lease, stream: str, shown: str) -> None:
-        settings = self._settings
-        take_lease(
-            lease,
-            policy=settings.policy,
-            longest=settings.wait_limit_seconds,
-            where=Where(stream=stream),
-            shown=shown,
-            clock=self._clock,
-            pause=self._over.wait,
-        )
+                    shown = held.shown
+                    if may_pass(error) and self._held:
+                        shown = f"{shown} and {len(self._held)} others"
+                        self._held.clear()
+                    _log.warning("the lease on %s was not released: %s", shown, error)
 
     def _beat(self) -> None:
-        while not self._over.wait(self._settings.expiry_seconds / _BEATS):
+        while not self._over.wait(self.settings.expiry_seconds / _BEATS):
             for held in list(self._held.values()):
+                if self._over.is_set():
+                    return
                 try:
                     self._renew(held)
                 except Exception as error:
                     _log.debug("the lease on %s was not renewed: %s", held.shown, error)
 
     def _renew(self, held: _HeldLease) -> None:
-        at = self._clock()
+        at = self.clock()
         held.is_lost = not held.lease.renew()
         held.renewed = at
 
@@ -177,15 +175,14 @@ class LeaseGuard(Guard):
     tables: StreamTables
 
     def must_see(self, stream: str) -> bool:  # noqa: ARG002
-        """Return whether the settings ask for leases."""
-        return self.leases.are_taken
+        """Return True: the lease comes first."""
+        return True
 
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:  # noqa: ARG002
         """Take the lease of a stream; raise AlreadyRunningError if another run has it."""
-        if self.leases.are_taken:
-            request = self.tables.request(stream)
-            shown = self.destination.table(request.name).shown
-            self.leases.take(stream.stream, shown, lambda: self.destination.lease(request))
+        request = self.tables.request(stream)
+        shown = self.destination.table(request.name).shown
+        self.leases.take(stream.stream, shown, lambda: self.destination.lease(request))
         return ()
 
     def before_conversion(self, step: ConvertStep) -> None:
@@ -194,9 +191,8 @@ class LeaseGuard(Guard):
 
     def before_change(self, stream: str) -> None:
         """Raise AlreadyRunningError if another run has taken over the table."""
-        if self.leases.are_taken:
-            shown = self.destination.table(table_name(self.config, stream)).shown
-            self.leases.check(stream, shown)
+        shown = self.destination.table(table_name(self.config, stream)).shown
+        self.leases.check(stream, shown)
 
     def before_publish(self) -> Sequence[str]:
         """Raise AlreadyRunningError if another run has taken over a table."""

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from shared.singer.datasets import Dataset
 from shared.singer.logs import IN_SUMMARY
 from shared.singer.run_report import CREATED
-from target_spark.convert.task_reports import columns_of
+from target_spark.config import table_name
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
-from target_spark.stream_settings import table_name
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
@@ -40,12 +39,11 @@ class LineageGuard(Guard):
         destination.changed = self.changed
 
     def after_commit(self, step: CommitStep) -> None:
-        """Add the facts of columns, the changes of the table, and its name in lineage."""
+        """Add the changes of the table, and its name in lineage."""
         step.loaded = replace(
             step.loaded,
-            columns=columns_of([result.columns for result in step.results if result.rows]),
             changes=self._taken(step.flush.stream),
-            dataset=partial(self._dataset, step.flush.request),
+            datasets=partial(self._datasets, step.flush.request),
         )
 
     def after_end(self, step: EndStep) -> None:
@@ -69,8 +67,8 @@ class LineageGuard(Guard):
     def _shown(self, stream: str) -> str:
         return self._destination.table(table_name(self._config, stream)).shown
 
-    def _dataset(self, request: TableRequest) -> Dataset:
+    def _datasets(self, request: TableRequest) -> list[Dataset]:
         named = self._destination.dataset(request.name)
         place, name = named or (self._config.format, self._shown(request.stream))
         fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
-        return Dataset(name, place, fields, request.stream)
+        return [Dataset(name, place, fields, request.stream)]

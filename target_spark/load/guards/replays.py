@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from target_spark.config import load_method
 from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
-from target_spark.stream_settings import load_method
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class ReplayGuard(Guard):
     """Distinguishes replays from new records; methods may be called from any thread.
 
@@ -36,33 +37,26 @@ class ReplayGuard(Guard):
         files: Opens the files that are compared.
     """
 
-    def __init__(
-        self,
-        config: TargetConfig,
-        destination: Destination,
-        tables: StreamTables,
-        files: BatchFiles,
-    ) -> None:
-        self._config = config
-        self._destination = destination
-        self._tables = tables
-        self._files = files
-        self._journals: dict[str, Journal] = {}
-        self._sources: dict[str, str] = {}
-        self._bookmarks: Bookmarks | None = None
+    config: TargetConfig
+    destination: Destination
+    tables: StreamTables
+    files: BatchFiles
+    _journals: dict[str, Journal] = field(default_factory=dict, init=False)
+    _sources: dict[str, str] = field(default_factory=dict, init=False)
+    _bookmarks: Bookmarks | None = field(default=None, init=False)
 
     def must_see(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
-        adds = load_method(self._config, stream) in {"append-only", "history"}
-        return self._config.replays.detect and self._destination.keeps_notes and adds
+        adds = load_method(self.config, stream) in {"append-only", "history"}
+        return self.config.replays.detect and self.destination.keeps_notes and adds
 
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
         """Adopt the note of an earlier run."""
         name = stream.stream
         if not self.must_see(name):
             return ()
-        note = self._destination.recall(self._tables.request(stream))
-        journal = Journal(self._config.replays.max_segments)
+        note = self.destination.recall(self.tables.request(stream))
+        journal = Journal(self.config.replays.max_segments)
         expected = journal.inherit(note)
         self._sources[name] = source
         self._journals[name] = journal
@@ -91,7 +85,7 @@ class ReplayGuard(Guard):
         """Return the segments of a piece, by which a later run can detect replays."""
         if batch.stream.stream not in self._journals:
             return ()
-        with self._files.readable(batch):
+        with self.files.readable(batch):
             return segments_of(batch.files)
 
     def _is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
@@ -99,7 +93,7 @@ class ReplayGuard(Guard):
         journal, index = self._journals.get(batch.stream.stream), batch.replay
         if journal is None or index is None:
             return False
-        with self._files.readable(batch):
+        with self.files.readable(batch):
             whole = whole_segment(batch.files[0])
         is_replay = journal.match(index, whole, segments)
         if is_replay:
@@ -156,7 +150,7 @@ class ReplayGuard(Guard):
         """Store the note of a stream, while its journal is locked."""
         note = journal.note(self._bookmark(stream, journal))
         try:
-            self._destination.keep(self._tables.current(stream), note)
+            self.destination.keep(self.tables.current(stream), note)
         except BaseException:
             journal.not_stored()
             raise

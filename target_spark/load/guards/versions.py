@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from target_spark.config import load_method
 from target_spark.core.load_plans import TableRequest
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
-from target_spark.stream_settings import load_method
-from target_spark.tables.version_edit import VersionEdit
 
 if TYPE_CHECKING:
     from target_spark.run_settings import TargetConfig
+    from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class VersionGuard(Guard):
     """Knows the versions of the rows of a run.
 
@@ -26,13 +28,12 @@ class VersionGuard(Guard):
         is_supported: Whether the destination has table versions.
     """
 
-    def __init__(self, config: TargetConfig, *, is_supported: bool) -> None:
-        self._config = config
-        self._is_supported = is_supported
-        self._lock = threading.Lock()
-        self._has_warned = False
-        self._loaded: dict[str, set[int]] = {}
-        self._emptied: set[str] = set()
+    config: TargetConfig
+    is_supported: bool
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _has_warned: bool = field(default=False, init=False)
+    _loaded: dict[str, set[int]] = field(default_factory=dict, init=False)
+    _emptied: set[str] = field(default_factory=set, init=False)
 
     def after_commit(self, step: CommitStep) -> None:
         """Note the version of rows."""
@@ -62,16 +63,18 @@ class VersionGuard(Guard):
 
     def edit(self, request: TableRequest, version: int) -> VersionEdit:
         """Return what the activation of a version does to the rows of a table."""
+        from target_spark.tables.version_edit import VersionEdit  # noqa: PLC0415
+
         has_rows = version in self._loaded.get(request.stream, ())
         if request.replaces_source and not has_rows:
             self._emptied.add(request.stream)
         return VersionEdit(version, request.hard_delete, time.time(), has_rows)
 
     def _why_ignored(self, stream: str) -> str | None:
-        if not self._config.add_record_metadata:
+        if not self.config.add_record_metadata:
             return "'add_record_metadata' is false"
-        if load_method(self._config, stream) == "history":
+        if load_method(self.config, stream) == "history":
             return "'history' leaves unchanged rows at the version of the table that they came with"
-        if not self._is_supported:
-            return f"not supported by format '{self._config.format}'"
+        if not self.is_supported:
+            return f"not supported by format '{self.config.format}'"
         return None

@@ -8,20 +8,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.engine.engine import TYPES, Engine, FrameTask, Work, engine_of
-from shared.engine.settings import (
+from shared.engine.engine import (
     COLUMNAR,
     COMPRESSED,
     IN_PYTHON,
+    INTO_SERVER,
     SPARK,
     THREADS,
+    TYPES,
+    Engine,
     EngineSettings,
+    FrameTask,
+    Work,
+    engine_of,
     weight,
 )
 from shared.errors import SettingsError, SparkLostError
 from shared.formats.file_formats import Encoding
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import SCHEDULES, SparkSettings, scheduling
 from shared.spark.session import SessionStarter
+from tap_spark.config import tap_config
+from tap_spark.send import sync
+from target_spark.config import target_config
+from target_spark.receive import run
 
 LIMIT = 1000
 DDL = "number bigint"
@@ -203,6 +212,30 @@ def test_compressed_lines_are_more_work_and_columns_less() -> None:
     assert weight(Encoding("jsonl", "gzip"), in_python=True) == IN_PYTHON * COMPRESSED
 
 
+def test_text_into_a_database_is_half_of_the_work() -> None:
+    lines = Encoding("jsonl", "none")
+    assert weight(lines, into_server=True) == INTO_SERVER
+    assert weight(Encoding("jsonl", "gzip"), into_server=True) == INTO_SERVER * COMPRESSED
+    assert weight(lines, in_python=True, into_server=True) == IN_PYTHON
+    assert weight(Encoding("parquet", "snappy"), into_server=True) == COLUMNAR
+
+
+@pytest.mark.parametrize(
+    ("weights", "size"), [((), 1), ((INTO_SERVER,), 2), ((INTO_SERVER, 4), 0.25)]
+)
+def test_the_heaviest_byte_decides_when_spark_starts(weights: Iterable[float], size: float) -> None:
+    starter = Starter()
+    chooser = engine(starter)
+    for one in weights:
+        chooser.weigh(one)
+    chooser.expect(int(LIMIT * size))
+    chooser.receive(1)
+    assert starter.starts == 0
+    chooser.expect(int(LIMIT * size) + 1)
+    chooser.receive(1)
+    assert starter.starts == 1
+
+
 def echo(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield pa.record_batch({"number": batch.column(0)})
@@ -239,3 +272,54 @@ def test_a_stopped_engine_starts_no_spark() -> None:
     assert starter.running() is None
     with pytest.raises(SparkLostError):
         starter.get()
+
+
+@pytest.mark.parametrize(
+    ("choice", "session", "ready"),
+    [("auto", None, False), ("auto", 1, True), (SPARK, None, True), (THREADS, 1, False)],
+)
+def test_spark_is_ready_once_it_could_take_the_next_work(
+    choice: str, session: Any, ready: bool
+) -> None:
+    starter = Starter(session)
+    assert engine(starter, choice).is_spark_ready() == ready
+    assert starter.starts == 0
+
+
+def test_java_that_only_schedules_is_told() -> None:
+    settings, spark = EngineSettings(), SparkSettings(conf={"a": "b"})
+    assert engine_of(settings, spark).conf == {"a": "b"}
+    assert engine_of(settings, scheduling(spark, True)).conf == {SCHEDULES: "true", "a": "b"}
+    server = SparkSettings(remote="sc://host")
+    assert scheduling(server, True) == server, "it would refuse a setting that no user has set"
+
+
+@pytest.mark.parametrize(
+    ("settings", "only"),
+    [
+        ({"streams": [{"name": "s", "format": "rows", "row_count": 1}]}, True),
+        ({"streams": [{"name": "s", "format": "csv", "path": "a.csv"}]}, False),
+        (
+            {
+                "streams": [{"name": "s", "format": "rows", "row_count": 1}],
+                "stream_maps": {"s": {"id": None}},
+            },
+            False,
+        ),
+    ],
+)
+def test_a_tap_says_whether_its_java_only_schedules(settings: Any, only: bool) -> None:
+    assert (SCHEDULES in sync._spark_of(tap_config(settings)).conf) == only
+
+
+@pytest.mark.parametrize(
+    ("settings", "only"),
+    [
+        ({"path": "out"}, True),
+        ({"path": "out", "format": "orc"}, True),
+        ({"path": "out", "format": "delta"}, False),
+        ({"path": "out", "stream_maps": {"s": {"id": None}}}, False),
+    ],
+)
+def test_a_target_says_whether_its_java_only_schedules(settings: Any, only: bool) -> None:
+    assert (SCHEDULES in run._spark_of(target_config(settings)).conf) == only

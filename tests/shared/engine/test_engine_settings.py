@@ -17,7 +17,9 @@ from target_spark.config import target_config
 from target_spark.receive.run import run
 
 
-@pytest.mark.parametrize("read", [tap_config, lambda given: target_config({"path": "x", **given})])
+@pytest.mark.parametrize(
+    "read", [tap_config, lambda supplied: target_config({"path": "x", **supplied})]
+)
 @pytest.mark.parametrize("value", [True, False])
 def test_the_former_setting_names_its_heir(read: Any, value: bool) -> None:
     with pytest.raises(InvalidSettingsError, match="unknown setting; did you mean 'engine'"):

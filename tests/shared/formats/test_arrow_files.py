@@ -42,9 +42,13 @@ ROWS = st.lists(
 )
 
 
-def made(table: pa.Table, way: str = "file", rows: int = 2, codec: str | None = None) -> bytes:
+def created(
+    table: pa.Table, variant: str = "file", rows: int = 2, codec: str | None = None
+) -> bytes:
     sink = io.BytesIO()
-    with WAYS[way](sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as out:
+    with WAYS[variant](
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as out:
         out.write_table(table, max_chunksize=rows)
     return sink.getvalue()
 
@@ -61,22 +65,22 @@ def test_the_same_rows_as_parquet(
     folder = tmp_path_factory.getbasetemp()
     reader = RowReader(SCHEMA, strict=True)
     table = pa.Table.from_pylist(rows, reader.arrow_schema)
-    found = []
+    actual = []
     for form, packed in (("arrow", codec), ("parquet", "zstd")):
         url = str(folder / f"rows.{form}")
         parts = iter([table.slice(0, cut), table.slice(cut)])
         FORMATS[form].write(url, table.schema, parts, packed)
-        found.append([reader.read(part).table for part in FORMATS[form].read(url)])
-    arrow, parquet = (pa.concat_tables(tables).to_pylist() for tables in found)
+        actual.append([reader.read(part).table for part in FORMATS[form].read(url)])
+    arrow, parquet = (pa.concat_tables(tables).to_pylist() for tables in actual)
     assert arrow == parquet == rows
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
-@pytest.mark.parametrize("way", WAYS)
-def test_files_and_streams_of_others(tmp_path: Path, way: str, codec: str | None) -> None:
+@pytest.mark.parametrize("variant", WAYS)
+def test_files_and_streams_of_others(tmp_path: Path, variant: str, codec: str | None) -> None:
     table = TABLE.append_column("of few", pa.array(["a", "b", "a", None]).dictionary_encode())
-    found = read(tmp_path / "x", made(table, way, 3, codec))
-    assert repr(found.to_pylist()) == repr(table.to_pylist())
+    actual = read(tmp_path / "x", created(table, variant, 3, codec))
+    assert repr(actual.to_pylist()) == repr(table.to_pylist())
     path = str(tmp_path / "x")
     assert [rows for _, rows in group_sizes(path)] == [3, 1]
     second = pa.concat_tables(read_groups(path, range(1, 2)))
@@ -89,15 +93,15 @@ def test_a_dictionary_that_a_stream_replaces(tmp_path: Path) -> None:
     with pa.ipc.new_stream(sink, parts[0].schema) as out:
         for part in parts:
             out.write_table(part)
-    found = read(tmp_path / "x", sink.getvalue())
-    assert found["a"].to_pylist() == list("abbaxy")
+    actual = read(tmp_path / "x", sink.getvalue())
+    assert actual["a"].to_pylist() == list("abbaxy")
     [*last] = read_groups(str(tmp_path / "x"), range(2, 3))
     assert [value for table in last for value in table["a"].to_pylist()] == ["x", "y"]
 
 
 def test_large_record_batches_are_cut(tmp_path: Path) -> None:
     table = pa.table({"a": range(40_000)})
-    (tmp_path / "x").write_bytes(made(table, rows=40_000))
+    (tmp_path / "x").write_bytes(created(table, rows=40_000))
     sizes = [part.num_rows for part in FORMATS["arrow"].read(str(tmp_path / "x"))]
     assert sizes == [16_384, 16_384, 7_232, 0]
 
@@ -110,7 +114,7 @@ def test_small_tables_are_joined(tmp_path: Path) -> None:
 
 def test_a_stream_that_ends_between_two_batches(tmp_path: Path) -> None:
     """Only the mark of the end says that there are no more rows."""
-    data = made(pa.table({"a": range(6)}), "stream")
+    data = created(pa.table({"a": range(6)}), "stream")
     path = tmp_path / "x"
     path.write_bytes(data)
     first, *_ = group_sizes(str(path))
@@ -120,16 +124,16 @@ def test_a_stream_that_ends_between_two_batches(tmp_path: Path) -> None:
         assert group_sizes(str(path)) == []
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("variant", WAYS)
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_batches_that_no_data_packs_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, way: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, variant: str
 ) -> None:
     plain = pa.table({"a": ["x" * 1000] * 20_000})
     coded = pa.table({"a": pa.array(["x" * 10**7]).dictionary_encode()})
     monkeypatch.setattr(limits, "MAX_RATIO", 100)
     for table in (plain, coded):
-        data = made(table, way, 20_000, codec)
+        data = created(table, variant, 20_000, codec)
         assert read(tmp_path / "x", data).num_rows == table.num_rows
         with monkeypatch.context() as patch:
             patch.setattr(limits, "FREE_BYTES", 1 << 20)
@@ -138,7 +142,7 @@ def test_batches_that_no_data_packs_into(
 
 
 def test_rows_that_take_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = made(pa.table({"a": pa.nulls(2_000_000)}), rows=2_000_000)
+    data = created(pa.table({"a": pa.nulls(2_000_000)}), rows=2_000_000)
     monkeypatch.setattr(limits, "FREE_BYTES", 1 << 20)
     with pytest.raises(pa.ArrowInvalid, match="times its size"):
         read(tmp_path / "x", data)
@@ -147,7 +151,9 @@ def test_rows_that_take_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def damaged(seed: int) -> Iterator[bytes]:
     chance = random.Random(seed)
     table = TABLE.append_column("of few", pa.array(["a", "b", "a", None]).dictionary_encode())
-    whole = [made(table, way, 2, codec) for way in WAYS for codec in (None, "lz4", "zstd")]
+    whole = [
+        created(table, variant, 2, codec) for variant in WAYS for codec in (None, "lz4", "zstd")
+    ]
     for _ in range(150):
         data = bytearray(chance.choice(whole))
         for _ in range(chance.choice((1, 1, 2, 5))):

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats import csv_encoding
-from shared.formats.csv_encoding import RefusedRow, read_csv, row_numbers
+from shared.formats.csv_encoding import read_csv
 from shared.formats.file_formats import FORMATS, ContentError
+from shared.formats.line_encodings import RefusedRow, row_numbers
 
 SHORT = "1 field where the header has 2"
 LONG = "3 fields where the header has 2"
@@ -24,15 +25,15 @@ def read(
 ) -> tuple[list[tuple[int, str | None, str | None]], list[RefusedRow]]:
     """Return rows with their numbers, and the rejected rows."""
     path.write_bytes(data)
-    rows, found, before = [], [], 0
+    rows, actual, before = [], [], 0
     for table, refused in read_csv(str(path)):
         assert table.schema == pa.schema([("id", pa.string()), ("name", pa.string())])
         number: Callable[[int], int] = row_numbers(before, refused)
         values = zip(*(column.to_pylist() for column in table.columns), strict=True)
         rows += [(number(place), *row) for place, row in enumerate(values)]
-        found += refused
+        actual += refused
         before += table.num_rows + len(refused)
-    return rows, found
+    return rows, actual
 
 
 def test_ragged_rows(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_files_have_dictionaries_where_values_repeat(tmp_path: Path) -> None:
     path = str(tmp_path / "f.parquet")
     FORMATS["parquet"].write(path, table.schema, iter([table]), "snappy")
     group = pq.read_metadata(path).row_group(0)
-    found = [group.column(n) for n in range(group.num_columns)]
-    has = {one.path_in_schema for one in found if one.has_dictionary_page}
+    actual = [group.column(n) for n in range(group.num_columns)]
+    has = {one.path_in_schema for one in actual if one.has_dictionary_page}
     assert has >= {"few", "periodic", "sorted", "rare"}
     assert not has & {"number", "text", "some", "float"}
     pq.write_table(table, tmp_path / "all", compression="snappy")

@@ -27,7 +27,9 @@ from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input
 from shared.storage.limits import FREE_BYTES, MAX_LINE_BYTES, MAX_RATIO
-from target_spark.convert.read_rows import Piece, UnreadableInputError, blocks_of
+from target_spark.convert.read_lines import blocks_of
+from target_spark.convert.read_plan import Piece
+from target_spark.convert.read_rows import UnreadableInputError
 from target_spark.core.load_plans import InputFile
 from target_spark.core.reader import Reader
 
@@ -51,6 +53,7 @@ def read_alone(url: str, form: str) -> tuple[str, int]:
         "import sys\n"
         "import pyarrow as pa\n"
         "from target_spark.core.load_plans import InputFile\n"
+        "from target_spark.convert.read_plan import *\n"
         "from target_spark.convert.read_rows import *\n"
         "from target_spark.convert.task_reports import Rejects\n"
         "from shared.formats.file_formats import Encoding\n"
@@ -204,10 +207,10 @@ AVRO: dict[str, Callable[[bytes], bytes]] = {
 
 def number(value: int) -> bytes:
     """Return an Avro long."""
-    value, found = value << 1, b""
+    value, actual = value << 1, b""
     while value > 0x7F:
-        value, found = value >> 7, found + bytes([value & 0x7F | 0x80])
-    return found + bytes([value])
+        value, actual = value >> 7, actual + bytes([value & 0x7F | 0x80])
+    return actual + bytes([value])
 
 
 def avro(path: Path, codec: str, block: bytes, size: int | None = None) -> str:
@@ -216,8 +219,8 @@ def avro(path: Path, codec: str, block: bytes, size: int | None = None) -> str:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
     fastavro.writer(sink, schema, [], codec=codec)
     head = sink.getvalue()
-    told = number(len(block) if size is None else size)
-    path.write_bytes(head + number(1) + told + block + head[-16:])
+    reported = number(len(block) if size is None else size)
+    path.write_bytes(head + number(1) + reported + block + head[-16:])
     return str(path)
 
 
@@ -242,7 +245,8 @@ def test_avro_blocks_that_lie_about_their_size(tmp_path: Path, codec: str, size:
 
 
 def test_the_error_names_the_file(tmp_path: Path) -> None:
-    from target_spark.convert.read_rows import ReadPlan, read_task
+    from target_spark.convert.read_plan import ReadPlan
+    from target_spark.convert.read_rows import read_task
     from target_spark.convert.task_reports import Rejects
 
     url = avro(tmp_path / "x", "null", b"", 1 << 40)
@@ -342,16 +346,16 @@ def varint(value: int, size: int) -> bytes:
     return bytes([*data[:-1], data[-1] & 0x7F])
 
 
-@pytest.mark.parametrize("told", ["plain", "values"])
-def test_a_footer_that_lies(tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize("reported", ["plain", "values"])
+def test_a_footer_that_lies(tmp_path: Path, reported: str) -> None:
     """Pages that hold more than the footer says are not read, whatever it says."""
     count = 60 * MIB
     flat = pa.table({"a": pa.array([b"x" * (200 * MIB)])})
     lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count, pa.int64()))
-    table = flat if told == "plain" else pa.table({"a": lists})
+    table = flat if reported == "plain" else pa.table({"a": lists})
     path = Path(written(tmp_path / "x", table, "parquet"))
     chunk = parquet.read_metadata(path).row_group(0).column(0)
-    honest = chunk.total_uncompressed_size if told == "plain" else chunk.num_values
+    honest = chunk.total_uncompressed_size if reported == "plain" else chunk.num_values
     width = -(-(2 * honest).bit_length() // 7)
     data = path.read_bytes()
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")

@@ -17,7 +17,8 @@ import pytest
 
 from shared.formats.file_formats import BATCH_FORMATS, FORMATS, ContentError, Encoding
 from shared.formats.line_encodings import content_of
-from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
 
@@ -27,7 +28,7 @@ SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", 
 LINES = b'{"id":1,"name":"a"}\n{"id":2,"name":""}\n'
 
 
-def made(form: str) -> Callable[[Path], bytes]:
+def created(form: str) -> Callable[[Path], bytes]:
     def make(folder: Path) -> bytes:
         FORMATS[form].write(str(folder / "made"), TABLE.schema, [TABLE], "none")
         return (folder / "made").read_bytes()
@@ -69,10 +70,10 @@ def packed(codec: str) -> Callable[[Path], bytes]:
 
 
 BINARY: dict[str, Callable[[Path], bytes]] = {
-    "a Parquet file": made("parquet"),
-    "an ORC file": made("orc"),
-    "an Avro file": made("avro"),
-    "an Arrow file": made("arrow"),
+    "a Parquet file": created("parquet"),
+    "an ORC file": created("orc"),
+    "an Avro file": created("avro"),
+    "an Arrow file": created("arrow"),
     "an Arrow stream": stream,
     "an SQLite file": sqlite,
     "a zip file": archive("zip"),
@@ -127,13 +128,13 @@ def test_binary_files_are_named(tmp_path: Path, form: str, name: str) -> None:
 def test_compressed_as_a_whole(
     tmp_path: Path, form: str, compress: Callable[[bytes], bytes]
 ) -> None:
-    data = compress(made("parquet")(tmp_path))
+    data = compress(created("parquet")(tmp_path))
     with pytest.raises(UnreadableInputError, match=f"labelled {form}, but .* a Parquet file"):
         read(tmp_path / "x", data, form)
 
 
 def test_a_share_of_a_compressed_file(tmp_path: Path) -> None:
-    data = gzip.compress(made("parquet")(tmp_path))
+    data = gzip.compress(created("parquet")(tmp_path))
     with pytest.raises(UnreadableInputError, match=r"labelled jsonl, but .* a Parquet file"):
         read(tmp_path / "x", data, "jsonl", start=0, length=len(data))
 

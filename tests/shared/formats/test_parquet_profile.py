@@ -64,9 +64,9 @@ def test_facts_of_parts_are_those_of_the_whole(
     values: list[int | None], data: st.DataObject
 ) -> None:
     def facts(some: list[int | None]) -> list:
-        there = [value for value in some if value is not None]
-        bounds = [min(there), max(there)] if there else [None, None]
-        return [len(some) - len(there), *bounds]
+        present = [value for value in some if value is not None]
+        bounds = [min(present), max(present)] if present else [None, None]
+        return [len(some) - len(present), *bounds]
 
     cut = data.draw(st.integers(0, len(values)))
     one, other = facts(values[:cut]), facts(values[cut:])

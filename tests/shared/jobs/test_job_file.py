@@ -31,11 +31,11 @@ def fails(folder: Path, content: Any, *args: Any, **more: Any) -> str:
 
 
 def test_the_only_job_needs_no_name(tmp_path: Path) -> None:
-    found = job(tmp_path, {"jobs": {"orders": ORDERS}})
-    assert (found.name, found.environment, found.key) == ("orders", None, "orders")
-    assert found.target == ({"path": "lake/orders"},)
-    assert found.state == tmp_path / "state" / "orders.json"
-    assert found.history == tmp_path / "runs" / "orders"
+    actual = job(tmp_path, {"jobs": {"orders": ORDERS}})
+    assert (actual.name, actual.environment, actual.key) == ("orders", None, "orders")
+    assert actual.target == ({"path": "lake/orders"},)
+    assert actual.state == tmp_path / "state" / "orders.json"
+    assert actual.history == tmp_path / "runs" / "orders"
 
 
 def test_one_of_several_jobs_is_named(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_an_environment_has_variables_and_settings_of_its_own(tmp_path: Path) ->
 
 def test_variables_come_from_dotenv_too(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("LAKE=dot\nPASSWORD='x'\n")
-    found = job(tmp_path, {"jobs": {"orders": ORDERS}}, environ={})
-    assert found.target == ({"path": "dot/orders"},)
-    assert found.variables["PASSWORD"] == "x"
-    found = job(tmp_path, {"jobs": {"orders": ORDERS}}, environ={"LAKE": "real"})
-    assert found.target == ({"path": "real/orders"},)
+    actual = job(tmp_path, {"jobs": {"orders": ORDERS}}, environ={})
+    assert actual.target == ({"path": "dot/orders"},)
+    assert actual.variables["PASSWORD"] == "x"
+    actual = job(tmp_path, {"jobs": {"orders": ORDERS}}, environ={"LAKE": "real"})
+    assert actual.target == ({"path": "real/orders"},)
 
 
 def test_a_variable_that_is_not_set_is_one_line(tmp_path: Path) -> None:

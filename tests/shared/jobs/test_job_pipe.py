@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.singer import pipe
-from shared.singer.pipe import Command, Ends, run_pipe
+from shared import jobs
+from shared.jobs import Command, Ends, run_pipe
 
 GOOD = Ends(0, 0)
 
@@ -61,7 +61,7 @@ def test_a_killed_program_ends_as_in_a_shell(tmp_path: Path) -> None:
 
 def test_a_tap_without_its_target_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path, "yes", "exit 6") == Ends(128 + signal.SIGPIPE, 6)
-    monkeypatch.setattr(pipe, "_GRACE_AFTER_FAILURE", 0.1)
+    monkeypatch.setattr(jobs, "_GRACE_AFTER_FAILURE", 0.1)
     assert run(tmp_path, "exec sleep 60", "exit 6") == Ends(143, 6, tap_stopped=True)
 
 
@@ -82,14 +82,14 @@ COUNTING = (
 RUNNER = """
 import os, sys
 from pathlib import Path
-from shared.singer.pipe import Command, run_pipe
+from shared.jobs import Command, run_pipe
 tap, target = (Command(["sh", "-c", text]) for text in sys.argv[1:])
 print(run_pipe(tap, target, Path(), os.environ).code())
 """
 
 
 def runner(folder: Path, tap: str, target: str) -> subprocess.Popen[bytes]:
-    root = str(Path(pipe.__file__).resolve().parents[2])
+    root = str(Path(jobs.__file__).resolve().parents[2])
     return subprocess.Popen(
         [sys.executable, "-c", RUNNER, tap, target],
         cwd=folder,

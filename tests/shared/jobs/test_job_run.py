@@ -12,9 +12,8 @@ import yaml
 
 from shared import jobs
 from shared.errors import AlreadyRunningError, DestinationError
-from shared.jobs import JobOptions, JobRun, add_run, run_job, runs_in
+from shared.jobs import Command, Ends, JobOptions, JobRun, add_run, run_job, runs_in
 from shared.settings.job_file import NamedJob, job_of, read_job_file
-from shared.singer.pipe import Command, Ends
 from shared.singer.run_summary import RunSummary, summarized
 from shared.storage.owned_folders import lock_name
 
@@ -65,9 +64,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
 def test_settings_are_inherited_and_nothing_secret_is_in_a_command_line(
     tmp_path: Path, programs: Programs
 ) -> None:
-    found = job(tmp_path, metrics="prom", warn_drift=True)
+    actual = job(tmp_path, metrics="prom", warn_drift=True)
     options = JobOptions(["a*"], ["b"], empty_code=99, overlap_code=98)
-    assert run_job(found, options) == 0
+    assert run_job(actual, options) == 0
     assert programs.settings == [{"password": SECRET}, {"path": "out"}]
     tap, target = (list(command.args) for command in programs.commands)
     assert SECRET not in " ".join(tap + target)
@@ -117,18 +116,18 @@ def test_a_summary_of_an_earlier_run_is_none_of_this_one(
 
 
 def test_one_run_at_a_time(tmp_path: Path, programs: Programs) -> None:
-    found = job(tmp_path)
-    found.history.mkdir(parents=True)
-    lock = lock_name(found.history, found.key)
+    actual = job(tmp_path)
+    actual.history.mkdir(parents=True)
+    lock = lock_name(actual.history, actual.key)
     try:
         for options, code in ((JobOptions(), 13), (JobOptions(overlap_code=99), 99)):
             with pytest.raises(AlreadyRunningError) as caught:
-                run_job(found, options)
+                run_job(actual, options)
             assert caught.value.exit_code == code
     finally:
         lock.release()
     assert programs.commands == []
-    assert run_job(found, JobOptions()) == 0
+    assert run_job(actual, JobOptions()) == 0
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shared.formats.json_lines import LineReader, LinesRead
-from target_spark.validation.row_checks import LineChecker
+from shared.formats.fast_json import LinesRead
+from shared.formats.json_lines import LineReader
+from target_spark.validation.checks import LineChecker
 
 INTEGER = {"type": ["integer", "null"]}
 STRING = {"type": ["string", "null"]}
@@ -61,8 +62,8 @@ def test_values_taken_even_when_strict(node: Any, value: str, expected: Any) -> 
     for strict in (True, False):
         got = read(node, value, strict=strict)
         assert got.rejects == ()
-        found = got.table.column("a").to_pylist()
-        assert found == [expected] or repr(found) == repr([expected])
+        actual = got.table.column("a").to_pylist()
+        assert actual == [expected] or repr(actual) == repr([expected])
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ def test_years_before_1_and_after_9999(node: Any, value: str, days: int) -> None
         assert got.rejects == ()
         column = got.table.column("a")
         wide = pa.types.is_timestamp(column.type)
-        [found] = column.cast(pa.int64() if wide else pa.int32()).to_pylist()
-        assert found == days * (86_400_000_000 if wide else 1)
+        [actual] = column.cast(pa.int64() if wide else pa.int32()).to_pylist()
+        assert actual == days * (86_400_000_000 if wide else 1)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +261,12 @@ def test_a_value_nested_deeply_is_whole_or_a_rejected_record(
     deep = "[" * levels + "]" * levels
     data = f'{{"a":null}}\n{{"{name}":{deep}}}\n'.encode()
     read = LineReader(schema, envelope=False, strict=True, closed=True).read(data)
-    found = LineChecker(schema, envelope=False).check(read, data)
-    for number, reason in found.rejects:
+    actual = LineChecker(schema, envelope=False).check(read, data)
+    for number, reason in actual.rejects:
         assert number < 2
         assert reason
-    rows = [row.get(name) for row in found.table.to_pylist()]
-    refused = {number for number, _ in found.rejects}
+    rows = [row.get(name) for row in actual.table.to_pylist()]
+    refused = {number for number, _ in actual.rejects}
     assert rows == [None if name == "b" else [None, deep][n] for n in range(2) if n not in refused]
 
 

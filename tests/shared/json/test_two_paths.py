@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats import json_lines, plain_lines
-from shared.formats.fast_json import BlockRefused
-from shared.formats.json_lines import LineReader, LinesRead
+from shared.formats.fast_json import BlockRefused, LinesRead
+from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import spark_to_json_schema
-from shared.formats.plain_lines import NULL, NUMBER, TEXT, WORD
+from shared.formats.json_text import NULL, NUMBER, TEXT, WORD
 
 pytestmark = pytest.mark.once
 
@@ -101,6 +101,14 @@ OTHERS = [
     "-Infinity",
     "tru",
     "01",
+    "-01",
+    "00.5",
+    "-.5",
+    "-1.",
+    "1-1",
+    "1/2",
+    "-",
+    "0x1",
     "+1",
     "1.",
     ".5",
@@ -157,7 +165,7 @@ def test_each_value_alone(name: str, strict: bool) -> None:
             reader = LineReader(schema, envelope=False, strict=strict)
             expected = read_exactly(reader, data)
             try:
-                got = reader._read_fast(data)
+                got = reader._fast.read(data)
             except BlockRefused:
                 continue
             assert plain(got)[:4] == plain(expected)[:4], (name, value)
@@ -305,8 +313,8 @@ def test_lines_of_one_spelling_need_no_parser() -> None:
     )
     for data, plainly in ((record + b"}", True), (record + b',"time":null}', False)):
         schema = spark_to_json_schema(T.StructType(struct.fields[: -1 if plainly else None]))
-        found = LineReader(schema, envelope=False, strict=True).read(data + b"\n" + data)
-        assert found.table.num_rows == 2
-        assert (found.kinds is not None) == plainly
+        actual = LineReader(schema, envelope=False, strict=True).read(data + b"\n" + data)
+        assert actual.table.num_rows == 2
+        assert (actual.kinds is not None) == plainly
         kinds = {("long", NULL), ("bool", WORD), ("ts", TEXT), ("dec", NUMBER)}
-        assert not plainly or kinds < (found.kinds or set())
+        assert not plainly or kinds < (actual.kinds or set())

@@ -30,9 +30,9 @@ TEXTS = {"type": ["array", "null"], "items": {"type": "string"}}
 def read(node: Any, values: Any, *, strict: bool = True, texts: bool = False) -> Any:
     array = values if isinstance(values, pa.Array) else pa.array(values)
     reader = RowReader({"properties": {"c": node}}, strict=strict, texts=texts)
-    found = reader.read(pa.table({"c": array}))
-    assert found.table.schema == reader.arrow_schema
-    return found.table.column("c").to_pylist(), dict(found.rejects)
+    actual = reader.read(pa.table({"c": array}))
+    assert actual.table.schema == reader.arrow_schema
+    return actual.table.column("c").to_pylist(), dict(actual.rejects)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_taken(node: Any, values: Any, expected: Any) -> None:
     ],
 )
 def test_refused(node: Any, values: Any, reason: str) -> None:
-    found, rejects = read({**node}, values)
+    actual, rejects = read({**node}, values)
     assert 0 in rejects
     assert re.search(reason, rejects[0])
     assert "property 'c" in rejects[0]
-    assert len(found) == 2 - len(rejects)
+    assert len(actual) == 2 - len(rejects)
 
 
 def test_converted_where_not_strict() -> None:
@@ -99,9 +99,9 @@ def test_converted_where_not_strict() -> None:
 def test_required() -> None:
     schema = {"properties": {"a": INTEGER, "b": {"type": "string"}}, "required": ["b"]}
     reader = RowReader(schema, strict=True)
-    found = reader.read(pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]}))
-    assert found.table.to_pylist() == [{"a": 1, "b": "x"}, {"a": 3, "b": "z"}]
-    assert found.rejects == ((1, "property 'b': null or missing where a value is required"),)
+    actual = reader.read(pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]}))
+    assert actual.table.to_pylist() == [{"a": 1, "b": "x"}, {"a": 3, "b": "z"}]
+    assert actual.rejects == ((1, "property 'b': null or missing where a value is required"),)
     assert len(reader.read(pa.table({"a": [1, 2]})).rejects) == 2
     lax = RowReader(schema, strict=False)
     assert lax.read(pa.table({"a": [1, 2]})).rejects == ()
@@ -170,7 +170,7 @@ def test_the_same_verdicts_as_for_json_lines(values: list[Any], node: Any) -> No
             continue
         line = json.dumps({"c": value}).encode()
         expected = reader.read(line)
-        found, rejects = read(node, [value])
+        actual, rejects = read(node, [value])
         # As text: NaN is not equal to itself.
-        assert repr(found) == repr(expected.table.column("c").to_pylist())
+        assert repr(actual) == repr(expected.table.column("c").to_pylist())
         assert list(rejects.values()) == [reason for _, reason in expected.rejects]

@@ -16,6 +16,7 @@ from shared.formats.arrow_types import as_nullable
 from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import json_schema_to_spark
 from shared.formats.record_text import record_json
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import (
     PROPERTIES,
     TransformSettings,
@@ -23,7 +24,6 @@ from shared.maps.map_settings import (
     transform_settings,
 )
 from shared.maps.stream_maps import StreamOutput, outputs
-from shared.maps.transform import ERROR
 from shared.settings.checking import complete_settings
 
 SCHEMA: dict[str, Any] = {
@@ -57,8 +57,8 @@ ORDERS: dict[str, Any] = {
 
 def settings(stream_maps: Mapping[str, Any] | None = None, **values: Any) -> TransformSettings:
     """Return settings as the programs read them."""
-    given = {"stream_maps": dict(stream_maps or {}), **values}
-    return transform_settings(complete_settings(SCHEMA, given, (transform_problems,)))
+    supplied = {"stream_maps": dict(stream_maps or {}), **values}
+    return transform_settings(complete_settings(SCHEMA, supplied, (transform_problems,)))
 
 
 def flat(depth: int, **values: Any) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def by_sdk(
     **values: Any,
 ) -> list[Any]:
     """Return the SDK's mappers of a stream."""
-    given: Any = {"stream_maps": copy.deepcopy(dict(stream_maps)), **values}
-    mapper = PluginMapper(given, logging.getLogger("sdk"))
+    supplied: Any = {"stream_maps": copy.deepcopy(dict(stream_maps)), **values}
+    mapper = PluginMapper(supplied, logging.getLogger("sdk"))
     mapper.register_raw_stream_schema(stream, copy.deepcopy(dict(schema)), list(keys))
     return mapper.stream_maps[stream]
 

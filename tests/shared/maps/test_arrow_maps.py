@@ -63,8 +63,8 @@ FLAT = {"flattening_enabled": True, "flattening_max_depth": 1}
 def transform(rule: dict[str, Any], **values: Any) -> Transform:
     properties = {f.name: spark_type_to_json_schema(f.dataType, True) for f in SOURCE}
     schema = {"type": "object", "properties": properties}
-    found = settings({"s": rule} if rule else {}, **values)
-    [output] = outputs(found, "s", schema, SOURCE, ("id",))
+    actual = settings({"s": rule} if rule else {}, **values)
+    [output] = outputs(actual, "s", schema, SOURCE, ("id",))
     assert output.transform is not None
     return output.transform
 
@@ -73,14 +73,14 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     return table.sort_by("id").to_pylist()
 
 
-def tables_alike(spark: SparkSession, made: Transform) -> None:
-    evaluated = arrow_map(made, SOURCE)
+def tables_alike(spark: SparkSession, created: Transform) -> None:
+    evaluated = arrow_map(created, SOURCE)
     assert evaluated is not None
     ours = evaluated.apply(TABLE)
-    by_spark = made.apply(spark.createDataFrame(TABLE, SOURCE)).toArrow()
+    by_spark = created.apply(spark.createDataFrame(TABLE, SOURCE)).toArrow()
     assert ours.column_names == by_spark.column_names
     assert rows_of(ours) == rows_of(by_spark)
-    kinds = struct_to_arrow(made.struct())
+    kinds = struct_to_arrow(created.struct())
     assert [f.type for f in ours.schema][:-1] == kinds.types, "of the columns of the table"
 
 
@@ -101,8 +101,8 @@ def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
     evaluated = arrow_map(transform({"__filter__": "id > 2", "a": "id + 1"}), SOURCE)
     assert evaluated is not None
     places = pa.array(range(10, 14), pa.int64())
-    found = evaluated.apply(TABLE.append_column("place", places), ["place"])
-    assert found.select(["id", "a", "place"]).to_pylist() == [
+    actual = evaluated.apply(TABLE.append_column("place", places), ["place"])
+    assert actual.select(["id", "a", "place"]).to_pylist() == [
         {"id": 3, "a": 4, "place": 12}, {"id": 4, "a": 5, "place": 13},
     ]  # fmt: skip
 
@@ -118,8 +118,8 @@ def test_kept_columns_stay_beside_the_rows_that_stay() -> None:
 )  # fmt: skip
 def test_a_row_alone_is_what_it_is_among_others(expression: str) -> None:
     config = {"words": ["a", "b"]}
-    made = transform({"__else__": None, "id": "id", "v": expression}, stream_map_config=config)
-    evaluated = arrow_map(made, SOURCE)
+    created = transform({"__else__": None, "id": "id", "v": expression}, stream_map_config=config)
+    evaluated = arrow_map(created, SOURCE)
     assert evaluated is not None
     assert not evaluated.in_python
     whole = evaluated.apply(TABLE)

@@ -94,10 +94,10 @@ def test_place_and_record_are_properties_too() -> None:
         order="__parent__['id']",
         total="qty * __parent__.payload['no']",
     )
-    found = output.schema["properties"]
+    actual = output.schema["properties"]
     assert names(output) == ["sku", "qty", "by", "position", "order", "total"]
-    assert found["order"] == {"type": "integer", "minimum": 1}
-    assert found["position"] == {"type": "integer", "minimum": 0}
+    assert actual["order"] == {"type": "integer", "minimum": 1}
+    assert actual["position"] == {"type": "integer", "minimum": 0}
     assert set(output.schema["required"]) == {"sku", "position", "order"}
     assert output.key_properties == ("order", "position")
     assert reads(output) == {"items", "id", "payload"}
@@ -132,14 +132,14 @@ class TestPatterns:
     def test_inside_objects(self, pattern: str) -> None:
         output = child(more={"*": {pattern: "md5(self) if self else 'x'"}})
         assert output.transform is not None
-        assert [made.label for made in output.transform.computed] == ["property 'by'"]
+        assert [created.label for created in output.transform.computed] == ["property 'by'"]
 
     def test_of_elements_that_are_no_objects(self) -> None:
         masked = {"*": {"*phones": "md5(self)", "pay*.phones": "md5(self)"}}
         output = child("payload.phones", more=masked)
         assert output.transform is not None
-        [made] = output.transform.computed
-        assert made.label == "property 'phones'"
+        [created] = output.transform.computed
+        assert created.label == "property 'phones'"
 
     @pytest.mark.parametrize(
         ("array", "pattern"),
@@ -193,7 +193,7 @@ def test_what_does_not_fit_the_stream(array: str, values: dict[str, Any], text: 
 def test_what_is_wrong_without_a_stream(rule: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidSettingsError) as failed:
         settings({"lines": rule})
-    assert any(text in found for found in failed.value.problems)
+    assert any(text in actual for actual in failed.value.problems)
     assert failed.value.exit_code == 2
 
 

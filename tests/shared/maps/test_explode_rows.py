@@ -49,8 +49,8 @@ RECORDS: list[dict[str, Any]] = [
 
 def output(array: str, **values: Any) -> Any:
     rule = {"__source__": "s", "__explode__": array, **values}
-    [found] = planned({"s": None, "child": rule}, SCHEMA, (), "s")
-    return found
+    [actual] = planned({"s": None, "child": rule}, SCHEMA, (), "s")
+    return actual
 
 
 def rows(spark: SparkSession, array: str, **values: Any) -> list[dict[str, Any]]:
@@ -58,8 +58,8 @@ def rows(spark: SparkSession, array: str, **values: Any) -> list[dict[str, Any]]
 
 
 def test_null_and_empty_arrays_and_null_elements_have_no_rows(spark: SparkSession) -> None:
-    found = rows(spark, "items", __index__="n", order="__parent__['id']")
-    assert found == [
+    actual = rows(spark, "items", __index__="n", order="__parent__['id']")
+    assert actual == [
         {"id": 7, "sku": "a", "n": 0, "order": 1},
         {"id": None, "sku": "b", "n": 2, "order": 1},
         {"id": 8, "sku": "c", "n": 0, "order": 4},
@@ -81,7 +81,7 @@ def test_elements_that_are_no_objects(
 
 
 def test_expressions_know_the_element_and_its_record(spark: SparkSession) -> None:
-    found = rows(
+    actual = rows(
         spark,
         "items",
         __index__="n",
@@ -92,17 +92,19 @@ def test_expressions_know_the_element_and_its_record(spark: SparkSession) -> Non
         python="str([sku, __parent__['country'], n])",
         whole="str(__parent__)",
     )
-    assert found[0] | {"whole": None} == {
+    assert actual[0] | {"whole": None} == {
         "id": 7, "sku": "Aa", "n": 0, "both": "1-7", "place": 1, "sql": "aDE0",
         "python": "['a', 'DE', 0]", "whole": None,
     }  # fmt: skip
-    assert "'country': 'DE'" in found[0]["whole"]
-    assert "items" not in found[0]["whole"]
+    assert "'country': 'DE'" in actual[0]["whole"]
+    assert "items" not in actual[0]["whole"]
 
 
 def test_the_object_around_an_array_stays_readable(spark: SparkSession) -> None:
-    found = rows(spark, "payload.lines", no="__parent__['payload']['no']", all="__parent__.payload")
-    assert found[0] == {"lines": ["p", "q"], "no": 3, "all": {"no": 3}}
+    actual = rows(
+        spark, "payload.lines", no="__parent__['payload']['no']", all="__parent__.payload"
+    )
+    assert actual[0] == {"lines": ["p", "q"], "no": 3, "all": {"no": 3}}
 
 
 @pytest.mark.parametrize(
@@ -116,22 +118,22 @@ def test_filters_see_both(spark: SparkSession, condition: str) -> None:
 def test_patterns_hide_what_elements_hold(spark: SparkSession) -> None:
     rule = {"__source__": "s", "__explode__": "items"}
     maps = {"s": None, "child": rule, "*": {"items.s*": "self + '!' if self else self"}}
-    [found] = planned(maps, SCHEMA, (), "s")
-    assert [row["sku"] for row in mapped(spark, found, SCHEMA, RECORDS)] == ["a!", "b!", "c!"]
+    [actual] = planned(maps, SCHEMA, (), "s")
+    assert [row["sku"] for row in mapped(spark, actual, SCHEMA, RECORDS)] == ["a!", "b!", "c!"]
 
 
 def transform(array: str, **values: Any) -> Transform:
-    found: Transform = output(array, **values).transform
-    return found
+    actual: Transform = output(array, **values).transform
+    return actual
 
 
 def test_an_error_names_the_element(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         [(1, None, None, [4, 0], None, None)], json_schema_to_spark(SCHEMA)
     )
-    found = transform("codes", x="12 // codes").apply(frame, keep={"of": "id"}).collect()
-    assert (found[0].of, found[0].x) == (1, 3)
-    errors = [row[ERROR] for row in found]
+    actual = transform("codes", x="12 // codes").apply(frame, keep={"of": "id"}).collect()
+    assert (actual[0].of, actual[0].x) == (1, 3)
+    errors = [row[ERROR] for row in actual]
     assert errors[0] is None
     assert errors[1].startswith("element 1: property 'x': ZeroDivisionError")
 

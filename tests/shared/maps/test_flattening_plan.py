@@ -101,9 +101,9 @@ class TestSchemas:
             # The SDK loses one of two columns where they come from different levels.
             assert "both become" in str(error)
             return
-        found = output.schema["properties"]
-        assert list(found) == list(expected["properties"])
-        for name, node in found.items():
+        actual = output.schema["properties"]
+        assert list(actual) == list(expected["properties"])
+        for name, node in actual.items():
             assert without_null(node) == without_null(expected["properties"][name])
 
     @settings(deadline=None)

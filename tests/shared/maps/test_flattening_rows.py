@@ -98,9 +98,9 @@ def test_as_the_sdk_flattens(
     except InvalidSettingsError:
         assume(False)
     [sdk] = by_sdk({}, schema=schema, keys=(), **values)
-    found = mapped(spark, output, schema, records)
+    actual = mapped(spark, output, schema, records)
     texts = {name for name, node in output.schema["properties"].items() if node == TEXT}
-    for record, ours in zip(records, found, strict=True):
+    for record, ours in zip(records, actual, strict=True):
         theirs = {
             k: v for k, v in sdk.transform(record).items() if k in output.schema["properties"]
         }

@@ -49,9 +49,9 @@ def problems(stream_maps: Any = None, **values: Any) -> list[str]:
 
 class TestRules:
     def test_everything_is_read(self) -> None:
-        found = settings(MAPS).maps
-        mapped, gone, copy = found.rules
-        assert found.others_removed
+        actual = settings(MAPS).maps
+        mapped, gone, copy = actual.rules
+        assert actual.others_removed
         assert (mapped.key, mapped.alias, mapped.only_named) == ("or.d*", "sales", True)
         assert mapped.keys == ("id",)
         assert isinstance(mapped.filter, Expression)
@@ -97,8 +97,8 @@ class TestRules:
         ],
     )
     def test_rules_that_only_add(self, rule: dict[str, Any], only_adds: bool) -> None:
-        [found] = settings({"x*": rule}).maps.rules
-        assert found.only_adds is only_adds
+        [actual] = settings({"x*": rule}).maps.rules
+        assert actual.only_adds is only_adds
 
 
 class TestProblems:
@@ -161,9 +161,9 @@ class TestProblems:
         ],
     )
     def test_each(self, stream_maps: Any, lines: list[str]) -> None:
-        given: dict[str, Any] = {"stream_maps": stream_maps}
+        supplied: dict[str, Any] = {"stream_maps": stream_maps}
         with pytest.raises(InvalidSettingsError) as failed:
-            target_config({"path": "x", **given})
+            target_config({"path": "x", **supplied})
         assert list(failed.value.problems) == lines
 
     def test_syntax_with_its_position(self) -> None:
@@ -171,15 +171,15 @@ class TestProblems:
             "a": {"b": "price *", "c": {"sql": "a +"}, "__filter__": "lambda: 1"},
             "d": {"e": "().__class__", "__alias__": "a b"},
         }
-        found = problems(maps)
-        assert [line.split(": ")[0] for line in found] == [
+        actual = problems(maps)
+        assert [line.split(": ")[0] for line in actual] == [
             "config['stream_maps']['a']['b']",
             "config['stream_maps']['a']['c']",
             "config['stream_maps']['a']['__filter__']",
             "config['stream_maps']['d']['e']",
             "config['stream_maps']['d']['__alias__']",
         ]
-        assert all("at column" in line or "at line" in line for line in found[:2])
+        assert all("at column" in line or "at line" in line for line in actual[:2])
 
     def test_flattening_needs_a_depth(self) -> None:
         assert problems(flattening_enabled=True) == [
@@ -196,7 +196,7 @@ class TestSettings:
         assert not settings(flattening_enabled=True, flattening_max_depth=0).active
 
     def test_both_programs_take_them(self) -> None:
-        given = {
+        supplied = {
             "stream_maps": {"a": {"b": "c"}},
             "stream_map_config": {"hash_salt": "s"},
             "faker_config": {"seed": 4, "locale": ["de_DE"]},
@@ -205,13 +205,16 @@ class TestSettings:
             "flattening_max_key_length": 30,
             "flattening_separator": ".",
         }
-        both = tap_config({"streams": [STREAM], **given}), target_config({"path": "x", **given})
-        for found in both:
-            assert found.transforms.active
-            assert found.transforms.config == {"hash_salt": "s"}
-            assert found.transforms.faker == {"seed": 4, "locale": ["de_DE"]}
-            assert found.transforms.flattening == Flattening(True, 2, 30, ".")
-            assert "hash_salt" not in repr(found)
+        both = (
+            tap_config({"streams": [STREAM], **supplied}),
+            target_config({"path": "x", **supplied}),
+        )
+        for actual in both:
+            assert actual.transforms.active
+            assert actual.transforms.config == {"hash_salt": "s"}
+            assert actual.transforms.faker == {"seed": 4, "locale": ["de_DE"]}
+            assert actual.transforms.flattening == Flattening(True, 2, 30, ".")
+            assert "hash_salt" not in repr(actual)
 
     def test_capabilities(self) -> None:
         for program in (TAP, TARGET):
@@ -232,25 +235,25 @@ def load(*documents: dict[str, Any], tmp_path: Path, **environ: str) -> dict[str
 
 class TestSources:
     def test_a_file_is_taken_as_it_is(self, tmp_path: Path) -> None:
-        found = load({"path": "x", "stream_maps": MAPS}, tmp_path=tmp_path)
-        assert found["stream_maps"] == MAPS
-        assert list(found["stream_maps"]["or.d*"]) == list(MAPS["or.d*"])
-        assert target_config(found).transforms.maps.rules[0].key == "or.d*"
+        actual = load({"path": "x", "stream_maps": MAPS}, tmp_path=tmp_path)
+        assert actual["stream_maps"] == MAPS
+        assert list(actual["stream_maps"]["or.d*"]) == list(MAPS["or.d*"])
+        assert target_config(actual).transforms.maps.rules[0].key == "or.d*"
 
     def test_a_variable_too(self, tmp_path: Path) -> None:
-        found = load(tmp_path=tmp_path, TARGET_SPARK_STREAM_MAPS=json.dumps(MAPS))
-        assert found["stream_maps"] == MAPS
+        actual = load(tmp_path=tmp_path, TARGET_SPARK_STREAM_MAPS=json.dumps(MAPS))
+        assert actual["stream_maps"] == MAPS
 
     def test_nested_values_for_expressions(self, tmp_path: Path) -> None:
         values = {"hash_salt": "s", "a.b": None, "lists": {"c": [1, {"d": None}]}}
-        found = load({"stream_map_config": values}, tmp_path=tmp_path)
-        assert found["stream_map_config"] == values
+        actual = load({"stream_map_config": values}, tmp_path=tmp_path)
+        assert actual["stream_map_config"] == values
 
     def test_files_add_up_stream_by_stream(self, tmp_path: Path) -> None:
         first = {"orders": {"a": "b", "c": "d"}, "*": None, "gone": {"x": "y"}}
         second = {"orders": {"c": None, "e": {"sql": "f"}}, "gone": None}
-        found = load({"stream_maps": first}, {"stream_maps": second}, tmp_path=tmp_path)
-        maps = found["stream_maps"]
+        actual = load({"stream_maps": first}, {"stream_maps": second}, tmp_path=tmp_path)
+        maps = actual["stream_maps"]
         assert maps == {
             "*": None,
             "orders": {"a": "b", "c": None, "e": {"sql": "f"}},
@@ -259,26 +262,26 @@ class TestSources:
         assert list(maps) == ["*", "orders", "gone"]  # what a later file says comes last, and wins
 
     def test_null_for_the_whole_setting_takes_it_back(self, tmp_path: Path) -> None:
-        found = load({"stream_maps": MAPS}, {"stream_maps": None}, tmp_path=tmp_path)
-        assert "stream_maps" not in found
+        actual = load({"stream_maps": MAPS}, {"stream_maps": None}, tmp_path=tmp_path)
+        assert "stream_maps" not in actual
 
     def test_a_dotted_name(self, tmp_path: Path) -> None:
         document = {"stream_maps.orders": {"a": None}, "stream_maps.b*": None}
-        found = load(document, tmp_path=tmp_path)
-        assert found["stream_maps"] == {"orders": {"a": None}, "b*": None}
+        actual = load(document, tmp_path=tmp_path)
+        assert actual["stream_maps"] == {"orders": {"a": None}, "b*": None}
 
     def test_faker_by_names(self, tmp_path: Path) -> None:
         environ = {"TARGET_SPARK_FAKER_CONFIG__LOCALE": '["de_DE"]'}
-        found = load({"faker_config.seed": 3}, tmp_path=tmp_path, **environ)
-        assert found["faker_config"] == {"seed": 3, "locale": ["de_DE"]}
+        actual = load({"faker_config.seed": 3}, tmp_path=tmp_path, **environ)
+        assert actual["faker_config"] == {"seed": 3, "locale": ["de_DE"]}
 
     def test_flattening_by_variables(self, tmp_path: Path) -> None:
         environ = {
             "TARGET_SPARK_FLATTENING_ENABLED": "true",
             "TARGET_SPARK_FLATTENING_MAX_DEPTH": "3",
         }
-        found = load({"path": "x"}, tmp_path=tmp_path, **environ)
-        assert target_config(found).transforms.flattening == Flattening(True, 3)
+        actual = load({"path": "x"}, tmp_path=tmp_path, **environ)
+        assert target_config(actual).transforms.flattening == Flattening(True, 3)
 
 
 def test_checking_the_settings_does_not_load_spark() -> None:

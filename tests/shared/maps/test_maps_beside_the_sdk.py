@@ -64,11 +64,11 @@ def test_each_output_has_the_same_records(spark: SparkSession, case: str) -> Non
     assert [output.stream for output in ours] == [sdk.stream_alias for sdk in theirs]
     for output, sdk in zip(ours, theirs, strict=True):
         expected = [sdk.transform(record) for record in RECORDS]
-        found = mapped(spark, output, ORDERS, RECORDS)
+        actual = mapped(spark, output, ORDERS, RECORDS)
         wanted = [plain(record) for record in expected if record is not None]
         if case == "flat, new objects":
             wanted = [without_untold(record) for record in wanted]
-        assert [plain(record) for record in found] == wanted
+        assert [plain(record) for record in actual] == wanted
 
 
 def without_untold(record: dict[str, Any]) -> dict[str, Any]:

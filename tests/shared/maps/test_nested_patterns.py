@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from shared.errors import InvalidSettingsError
 from shared.formats.arrow_types import as_nullable
 from shared.formats.json_schema import json_schema_to_spark
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.stream_maps import StreamOutput
-from shared.maps.transform import ERROR
 
 LINE = {
     "type": "object",
@@ -45,16 +45,16 @@ SALT = {"stream_map_config": {"hash_salt": "salt"}}
 
 def output(*rules: dict[str, Any], **values: Any) -> StreamOutput:
     maps = dict(zip(["*", "orders"], rules, strict=False))
-    [found] = planned(maps, SCHEMA, **SALT, **values)
-    return found
+    [actual] = planned(maps, SCHEMA, **SALT, **values)
+    return actual
 
 
 class TestPlan:
     def test_the_schema_of_what_is_not_touched_stays(self) -> None:
-        found = output({"*.email": "hash_value(self)", "lines.note": "1", "*.no[t]e": None})
-        assert found.transform is not None
-        properties = found.schema["properties"]
-        assert names(found) == [*SCHEMA["properties"], "lines.note"]
+        actual = output({"*.email": "hash_value(self)", "lines.note": "1", "*.no[t]e": None})
+        assert actual.transform is not None
+        properties = actual.schema["properties"]
+        assert names(actual) == [*SCHEMA["properties"], "lines.note"]
         line = properties["lines"]["items"]
         assert properties["lines"]["type"] == ["array", "null"]
         assert list(line["properties"]) == ["sku", "codes", "by"]
@@ -65,12 +65,12 @@ class TestPlan:
         assert (customer["type"], customer["required"]) == (["object", "null"], ["address"])
         assert properties["grid"]["items"]["items"]["type"] == ["object", "null"]
         assert properties["free"] == SCHEMA["properties"]["free"]
-        assert found.transform.struct() == json_schema_to_spark(found.schema)
+        assert actual.transform.struct() == json_schema_to_spark(actual.schema)
 
     def test_patterns_without_a_dot_are_about_properties_alone(self) -> None:
-        found = output({"*mail": None})
-        assert "email" not in found.schema["properties"]
-        assert found.schema["properties"]["customer"] == SCHEMA["properties"]["customer"]
+        actual = output({"*mail": None})
+        assert "email" not in actual.schema["properties"]
+        assert actual.schema["properties"]["customer"] == SCHEMA["properties"]["customer"]
         assert output({"no.such*": None}).transform is None
 
     @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ class TestPlan:
             assert customer["properties"]["address"]["type"] == ["string", "null"]
 
     def test_a_line_for_the_property_comes_first(self) -> None:
-        found = output({"customer.*": None}, {"customer": "customer"})
-        assert found.schema["properties"]["customer"] == SCHEMA["properties"]["customer"]
+        actual = output({"customer.*": None}, {"customer": "customer"})
+        assert actual.schema["properties"]["customer"] == SCHEMA["properties"]["customer"]
         assert "customer" not in output({"cust*": None, "customer.*": "1"}).schema["properties"]
 
     @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ class TestPlan:
         assert reason in str(failed.value)
 
     def test_what_runs_in_python_is_told(self) -> None:
-        found = output({"customer.email": "1", "*.emai[l]": "mask(self)"})
-        assert found.notes == (
+        actual = output({"customer.email": "1", "*.emai[l]": "mask(self)"})
+        assert actual.notes == (
             "stream_maps.*.*.emai[l]: runs in Python: values inside arrays",
             "stream_maps.*.customer.email: names a top-level property; to name the field inside "
             "'customer', write '[c]ustomer.email'",
@@ -149,9 +149,9 @@ class TestRows:
             "grid.a[t]": None,
         }
         frame = spark.createDataFrame(ROWS, as_nullable(json_schema_to_spark(SCHEMA)))
-        found = output(rule).transform
-        assert found is not None
-        one, two, three = (row.asDict(recursive=True) for row in found.apply(frame).collect())
+        actual = output(rule).transform
+        assert actual is not None
+        one, two, three = (row.asDict(recursive=True) for row in actual.apply(frame).collect())
         assert [one[ERROR], two[ERROR], three[ERROR]] == [None] * 3
         assert one["customer"] == {"email": hashed("e@x"), "address": {"city": "Bonn", "zip": "53"}}
         assert (two["customer"], two["lines"], two["grid"]) == (None, None, [])
@@ -172,9 +172,9 @@ class TestRows:
     def test_errors_and_flattening(self, spark: SparkSession) -> None:
         rule = {"*.sku": "int(self) and self", "*.email": "self[3]", "lines.note": "'new'"}
         frame = spark.createDataFrame(ROWS, as_nullable(json_schema_to_spark(SCHEMA)))
-        found = output(rule, **flat(2)).transform
-        assert found is not None
-        rows = [row.asDict() for row in found.apply(frame).collect()]
+        actual = output(rule, **flat(2)).transform
+        assert actual is not None
+        rows = [row.asDict() for row in actual.apply(frame).collect()]
         reasons = [row[ERROR] and row[ERROR].split(": ")[:3] for row in rows]
         assert reasons == [
             ["property 'customer'", "at 'customer.email'", "IndexError"],

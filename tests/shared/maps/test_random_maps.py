@@ -42,19 +42,19 @@ def rules(draw: st.DrawFn) -> Any:
 
 @st.composite
 def maps(draw: st.DrawFn) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for name in draw(st.lists(st.sampled_from(STREAMS), unique=True, max_size=3)):
-        found[name] = draw(rules())
+        actual[name] = draw(rules())
     for name in draw(st.lists(st.sampled_from(["copy", "more"]), unique=True, max_size=2)):
         rule = draw(rules())
         if isinstance(rule, dict):
-            found[name] = {**rule, "__source__": draw(st.sampled_from(STREAMS))}
-    for rule in found.values():
+            actual[name] = {**rule, "__source__": draw(st.sampled_from(STREAMS))}
+    for rule in actual.values():
         if isinstance(rule, dict) and "__source__" not in rule and draw(st.booleans()):
             rule["__alias__"] = draw(st.sampled_from(["renamed", "__stream_name__ + '_2'"]))
     if draw(st.integers(0, 4)) == 0:
-        found["__else__"] = None
-    return found
+        actual["__else__"] = None
+    return actual
 
 
 def has_keys(rule: Any) -> bool:
@@ -96,13 +96,13 @@ SQL_PARTS = st.sampled_from(
 @given(st.lists(SQL_PARTS, max_size=12).map("".join) | st.text(max_size=20))
 def test_any_text_of_sql_is_taken_or_refused(text: str) -> None:
     try:
-        found = sql_expression(text, Where(setting="here"))
+        actual = sql_expression(text, Where(setting="here"))
     except SettingsError as error:
         assert str(error).startswith("setting 'here': the SQL expression is ")
         return
     assert not re.search(r"reflect[`\s]*\(", text)
     assert "select" not in re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", text).split()
-    assert found.text == text
+    assert actual.text == text
 
 
 @settings(deadline=None)
@@ -136,9 +136,9 @@ class TestNodes:
         ],
     )
     def test_objects_are_found(self, node: dict[str, Any]) -> None:
-        found = object_node(DOCUMENT, node)
-        assert found is not None
-        assert found["properties"] == {"a": TEXT}
+        actual = object_node(DOCUMENT, node)
+        assert actual is not None
+        assert actual["properties"] == {"a": TEXT}
 
     @pytest.mark.parametrize(
         "node", [{}, TEXT, {"type": "object"}, {"$ref": "#/$defs/circle"}, {"$ref": "x.json"}]

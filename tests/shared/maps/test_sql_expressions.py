@@ -114,25 +114,25 @@ class TestText:
         assert "at column 13" in refused("upper(id) b c")
 
     def test_names_with_their_places(self) -> None:
-        found = sql_expression("customer.name || `a b` || id || transform(xs, x -> x + id)", HERE)
-        assert found.names == (("customer", 0), ("a b", 17), ("id", 26), ("xs", 42))
-        assert found.functions == (("transform", 32),)
+        actual = sql_expression("customer.name || `a b` || id || transform(xs, x -> x + id)", HERE)
+        assert actual.names == (("customer", 0), ("a b", 17), ("id", 26), ("xs", 42))
+        assert actual.functions == (("transform", 32),)
 
     def test_known_functions_are_those_of_spark(self) -> None:
-        known = _spark_functions()
-        assert {"upper", "element_at", "try_divide", "regexp_replace", "if", "nvl"} <= known
-        assert not {"reflect", "java_method", "my_function", "udf", "expr"} & known
+        existing = _spark_functions()
+        assert {"upper", "element_at", "try_divide", "regexp_replace", "if", "nvl"} <= existing
+        assert not {"reflect", "java_method", "my_function", "udf", "expr"} & existing
 
 
-def made(spark: SparkSession, text: str, own: str | None = None) -> Any:
+def created(spark: SparkSession, text: str, own: str | None = None) -> Any:
     struct = json_schema_to_spark(ORDERS)
     return plan_sql(sql_expression(text, HERE), struct, own, HERE, lambda: spark)
 
 
 def output(spark: SparkSession, rule: dict[str, Any]) -> StreamOutput:
     struct = json_schema_to_spark(ORDERS)
-    [found] = outputs(settings({"orders": rule}), "orders", ORDERS, struct, ["id"], lambda: spark)
-    return found
+    [actual] = outputs(settings({"orders": rule}), "orders", ORDERS, struct, ["id"], lambda: spark)
+    return actual
 
 
 @pytest.mark.spark
@@ -170,10 +170,10 @@ class TestTypes:
         ],
     )
     def test_are_told_by_spark(self, spark: SparkSession, text: str, kind: T.DataType) -> None:
-        assert made(spark, text).data_type == kind
+        assert created(spark, text).data_type == kind
 
     def test_only_what_is_named_is_read(self, spark: SparkSession) -> None:
-        assert made(spark, "upper(NAME) || customer.email").reads == {"name", "customer"}
+        assert created(spark, "upper(NAME) || customer.email").reads == {"name", "customer"}
 
     @pytest.mark.parametrize(
         ("text", "reason"),
@@ -192,18 +192,18 @@ class TestTypes:
     )
     def test_what_does_not_fit(self, spark: SparkSession, text: str, reason: str) -> None:
         with pytest.raises(SettingsError) as failed:
-            made(spark, text)
+            created(spark, text)
         assert str(failed.value).startswith("setting 'stream_maps.orders.x': ")
         assert reason in str(failed.value)
 
     def test_self_is_the_property(self, spark: SparkSession) -> None:
-        found = output(
+        actual = output(
             spark, {"name": {"sql": "upper(self) || 'self' || SELF"}, "*mail": {"sql": "self"}}
         )
         frame = spark.createDataFrame([(1, "a", "b")], "id long, name string, email string")
-        assert found.transform is not None
+        assert actual.transform is not None
         full = spark.createDataFrame([(1, "a", "b", 2.0, None, None)], json_schema_to_spark(ORDERS))
-        row = found.transform.apply(full).first()
+        row = actual.transform.apply(full).first()
         assert (row.name, row.email) == ("Aselfa", "b")
         assert frame.count() == 1
 
@@ -219,26 +219,26 @@ class TestTypes:
             "__filter__": {"sql": "price > 1"},
             "__else__": None,
         }
-        found = output(spark, rule)
+        actual = output(spark, rule)
         rows = [(1, "a", "b", 2.0, None, ["x"]), (2, "a", "b", 1.0, None, None), (3, *[None] * 5)]
         frame = spark.createDataFrame(rows, json_schema_to_spark(ORDERS))
-        assert found.transform is not None
-        result = found.transform.apply(frame.select(*found.transform.reads))
+        assert actual.transform is not None
+        result = actual.transform.apply(frame.select(*actual.transform.reads))
         assert [tuple(row) for row in result.collect()] == [
             (1, 4.0, "x", datetime.date(2026, 1, 2), None)
         ]
-        assert json_schema_to_spark(found.schema) == found.transform.struct()
+        assert json_schema_to_spark(actual.schema) == actual.transform.struct()
 
     def test_records_for_which_it_fails_are_told_from_others(self, spark: SparkSession) -> None:
         lines = {f"x{number}": {"sql": text} for number, text in enumerate(FAILING)}
         rule = {**lines, "__filter__": {"sql": "cast(name as int) > 0"}, "__else__": None}
-        found = output(spark, rule).transform
-        assert found is not None
+        actual = output(spark, rule).transform
+        assert actual is not None
         rows = [(1, "7", "2026-01-02", 2.0), (2, "x", None, None), (3, "-1", None, None)]
         rows += [(4, "1", "nope", 0.0), (5, None, None, None), (6, "1", None, 1e300)]
         struct = json_schema_to_spark(ORDERS)
         full = [(*row, None, ["1", None] if row[0] == 6 else None) for row in rows]
-        result = found.apply(spark.createDataFrame(full, struct), keep=["id"]).collect()
+        result = actual.apply(spark.createDataFrame(full, struct), keep=["id"]).collect()
         errors = {row[-1]: row[ERROR] for row in result}
         text = "SqlError: Spark cannot compute it from this record: "
         assert errors == {
@@ -258,12 +258,12 @@ class TestTypes:
     def test_what_fails_for_every_record_is_told_of_each(
         self, spark: SparkSession, text: str
     ) -> None:
-        tried = made(spark, text)
+        tried = created(spark, text)
         frame = spark.range(2).select(tried.value().alias("v"), tried.error().alias("e"))
         assert [(row.v, row.e[:8]) for row in frame.collect()] == [(None, "SqlError")] * 2
 
     def test_a_long_expression_is_cut_in_the_reason(self, spark: SparkSession) -> None:
-        tried = made(spark, "concat(" + ", ".join(["name"] * 100) + ")")
+        tried = created(spark, "concat(" + ", ".join(["name"] * 100) + ")")
         reason = str(tried.error())
         assert "name, name" in reason
         assert "…" in reason
@@ -272,7 +272,7 @@ class TestTypes:
         os.environ["MAPS_TEST_SECRET"] = "do-not-tell"
         for text in ("'${env:MAPS_TEST_SECRET}'", "'${system:user.name}'"):
             with pytest.raises(SettingsError):
-                made(spark, text)
+                created(spark, text)
 
 
 def test_the_session_is_not_asked_for_where_there_is_no_sql() -> None:

@@ -48,13 +48,13 @@ class TestWhichStreams:
         ],
     )
     def test_the_last_pattern_wins(self, stream_maps: dict[str, Any]) -> None:
-        found = {output.stream: set(names(output)) for output in planned(stream_maps)}
+        actual = {output.stream: set(names(output)) for output in planned(stream_maps)}
         expected = {
             sdk.stream_alias: set(sdk.transformed_schema["properties"])
             for sdk in by_sdk(stream_maps)
             if type(sdk).__name__ != "RemoveRecordTransform"
         }
-        assert found == expected
+        assert actual == expected
 
     def test_patterns_heed_case(self) -> None:
         [output] = planned({"ORD*": None})
@@ -85,10 +85,10 @@ class TestWhichStreams:
             "every": {"__source__": "ord*"},
             "no": {"__source__": "others"},
         }
-        found = planned(maps)
-        assert [output.stream for output in found] == ["orders", "small", "every"]
-        assert [output.stream for output in found] == [sdk.stream_alias for sdk in by_sdk(maps)]
-        assert [names(output) for output in found[1:]] == [["id"], list(ORDERS["properties"])]
+        actual = planned(maps)
+        assert [output.stream for output in actual] == ["orders", "small", "every"]
+        assert [output.stream for output in actual] == [sdk.stream_alias for sdk in by_sdk(maps)]
+        assert [names(output) for output in actual[1:]] == [["id"], list(ORDERS["properties"])]
 
     def test_a_removed_stream_can_be_copied(self) -> None:
         [output] = planned({"orders": None, "copy": {"__source__": "orders"}})
@@ -102,14 +102,14 @@ class TestWhichStreams:
 
     def test_two_streams_under_one_name(self) -> None:
         maps = {"*": {"__alias__": "all"}}
-        found = {stream: planned(maps, stream=stream) for stream in ("a", "b")}
+        actual = {stream: planned(maps, stream=stream) for stream in ("a", "b")}
         with pytest.raises(SettingsError) as failed:
-            reject_duplicate_names(found)
+            reject_duplicate_names(actual)
         assert str(failed.value) == (
             "setting 'stream_maps': two outputs of streams 'a' and 'b' have the name 'all' "
             "(give one of them another '__alias__' or key)"
         )
-        reject_duplicate_names({"a": found["a"]})
+        reject_duplicate_names({"a": actual["a"]})
 
 
 class TestProperties:
@@ -143,8 +143,8 @@ class TestProperties:
 
     def test_untouched_properties_keep_their_schema(self) -> None:
         [output] = planned({"orders": {"email": None, "who": "name"}})
-        found = output.schema["properties"]
-        assert {**found, "email": TEXT} == {
+        actual = output.schema["properties"]
+        assert {**actual, "email": TEXT} == {
             **ORDERS["properties"], "who": ORDERS["properties"]["name"]
         }  # fmt: skip
         assert output.schema["required"] == ["id", "name", "who"]
@@ -276,16 +276,16 @@ class TestProblems:
             },
             "copy": {"__source__": "orders", "y": "emial"},
         }
-        found = problems(maps)
-        assert [line.split(":")[0] for line in found] == [
+        actual = problems(maps)
+        assert [line.split(":")[0] for line in actual] == [
             "setting 'stream_maps.orders.__filter__'",
             "setting 'stream_maps.orders.id'",
             "setting 'stream_maps.orders.total'",
             "setting 'stream_maps.orders.x'",
             "setting 'stream_maps.copy.y'",
         ]
-        assert "'prise'" in found[2]
-        assert "'price'" in found[2]
+        assert "'prise'" in actual[2]
+        assert "'price'" in actual[2]
 
     def test_dropping_a_key(self) -> None:
         assert problems({"orders": {"id": None}}) == [
@@ -327,9 +327,9 @@ class TestPersonalData:
         config = {"stream_map_config": {"hash_salt": "s"}}
         [output] = planned(maps, **config)
         assert output.transform is not None
-        [made] = output.transform.computed
-        assert (made.label, made.in_python) == ("property 'email'", False)
-        assert made.reads == {"email"}
+        [created] = output.transform.computed
+        assert (created.label, created.in_python) == ("property 'email'", False)
+        assert created.reads == {"email"}
         assert output.schema["properties"]["email"] == TEXT
         [other] = planned(maps, stream="others", **config)
         assert other.transform is not None
@@ -344,7 +344,7 @@ class TestPersonalData:
         schema = {"properties": {"email": TEXT, "mail": TEXT, "id": INTEGER}}
         [output] = planned({"*": {"*mail": "self.lower()"}}, schema=schema)
         assert output.transform is not None
-        assert [made.reads for made in output.transform.computed] == [{"email"}, {"mail"}]
+        assert [created.reads for created in output.transform.computed] == [{"email"}, {"mail"}]
 
 
 def test_what_is_random_is_made_for_each_property() -> None:
@@ -360,10 +360,10 @@ def test_the_documented_maps_can_be_planned() -> None:
     properties = dict.fromkeys(("note", "country", "email", "phone_2", "old_password"), TEXT)
     numbers = {name: {"type": "number"} for name in ("price", "quantity", "id")}
     schema = {"properties": {**properties, **numbers, "ordered_at": TEXT}}
-    given = json.loads(block)
-    del given["stream_maps"]["orders"]["month"]  # SQL needs Spark
-    first, second = planned(schema=schema, **given)
+    supplied = json.loads(block)
+    del supplied["stream_maps"]["orders"]["month"]  # SQL needs Spark
+    first, second = planned(schema=schema, **supplied)
     assert (first.stream, second.stream) == ("sales", "german_orders")
     assert "old_password" not in names(first)
     assert names(second) == ["id", "total"]
-    assert planned(schema=schema, stream="tmp_1", **given) == ()
+    assert planned(schema=schema, stream="tmp_1", **supplied) == ()

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.json_schema import json_schema_to_spark
-from shared.maps.transform import ERROR, Transform
+from shared.maps.expressions.syntax import ERROR
+from shared.maps.transform import Transform
 
 pytestmark = pytest.mark.spark
 
@@ -36,13 +37,13 @@ def transform(rule: dict[str, Any], **values: Any) -> Transform:
     return output.transform
 
 
-def rows(found: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict(recursive=True) for row in found.collect()]
+def rows(actual: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in actual.collect()]
 
 
-def plan_of(found: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
+def plan_of(actual: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    found.explain("extended")
+    actual.explain("extended")
     return capsys.readouterr().out.split("== Physical Plan ==")[-1]
 
 
@@ -50,11 +51,13 @@ class TestRows:
     def test_copies_drops_and_new_ones(self, frame: DataFrame) -> None:
         rule = {"name": None, "who": "name", "double": "price and price * 2", "tags": None}
         mapped = transform({**rule, "customer": None})
-        found = rows(mapped.apply(frame))
-        assert [set(row) for row in found] == [{"id", "email", "price", "who", "double", ERROR}] * 3
-        assert [row["who"] for row in found] == ["Ann", "Bob", None]
-        assert [row["double"] for row in found] == [4.0, None, 1.0]
-        assert not any(row[ERROR] for row in found)
+        actual = rows(mapped.apply(frame))
+        assert [set(row) for row in actual] == [
+            {"id", "email", "price", "who", "double", ERROR}
+        ] * 3
+        assert [row["who"] for row in actual] == ["Ann", "Bob", None]
+        assert [row["double"] for row in actual] == [4.0, None, 1.0]
+        assert not any(row[ERROR] for row in actual)
 
     def test_all_expressions_see_the_record_as_it_came(self, frame: DataFrame) -> None:
         rule = {"id": "id + 100", "x": "id", "__filter__": "id < 3", "__else__": None}
@@ -78,27 +81,27 @@ class TestRows:
     def test_filters_follow_pythons_truth(
         self, frame: DataFrame, text: str, expected: list[int]
     ) -> None:
-        found = rows(transform({"__filter__": text}).apply(frame))
-        assert [row["id"] for row in found] == expected
-        assert not any(row[ERROR] for row in found)
+        actual = rows(transform({"__filter__": text}).apply(frame))
+        assert [row["id"] for row in actual] == expected
+        assert not any(row[ERROR] for row in actual)
 
     def test_rows_with_errors_stay_and_say_why(self, frame: DataFrame) -> None:
-        found = rows(transform({"x": "1 / (id - 1)", "y": "name + 'a'"}).apply(frame))
-        assert [row["id"] for row in found] == [1, 2, 3]
-        assert found[0][ERROR].startswith("property 'x': ZeroDivisionError")
-        assert found[1][ERROR] is None
-        assert found[2][ERROR].startswith("property 'y': TypeError: ")
+        actual = rows(transform({"x": "1 / (id - 1)", "y": "name + 'a'"}).apply(frame))
+        assert [row["id"] for row in actual] == [1, 2, 3]
+        assert actual[0][ERROR].startswith("property 'x': ZeroDivisionError")
+        assert actual[1][ERROR] is None
+        assert actual[2][ERROR].startswith("property 'y': TypeError: ")
 
     def test_the_filter_counts_first(self, frame: DataFrame) -> None:
-        found = rows(transform({"x": "1 / (id - 1)", "__filter__": "price > 1"}).apply(frame))
-        assert [(row["id"], (row[ERROR] or "")[:25]) for row in found] == [
+        actual = rows(transform({"x": "1 / (id - 1)", "__filter__": "price > 1"}).apply(frame))
+        assert [(row["id"], (row[ERROR] or "")[:25]) for row in actual] == [
             (1, "property 'x': ZeroDivisio"),
             (2, "filter: TypeError: '>' no"),
         ]
 
     def test_what_is_filtered_out_cannot_fail(self, frame: DataFrame) -> None:
-        found = rows(transform({"x": "1 / (id - 1)", "__filter__": "id != 1"}).apply(frame))
-        assert [row[ERROR] for row in found] == [None, None]
+        actual = rows(transform({"x": "1 / (id - 1)", "__filter__": "id != 1"}).apply(frame))
+        assert [row[ERROR] for row in actual] == [None, None]
 
     def test_rows_that_are_passed_by(self, frame: DataFrame) -> None:
         rejected = frame.select(
@@ -107,22 +110,22 @@ class TestRows:
         )
         rule = {"x": "1 / id", "c": "'constant'", "__filter__": "id > 1"}
         mapped = transform(rule, **flat(3))
-        found = rows(mapped.apply(rejected, keep=["__reject"], bypass="__reject"))
-        assert [row["id"] for row in found] == [None, 3]
-        assert found[0].pop("__reject") == "why"
-        assert set(found[0].values()) == {None}
-        assert (found[1]["__reject"], found[1]["c"]) == (None, "constant")
+        actual = rows(mapped.apply(rejected, keep=["__reject"], bypass="__reject"))
+        assert [row["id"] for row in actual] == [None, 3]
+        assert actual[0].pop("__reject") == "why"
+        assert set(actual[0].values()) == {None}
+        assert (actual[1]["__reject"], actual[1]["c"]) == (None, "constant")
 
     def test_what_is_kept_beside(self, frame: DataFrame) -> None:
         mapped = transform({"id": "id * 2", "name": None})
-        found = mapped.apply(frame, keep={"__key": "id", "name": "name"})
-        assert found.columns[-3:] == [ERROR, "__key", "name"]
-        assert [(row["id"], row["__key"]) for row in found.collect()] == [(2, 1), (4, 2), (6, 3)]
+        actual = mapped.apply(frame, keep={"__key": "id", "name": "name"})
+        assert actual.columns[-3:] == [ERROR, "__key", "name"]
+        assert [(row["id"], row["__key"]) for row in actual.collect()] == [(2, 1), (4, 2), (6, 3)]
 
     def test_only_the_columns_that_are_read_are_needed(self, frame: DataFrame) -> None:
         mapped = transform({"x": "name", "__filter__": "price", "__else__": None})
-        found = rows(mapped.apply(frame.select(*sorted(mapped.reads))))
-        assert found == [{"id": 1, "x": "Ann", ERROR: None}, {"id": 3, "x": None, ERROR: None}]
+        actual = rows(mapped.apply(frame.select(*sorted(mapped.reads))))
+        assert actual == [{"id": 1, "x": "Ann", ERROR: None}, {"id": 3, "x": None, ERROR: None}]
 
     def test_names_with_dots_and_quotes(self, spark: SparkSession) -> None:
         text = {"type": ["string", "null"]}
@@ -149,7 +152,7 @@ class TestPlans:
         self, frame: DataFrame, capsys: pytest.CaptureFixture[str]
     ) -> None:
         mapped = transform({"x": IN_PYTHON, "y": IN_PYTHON, "z": f"len({IN_PYTHON})"})
-        assert mapped.log_lines()
+        assert mapped.notes
         plan = plan_of(mapped.apply(frame), capsys)
         assert plan.count("ArrowEvalPython") == 1
         assert len(python_calls(plan)) == 2
@@ -170,40 +173,40 @@ class TestPlans:
         self, frame: DataFrame, capsys: pytest.CaptureFixture[str], text: str, kept: list[int]
     ) -> None:
         mapped = transform({"x": text, "__filter__": text})
-        found = mapped.apply(frame)
-        plan = plan_of(found, capsys)
+        actual = mapped.apply(frame)
+        plan = plan_of(actual, capsys)
         assert plan.count("ArrowEvalPython") == 1
         assert len(python_calls(plan)) == 1
         expected = [row["id"] for row in rows(transform({"__filter__": text}).apply(frame))]
-        assert [row["id"] for row in rows(found)] == expected == kept
+        assert [row["id"] for row in rows(actual)] == expected == kept
 
     def test_a_filter_in_python_runs_once(
         self, frame: DataFrame, capsys: pytest.CaptureFixture[str]
     ) -> None:
         rule = {"name": None, "__filter__": f"{IN_PYTHON} == 'enn' or id == 3"}
-        found = transform(rule).apply(frame, keep={"k": "id"})
-        plan = plan_of(found, capsys)
+        actual = transform(rule).apply(frame, keep={"k": "id"})
+        plan = plan_of(actual, capsys)
         assert plan.count("ArrowEvalPython") == 1
-        assert [row["k"] for row in rows(found)] == [1, 3]
+        assert [row["k"] for row in rows(actual)] == [1, 3]
 
     def test_what_runs_in_python_is_told(self) -> None:
         mapped = transform({"x": IN_PYTHON, "y": "id"})
-        [line] = mapped.log_lines()
+        [line] = mapped.notes
         assert line.startswith("stream_maps.orders.x: runs in Python: ")
 
 
 def python_calls(plan: str) -> list[str]:
-    found = re.search(r"ArrowEvalPython \[(.*?)\], \[", plan)
-    assert found
-    return re.findall(r"pythonUDF|<lambda>\(", found[1])
+    actual = re.search(r"ArrowEvalPython \[(.*?)\], \[", plan)
+    assert actual
+    return re.findall(r"pythonUDF|<lambda>\(", actual[1])
 
 
 def test_errors_of_nested_flattened_values(frame: DataFrame) -> None:
     mapped = transform({"who": "{'a': name, 'b': 10 // (id - 2)}", "customer": None}, **flat(2))
-    found = rows(mapped.apply(frame))
-    assert [row["who__a"] for row in found if not row[ERROR]] == ["Ann", None]
-    assert [row["who__b"] for row in found if not row[ERROR]] == [-10, 10]
-    assert [bool(row[ERROR]) for row in found] == [False, True, False]
+    actual = rows(mapped.apply(frame))
+    assert [row["who__a"] for row in actual if not row[ERROR]] == ["Ann", None]
+    assert [row["who__b"] for row in actual if not row[ERROR]] == [-10, 10]
+    assert [bool(row[ERROR]) for row in actual] == [False, True, False]
 
 
 def test_a_transform_may_be_applied_twice(frame: DataFrame) -> None:

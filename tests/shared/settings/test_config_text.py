@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.errors import DestinationError, SettingsError
 from shared.settings.config_text import Comment, config_text, without_comments, write_config
-from shared.settings.files import json_object, read_settings_file
+from shared.settings.loading import json_object, read_settings_file
 from shared.settings.yaml_text import yaml_value
 
 DRAFT: dict[str, Any] = {

@@ -9,7 +9,7 @@ from shared.settings.database_urls import DatabaseLogin, database_login
 
 
 @pytest.mark.parametrize(
-    ("place", "found"),
+    ("place", "actual"),
     [
         ("jdbc:sqlite:a.db", DatabaseLogin("jdbc:sqlite:a.db")),
         ("postgresql://h/shop", DatabaseLogin("jdbc:postgresql://h/shop")),
@@ -25,8 +25,8 @@ from shared.settings.database_urls import DatabaseLogin, database_login
         ("postgresql", None),
     ],
 )
-def test_what_a_place_names(place: str, found: DatabaseLogin | None) -> None:
-    assert database_login(place, {}, "TAP_SPARK_") == found
+def test_what_a_place_names(place: str, actual: DatabaseLogin | None) -> None:
+    assert database_login(place, {}, "TAP_SPARK_") == actual
 
 
 def test_the_login_of_the_url_wins_then_our_variables_then_libpq() -> None:
@@ -48,8 +48,8 @@ def test_the_login_of_the_url_wins_then_our_variables_then_libpq() -> None:
 
 
 def test_a_password_in_the_url_is_not_written_into_settings() -> None:
-    found = database_login("mysql://me:hush@h/s", {}, "TAP_SPARK_")
-    assert found is not None
+    actual = database_login("mysql://me:hush@h/s", {}, "TAP_SPARK_")
+    assert actual is not None
     with pytest.raises(SettingsError, match=r"holds a password.*set TAP_SPARK_PASSWORD") as caught:
-        found.for_settings("TAP_SPARK_PASSWORD")
+        actual.for_settings("TAP_SPARK_PASSWORD")
     assert "hush" not in str(caught.value)

@@ -106,9 +106,9 @@ TINY = Program(
 def hub(program: Program) -> dict[str, Any]:
     """Read the definition that lies in the repository."""
     text = (ROOT / "docs" / "hub" / hub_path(program)).read_text(encoding="utf-8")
-    found = yaml.safe_load(text)
-    assert isinstance(found, dict)
-    return found
+    actual = yaml.safe_load(text)
+    assert isinstance(actual, dict)
+    return actual
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,22 +190,22 @@ class TestHub:
         assert hub(program).keys() <= KEYS | KEYS_OF_TYPE[program.name]
 
     def test_values_are_those_of_the_hub(self, program: Program) -> None:
-        found = hub(program)
-        assert found["maintenance_status"] in {"active", "beta", "development", "inactive"}
-        assert found["quality"] in {"gold", "silver", "bronze", "unknown"}
-        assert all(re.fullmatch(r"3\.\d+", one) for one in found["supported_python_versions"])
+        actual = hub(program)
+        assert actual["maintenance_status"] in {"active", "beta", "development", "inactive"}
+        assert actual["quality"] in {"gold", "silver", "bronze", "unknown"}
+        assert all(re.fullmatch(r"3\.\d+", one) for one in actual["supported_python_versions"])
         texts = ("name", "namespace", "variant", "label", "description", "pip_url", "repo", "docs")
         for key in (*texts, "executable", "domain_url", "usage", "log_parser"):
-            assert isinstance(found[key], str), key
-        assert set(map(type, found["keywords"])) == {str}
-        assert hub_path(program).stem == found["variant"]
+            assert isinstance(actual[key], str), key
+        assert set(map(type, actual["keywords"])) == {str}
+        assert hub_path(program).stem == actual["variant"]
 
     def test_it_agrees_with_about(self, program: Program) -> None:
-        found, about = hub(program), about_data(program)
-        assert set(found["capabilities"]) == set(about["capabilities"])
-        assert found["supported_python_versions"] == about["supported_python_versions"]
-        assert found["description"] == about["description"]
-        for name in (one["name"] for one in found["settings"]):
+        actual, about = hub(program), about_data(program)
+        assert set(actual["capabilities"]) == set(about["capabilities"])
+        assert actual["supported_python_versions"] == about["supported_python_versions"]
+        assert actual["description"] == about["description"]
+        for name in (one["name"] for one in actual["settings"]):
             schema = about["settings"]
             for part in name.split("."):
                 schema = schema["properties"][part]
@@ -232,9 +232,9 @@ class TestHub:
         assert not [name for name, one in sensitive.items() if "value" in one]
 
     def test_the_docs_are_a_page_of_the_repository(self, program: Program) -> None:
-        found = hub(program)
-        assert found["docs"].startswith(f"{found['repo']}/blob/main/")
-        assert (ROOT / found["docs"].removeprefix(f"{found['repo']}/blob/main/")).is_file()
+        actual = hub(program)
+        assert actual["docs"].startswith(f"{actual['repo']}/blob/main/")
+        assert (ROOT / actual["docs"].removeprefix(f"{actual['repo']}/blob/main/")).is_file()
 
     def test_pip_url_names_extras_that_exist(self, program: Program) -> None:
         extras = read_project(ROOT)["optional-dependencies"]
@@ -243,8 +243,8 @@ class TestHub:
         assert set(filter(None, asked.split(","))) <= extras.keys()
 
     def test_keys_are_sorted_and_lists_not_indented(self, program: Program) -> None:
-        found = hub(program)
-        for one in (found, *found["settings"]):
+        actual = hub(program)
+        for one in (actual, *actual["settings"]):
             assert list(one) == sorted(one)
         lines = (ROOT / "docs" / "hub" / hub_path(program)).read_text().splitlines()
         for before, line in itertools.pairwise(lines):

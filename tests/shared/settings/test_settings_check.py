@@ -164,7 +164,7 @@ def test_unknown_keys_name_the_nearest(settings: dict[str, Any], line: str) -> N
 
 
 def test_all_problems_at_once() -> None:
-    found = problems(
+    actual = problems(
         {
             "streams": [{"nmae": "a", "row_count": "x"}, {"name": "b", "format": 3}],
             "wait": "soon",
@@ -173,7 +173,7 @@ def test_all_problems_at_once() -> None:
             "spark": {"master": 1},
         }
     )
-    places = sorted(line.split(": ")[0] for line in found)
+    places = sorted(line.split(": ")[0] for line in actual)
     assert places == [
         "config['spark']['master']",
         "config['streams'][0]",
@@ -251,8 +251,8 @@ class TestRules:
         assert seen[0]["spark"] is INVALID
 
     def test_rules_add_to_schema_problems(self) -> None:
-        found = problems({**GOOD, "wait": "x"}, lambda _: [Problem(("streams", 0), "bad pair")])
-        assert found == [
+        actual = problems({**GOOD, "wait": "x"}, lambda _: [Problem(("streams", 0), "bad pair")])
+        assert actual == [
             "config['wait']: 'x' is not of type 'number'",
             "config['streams'][0]: bad pair",
         ]
@@ -372,8 +372,8 @@ def test_values_are_read_into_one_type_each() -> None:
         "any": {"a": [1]},
         "each": {"a*": {"n": ["b"]}},
     }
-    found = read(schema, given_values)
-    assert found == {
+    actual = read(schema, given_values)
+    assert actual == {
         "rows": 5,
         "seconds": 2.0,
         "names": ("a",),
@@ -381,7 +381,7 @@ def test_values_are_read_into_one_type_each() -> None:
         "any": {"a": [1]},
         "each": {"a*": {"n": ("b",)}},
     }
-    assert (type(found["rows"]), type(found["seconds"])) == (int, float)
+    assert (type(actual["rows"]), type(actual["seconds"])) == (int, float)
 
 
 def test_a_dataclass_declares_its_settings() -> None:
@@ -422,12 +422,12 @@ def test_a_dataclass_may_hold_another_one() -> None:
     class Run:
         place: Place = group(Place, "A place.", root="/x")
         words: tuple[str, ...] = setting(TEXT, "Words.", default="ab", make=tuple)
-        found: str = "nothing"
+        actual: str = "nothing"
 
     assert schema_of(Run)["properties"]["place"] == schema_of(Place, "A place.", root="/x")
     assert typed(Run, with_defaults(schema_of(Run), {})) == Run()
     assert (Run().place, Run().words) == (Place("/x"), ("a", "b"))
-    given_values = {"place": {"row_count": 3.0}, "words": "c", "found": "unknown to Run"}
+    given_values = {"place": {"row_count": 3.0}, "words": "c", "actual": "unknown to Run"}
     assert typed(Run, given_values) == Run(Place(rows=3), ("c",))
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.settings.files import read_settings_file
+from shared.settings.loading import read_settings_file
 from shared.settings.yaml_text import yaml_value
 
 SETTINGS = {
@@ -66,9 +66,9 @@ def read(folder: Path, name: str, text: str | bytes) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_one_meaning_in_every_format(tmp_path: Path, name: str) -> None:
-    found = read(tmp_path, name, TEXTS[name])
-    found.pop("common", None)
-    assert found == SETTINGS
+    actual = read(tmp_path, name, TEXTS[name])
+    actual.pop("common", None)
+    assert actual == SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_one_meaning_in_every_format(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_what_json_does_not_call_a_value_is_text_in_yaml(tmp_path: Path, word: str) -> None:
-    found = read(tmp_path, "a.yaml", f"a: {word}\n{word}: b\nc: ['{word}']")
-    assert found == {"a": word, word: "b", "c": [word]}
+    actual = read(tmp_path, "a.yaml", f"a: {word}\n{word}: b\nc: ['{word}']")
+    assert actual == {"a": word, word: "b", "c": [word]}
 
 
 def test_values_of_yaml(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_every_secret_setting_takes_references(
 ) -> None:
     (tmp_path / "secret").write_text(SECRET)
     monkeypatch.chdir(tmp_path)
-    found = with_secrets(program.schema, document(path, reference), VARIABLES)
-    assert found == document(path, SECRET)
+    actual = with_secrets(program.schema, document(path, reference), VARIABLES)
+    assert actual == document(path, SECRET)
 
 
 def test_other_settings_stay(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_command_runs_once_and_only_if_its_setting_counts(
         "path: lake\nstorage_options: {key: 'cmd:echo x | tee -a runs', secret: cmd:touch never}\n"
     )
     Path("b.toml").write_text('storage_options = {secret = "cmd:echo x | tee -a runs"}\n')
-    found = read_settings(programs()[1], ["a.yaml", "b.toml"])
-    assert found["storage_options"] == {"key": "x", "secret": "x"}
+    actual = read_settings(programs()[1], ["a.yaml", "b.toml"])
+    assert actual["storage_options"] == {"key": "x", "secret": "x"}
     assert Path("runs").read_text() == "x\n"
     assert not Path("never").exists()
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import InvalidSettingsError
-from shared.settings.files import read_settings_file
 from shared.settings.loading import (
     coerce,
     environment_settings,
@@ -19,6 +18,7 @@ from shared.settings.loading import (
     merge,
     normalize,
     read_dotenv,
+    read_settings_file,
 )
 
 SCHEMA: dict[str, Any] = {
@@ -252,12 +252,12 @@ class TestEnvironment:
         assert from_env(X_SPARK_APP_NAME="n") == {"spark": {"app_name": "n"}}
 
     def test_object_as_json_and_members_join(self) -> None:
-        found = from_env(X_SPARK='{"master": "m", "app_name": "a"}', X_SPARK__APP_NAME="b")
-        assert found == {"spark": {"master": "m", "app_name": "b"}}
+        actual = from_env(X_SPARK='{"master": "m", "app_name": "a"}', X_SPARK__APP_NAME="b")
+        assert actual == {"spark": {"master": "m", "app_name": "b"}}
 
     def test_streams_as_json(self) -> None:
-        found = from_env(X_STREAMS='[{"name": "a", "options": {"x": {"y": 1}}}]')
-        assert found == {"streams": [{"name": "a", "options": {"x.y": 1}}]}
+        actual = from_env(X_STREAMS='[{"name": "a", "options": {"x": {"y": 1}}}]')
+        assert actual == {"streams": [{"name": "a", "options": {"x.y": 1}}]}
 
     @pytest.mark.parametrize(
         ("variable", "key"),
@@ -271,8 +271,8 @@ class TestEnvironment:
         assert from_env(**{variable: "4"}) == {"spark": {"conf": {key: "4"}}}
 
     def test_conf_as_json(self) -> None:
-        found = from_env(X_SPARK__CONF='{"spark.a": true, "spark": {"b": 1}}')
-        assert found == {"spark": {"conf": {"spark.a": True, "spark.b": 1}}}
+        actual = from_env(X_SPARK__CONF='{"spark.a": true, "spark": {"b": 1}}')
+        assert actual == {"spark": {"conf": {"spark.a": True, "spark.b": 1}}}
 
     def test_lower_case_names_match_too(self) -> None:
         assert from_env(X_spark__master="m") == {"spark": {"master": "m"}}

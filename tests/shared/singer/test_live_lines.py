@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from test_logs import Clock, Terminal
 
-from shared.singer import live_lines
-from shared.singer.live_lines import LiveLines, Progress, StreamProgress, lines_of, lock_terminal
+from shared.singer import metrics
 from shared.singer.logs import Console
+from shared.singer.metrics import LiveLines, Progress, StreamProgress, lines_of, lock_terminal
 
 
 def progress(label: str, rows: int, clock: Clock, *, commits: bool = False) -> Progress:
@@ -75,10 +75,10 @@ def consoles() -> Iterator[tuple[Console, Console]]:
     """Two programs on one terminal, which share the description of their standard error."""
     ours, theirs = pty.openpty()
     streams = [os.fdopen(os.dup(theirs), "w") for _ in range(2)]
-    made = [Console(stream) for stream in streams]
-    for console in made:
+    created = [Console(stream) for stream in streams]
+    for console in created:
         console.suit("target-spark", {}, wants_json=False)
-    yield made[0], made[1]
+    yield created[0], created[1]
     for stream in streams:
         stream.close()
     os.close(ours)
@@ -99,7 +99,7 @@ def test_one_program_shows_live_lines_at_a_time(consoles: tuple[Console, Console
 def test_lines_are_drawn_while_streams_run_and_removed_then(
     consoles: tuple[Console, Console], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_lines, "INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(metrics, "INTERVAL_SECONDS", 0.001)
     drawn, shown = threading.Event(), []
     console = consoles[0]
     show = console.show

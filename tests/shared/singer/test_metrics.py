@@ -19,8 +19,8 @@ from shared.singer.metrics import (
     RECORD_COUNT,
     SYNC_DURATION,
     Counter,
-    Timer,
     emit,
+    timed,
 )
 
 
@@ -111,9 +111,9 @@ def test_counter_in_threads(points: Any) -> None:
 
 def test_timer_of_success(points: Any) -> None:
     clock = Clock()
-    with Timer(SYNC_DURATION, "s", clock=clock) as timer:
+    with timed(SYNC_DURATION, "s", clock=clock) as seconds:
         clock.now += 1.5
-    assert timer.seconds == 1.5
+    assert seconds() == 1.5
     assert points() == [
         {
             "type": "timer",
@@ -126,7 +126,7 @@ def test_timer_of_success(points: Any) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_timer_of_failure(points: Any, error: type[BaseException]) -> None:
-    with pytest.raises(error), Timer(JOB_DURATION):
+    with pytest.raises(error), timed(JOB_DURATION):
         raise error
     assert points()[0]["tags"]["status"] == "failed"
     assert "stream" not in points()[0]["tags"]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.spark import both_ends
-from shared.spark.both_ends import (
+from shared.spark import running_java
+from shared.spark.conf import SparkSettings, scheduling
+from shared.spark.packages import LAKES, with_needs
+from shared.spark.running_java import (
     VARIABLE,
     BothEnds,
     declare,
@@ -15,8 +17,6 @@ from shared.spark.both_ends import (
     spark_of_both_ends,
     why_apart,
 )
-from shared.spark.conf import SparkSettings
-from shared.spark.packages import LAKES, with_needs
 from shared.spark.spark_release import installed
 
 PLAIN = SparkSettings(master="local[2]", conf={"spark.driver.memory": "2g"})
@@ -33,6 +33,24 @@ def test_both_get_what_either_needs() -> None:
     assert both.conf.items() >= LAKES["delta"].conf.items()
     assert why_apart(PLAIN, delta) == why_apart(delta, PLAIN) == ""
     assert joined(PLAIN, delta) == joined(delta, PLAIN) == delta
+
+
+def test_java_only_schedules_if_it_does_for_both() -> None:
+    one = scheduling(PLAIN, True)
+    assert why_apart(one, PLAIN) == why_apart(PLAIN, one) == why_apart(one, one) == ""
+    assert joined(one, PLAIN) == joined(PLAIN, one) == PLAIN
+    assert joined(one, one) == one != PLAIN
+
+
+@pytest.mark.parametrize(
+    ("master", "both"),
+    [("local[2]", "local[4]"), ("local", "local[3]"), ("local[2, 3]", "local[4, 3]")],
+)
+def test_tasks_that_wait_hold_no_core_of_others(master: str, both: str) -> None:
+    settings = joined(replace(PLAIN, master=master), PLAIN, waiting=2)
+    assert settings.master == both
+    # As many parts as without them.
+    assert settings.conf["spark.default.parallelism"] == str(int(both[6]) - 2)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +76,7 @@ def test_programs_find_each_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(both_ends, "_SECONDS", 0.0)
+    monkeypatch.setattr(running_java, "_SECONDS", 0.0)
     with spark_of_both_ends() as environ:
         folder = Path(environ[VARIABLE])
         monkeypatch.setenv(VARIABLE, str(folder))
@@ -68,7 +86,7 @@ def test_programs_find_each_other(
         declare("tap", PLAIN)
         assert ends.joined() is None
         assert "the other program has not said" in caplog.text
-        monkeypatch.setattr(both_ends, "_SECONDS", 10.0)
+        monkeypatch.setattr(running_java, "_SECONDS", 10.0)
         declare("target", PLAIN)
         assert ends.joined() == PLAIN
         declare("target", PLAIN, "it is apart")

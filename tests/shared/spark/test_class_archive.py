@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark import java, make_class_archive
-from shared.spark.java import Java, archive_folder, archive_options, archive_path, base_archive
+from shared.spark import jvm, make_class_archive
+from shared.spark.jvm import Java, archive_folder, archive_options, archive_path, base_archive
 
 JAVA = Java(Path("/jdk"), "17.0.1", "test")
 
@@ -20,19 +20,19 @@ def jars(tmp_path: Path) -> list[str]:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return {java.SWITCH: str(folder)}
+    return {jvm.SWITCH: str(folder)}
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0", "no", "false"])
 def test_switched_off(word: str, jars: list[str]) -> None:
-    assert archive_folder({java.SWITCH: word}) is None
-    assert archive_options(JAVA, jars, {java.SWITCH: word}) == []
+    assert archive_folder({jvm.SWITCH: word}) is None
+    assert archive_options(JAVA, jars, {jvm.SWITCH: word}) == []
 
 
 def test_folder() -> None:
     assert archive_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/singer-spark")
     assert archive_folder({}) == Path.home() / ".cache" / "singer-spark"
-    assert archive_folder({java.SWITCH: "/x/y", "XDG_CACHE_HOME": "/c"}) == Path("/x/y")
+    assert archive_folder({jvm.SWITCH: "/x/y", "XDG_CACHE_HOME": "/c"}) == Path("/x/y")
 
 
 def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +57,8 @@ def test_an_archive_that_others_may_have_written_is_not_used(
     path.touch(0o644)
     base_archive(path).touch(0o644)
     assert archive_options(JAVA, jars, environ(tmp_path)) != []
-    found = {"folder": tmp_path, "archive": path, "base": base_archive(path)}[planted]
-    found.chmod(0o777)
+    actual = {"folder": tmp_path, "archive": path, "base": base_archive(path)}[planted]
+    actual.chmod(0o777)
     assert archive_options(JAVA, jars, environ(tmp_path)) == []
 
 

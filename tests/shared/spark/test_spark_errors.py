@@ -112,9 +112,9 @@ def test_the_class_of_the_error_tells_too() -> None:
 
 def test_our_own_error_keeps_its_place_and_gets_what_is_missing() -> None:
     mine = ClosedPipeError("gone", where=Where(file="f"))
-    found = explain(mine, Where(stream="s", file="other", line=0, setting="x"))
-    assert found is mine
-    assert found.where == Where(stream="s", file="f", line=0, setting="x")
+    actual = explain(mine, Where(stream="s", file="other", line=0, setting="x"))
+    assert actual is mine
+    assert actual.where == Where(stream="s", file="f", line=0, setting="x")
 
 
 def test_data_is_no_failure_of_the_environment() -> None:

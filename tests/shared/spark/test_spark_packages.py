@@ -33,22 +33,22 @@ def test_nothing_is_needed() -> None:
 
 
 def test_formats_bring_packages_and_extensions() -> None:
-    found = with_needs(PLAIN, [ICEBERG, DELTA, DELTA])
-    assert found.packages == (PACKAGES["delta"], PACKAGES["iceberg"])
-    assert found.conf[EXTENSIONS] == f"{DELTA.extensions},{ICEBERG.extensions}"
-    assert found.conf["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
+    actual = with_needs(PLAIN, [ICEBERG, DELTA, DELTA])
+    assert actual.packages == (PACKAGES["delta"], PACKAGES["iceberg"])
+    assert actual.conf[EXTENSIONS] == f"{DELTA.extensions},{ICEBERG.extensions}"
+    assert actual.conf["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
 
 
 def test_the_users_configuration_wins() -> None:
     conf = {EXTENSIONS: "my.Extension", "spark.sql.catalog.spark_catalog": "my.Catalog"}
-    found = with_needs(SparkSettings(conf=conf), [DELTA])
-    assert found.conf[EXTENSIONS] == f"my.Extension,{DELTA.extensions}"
-    assert found.conf["spark.sql.catalog.spark_catalog"] == "my.Catalog"
+    actual = with_needs(SparkSettings(conf=conf), [DELTA])
+    assert actual.conf[EXTENSIONS] == f"my.Extension,{DELTA.extensions}"
+    assert actual.conf["spark.sql.catalog.spark_catalog"] == "my.Catalog"
 
 
 def test_extensions_are_named_once() -> None:
-    found = with_needs(SparkSettings(conf={EXTENSIONS: DELTA.extensions}), [DELTA])
-    assert found.conf[EXTENSIONS] == DELTA.extensions
+    actual = with_needs(SparkSettings(conf={EXTENSIONS: DELTA.extensions}), [DELTA])
+    assert actual.conf[EXTENSIONS] == DELTA.extensions
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_catalog_of_the_users_tells_what_is_needed() -> None:
 
 
 def test_a_server_brings_its_own_packages() -> None:
-    settings = SparkSettings(remote="sc://host")
+    settings = SparkSettings(remote="sc://host", packages=("a:mine:1",))
     assert with_needs(settings, [DELTA]) == settings
     own = with_needs(SparkSettings(remote="local[2]"), [DELTA])
     assert own.packages == (PACKAGES["delta"],)
@@ -79,9 +79,9 @@ def test_a_server_brings_its_own_packages() -> None:
 def test_jars_of_a_java_that_runs() -> None:
     settings = with_needs(SparkSettings(jars=("/a/mine.jar", "s3://b/own.jar")), [DELTA, ICEBERG])
     by_ivy = "io.delta_delta-spark_4.1_2.13-4.4.0.jar"
-    found = missing_jars(settings, ["spark-core_2.13-4.1.4.jar", by_ivy, "own.jar"])
-    assert found.packages == (PACKAGES["iceberg"],)
-    assert found.jars == ("/a/mine.jar",)
+    actual = missing_jars(settings, ["spark-core_2.13-4.1.4.jar", by_ivy, "own.jar"])
+    assert actual.packages == (PACKAGES["iceberg"],)
+    assert actual.jars == ("/a/mine.jar",)
     by_maven = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
     assert not missing_jars(settings, [by_ivy, by_maven, "own.jar", "mine.jar"])
 
@@ -94,8 +94,8 @@ def test_drivers_follow_from_urls() -> None:
         ("jdbc:unknown:x", None),
         ("jdbc:unknown:y", "org.unknown:driver:1"),
     ]
-    found = with_needs(PLAIN, [], databases).packages
-    assert found == (
+    actual = with_needs(PLAIN, [], databases).packages
+    assert actual == (
         "org.postgresql:postgresql:42.7.14",
         next(driver.package for driver in DRIVERS if driver.database == "sqlite"),
         "org.unknown:driver:1",
@@ -103,17 +103,17 @@ def test_drivers_follow_from_urls() -> None:
 
 
 def test_a_driver_of_the_users_choice() -> None:
-    found = with_needs(PLAIN, [], [("jdbc:postgresql://h/a", "org.postgresql:postgresql:42.6.0")])
-    assert found.packages == ("org.postgresql:postgresql:42.6.0",)
+    actual = with_needs(PLAIN, [], [("jdbc:postgresql://h/a", "org.postgresql:postgresql:42.6.0")])
+    assert actual.packages == ("org.postgresql:postgresql:42.6.0",)
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.prefixes[0])
 def test_every_driver_is_complete(driver: object) -> None:
     assert driver in DRIVERS
-    for made in DRIVERS:
-        assert driver_of(f"{made.prefixes[0]}//h/d") is made
-        assert made.package.count(":") == 2
-        assert "." in made.class_name
+    for created in DRIVERS:
+        assert driver_of(f"{created.prefixes[0]}//h/d") is created
+        assert created.package.count(":") == 2
+        assert "." in created.class_name
 
 
 def test_no_driver() -> None:
@@ -125,11 +125,11 @@ def test_what_a_stream_reads_decides() -> None:
         {"name": str(number), "format": name, "path": "x"}
         for number, name in enumerate(("avro", "csv", "delta", "avro"))
     ]
-    found = tap_config({"streams": streams}).spark
+    actual = tap_config({"streams": streams}).spark
     avro = BUILT_IN["avro"].needs
     assert avro is not None
-    assert found.packages == (PACKAGES["delta"], PACKAGES["avro"])
-    assert found.conf[EXTENSIONS] == DELTA.extensions
+    assert actual.packages == (PACKAGES["delta"], PACKAGES["avro"])
+    assert actual.conf[EXTENSIONS] == DELTA.extensions
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -139,15 +139,18 @@ def test_packages_of_every_release(line: str, monkeypatch: pytest.MonkeyPatch) -
     assert release.packages.keys() <= RELEASES[COMPLETE].packages.keys()
     assert all(package.count(":") == 2 for package in release.packages.values())
     for name, lake in LAKES.items():
-        found = with_needs(PLAIN, [lake])
+        actual = with_needs(PLAIN, [lake])
         if name in release.packages:
-            check_released(found)
-            assert found.packages == (release.packages[name],)
+            check_released(actual)
+            assert actual.packages == (release.packages[name],)
             continue
         with pytest.raises(SettingsError, match=rf"'{name}' has no package for Spark {line}"):
-            check_released(found)
+            check_released(actual)
         own = PACKAGES[name]
         check_released(with_needs(SparkSettings(packages=(own,)), [lake]))
+        with pytest.raises(SettingsError, match=r"use a server of Spark 4\.[12], or name its own"):
+            check_released(with_needs(SparkSettings(remote="sc://host"), [lake]))
+        check_released(with_needs(SparkSettings(remote="sc://host", packages=(own,)), [lake]))
 
 
 def test_the_installed_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

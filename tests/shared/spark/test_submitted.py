@@ -10,8 +10,8 @@ import pytest
 
 from shared.cli import read_settings
 from shared.errors import SettingsError
-from shared.spark import submitted
-from shared.spark.submitted import Submitted, _opened
+from shared.spark import running_java
+from shared.spark.running_java import Submitted, _opened
 from tap_spark.config import PROGRAM
 
 
@@ -62,12 +62,12 @@ def test_a_pipe_has_no_position(tmp_path: Path) -> None:
 
 def test_options_of_spark_submit_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = {"spark.master": "yarn", "spark.yarn.queue": "etl"}
-    monkeypatch.setattr(submitted, "_current", Submitted(None, conf, ()))
-    given = {"spark.yarn.queue": "x", "spark.a.b": "c"}
+    monkeypatch.setattr(running_java, "_current", Submitted(None, conf, ()))
+    supplied = {"spark.yarn.queue": "x", "spark.a.b": "c"}
     path = tmp_path / "tap.json"
-    path.write_text(json.dumps({"spark": {"master": "local[2]", "conf": given}}))
-    found = read_settings(PROGRAM, [str(path)])["spark"]
-    assert found == {"master": "yarn", "conf": {**conf, "spark.a.b": "c"}}
+    path.write_text(json.dumps({"spark": {"master": "local[2]", "conf": supplied}}))
+    actual = read_settings(PROGRAM, [str(path)])["spark"]
+    assert actual == {"master": "yarn", "conf": {**conf, "spark.a.b": "c"}}
     assert read_settings(PROGRAM, [], {"streams": []})["spark"]["master"] == "yarn"
     path.write_text(json.dumps({"spark": {"remote": "sc://host"}}))
     with pytest.raises(SettingsError, match="spark-submit has started Spark"):

@@ -22,8 +22,8 @@ def test_credentials_of_the_environment_travel_with_their_place() -> None:
 
 
 def test_those_of_s3a_win_as_a_whole() -> None:
-    found = aws_environment(S3A, {**KEYS, "AWS_SESSION_TOKEN": "of the others"})
-    assert found == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    actual = aws_environment(S3A, {**KEYS, "AWS_SESSION_TOKEN": "of the others"})
+    assert actual == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
 
 
 def test_an_endpoint_of_s3a_may_lack_its_scheme() -> None:
@@ -38,8 +38,8 @@ def test_a_profile_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     environ = {"AWS_PROFILE": "etl", "AWS_SHARED_CREDENTIALS_FILE": str(file)}
-    found = {"AWS_ACCESS_KEY_ID": "p", "AWS_SECRET_ACCESS_KEY": "q"}
-    assert aws_environment({}, environ) == found
+    actual = {"AWS_ACCESS_KEY_ID": "p", "AWS_SECRET_ACCESS_KEY": "q"}
+    assert aws_environment({}, environ) == actual
 
 
 def test_without_credentials_nothing_travels() -> None:

@@ -13,7 +13,7 @@ def test_files_are_removed_when_the_process_ends(tmp_path: Path) -> None:
     for path in paths:
         Path(path).touch()
     code = (
-        "import atexit, sys; from shared.storage.many_files import delete_all; "
+        "import atexit, sys; from shared.storage.access import delete_all; "
         "atexit.register(delete_all, sys.argv[1:])"
     )
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)

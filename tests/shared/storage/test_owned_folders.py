@@ -128,8 +128,8 @@ def test_a_folder_taken_for_a_dead_one_while_it_is_made(
     else:
         real_make = owned_folders.tempfile.mkdtemp
 
-        def mkdtemp(**given: str) -> str:
-            path = real_make(**given)
+        def mkdtemp(**supplied: str) -> str:
+            path = real_make(**supplied)
             if not taken:
                 taken.extend(remove_stale(tmp_path, PREFIX))
             return path
@@ -233,9 +233,9 @@ def test_only_what_nobody_else_can_have_written_is_trusted(
     real = os.lstat
 
     def lstat(path: Path) -> os.stat_result:
-        found = list(real(path))
-        found[stat.ST_UID] = os.getuid() + 1
-        return os.stat_result(found)
+        actual = list(real(path))
+        actual[stat.ST_UID] = os.getuid() + 1
+        return os.stat_result(actual)
 
     monkeypatch.setattr(owned_folders.os, "lstat", lstat)
     assert not is_trusted(file)

@@ -16,7 +16,8 @@ from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
 from target_spark.convert.batch_files import batch_options, resolve
-from target_spark.convert.read_rows import Piece, ReadPlan, UnreadableInputError, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
 from target_spark.run_settings import TargetConfig
@@ -72,10 +73,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.shutdown()
-    found.server_close()
+    actual = Server()
+    yield actual
+    actual.shutdown()
+    actual.server_close()
 
 
 @pytest.fixture

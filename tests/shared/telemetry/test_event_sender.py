@@ -15,8 +15,12 @@ from own_logs import own_records
 
 from shared.singer.datasets import Dataset
 from shared.singer.lineage import MOST_WAITING, EventSender
-from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings, observers_of
-from shared.singer.run_summary import RunSummary
+from shared.singer.run_summary import (
+    OpenLineageSettings,
+    OpenTelemetrySettings,
+    RunSummary,
+    observers_of,
+)
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -81,21 +85,23 @@ def test_who_is_told(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> No
         len(observers_of("tap-spark", none, off, {**url, "OPENLINEAGE_PARENT_ID": "?"}, facts)) == 1
     )
     assert "OPENLINEAGE_PARENT_ID is ignored" in caplog.text
-    given = OpenLineageSettings(url=receiver.url)
-    assert len(observers_of("tap-spark", given, off, {}, facts)) == 1
+    supplied = OpenLineageSettings(url=receiver.url)
+    assert len(observers_of("tap-spark", supplied, off, {}, facts)) == 1
 
 
 def test_nothing_is_imported_if_nobody_is_told() -> None:
     code = (
         "import sys; import shared.singer.run_summary, tap_spark.config\n"
-        "from shared.singer.observers import *\n"
+        "from shared.singer.run_summary import *\n"
         "config = tap_spark.config.TapConfig()\n"
         "assert not observers_of('tap-spark', config.openlineage, config.opentelemetry, {}, dict)\n"
         "print(*sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    actual = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     unwanted = {"shared.singer.lineage", "urllib.request", "opentelemetry", "openlineage"}
-    assert not unwanted & set(found.stdout.split())
+    assert not unwanted & set(actual.stdout.split())
 
 
 def test_an_observer_that_fails_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,19 +121,19 @@ def test_a_dataset_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) 
     def broken() -> list[Dataset]:
         raise ValueError("no name")
 
-    summary, told = RunSummary("tap-spark"), Told()
+    summary, reported = RunSummary("tap-spark"), SeenDatasets()
     summary.uses("s", broken)
     assert not own_records(caplog)  # without observers, nobody asks
-    summary.observe([told])
+    summary.observe([reported])
     summary.uses("s", broken)
     summary.uses("s", lambda: [Dataset("t")])
-    assert told.names == ["t"]
+    assert reported.names == ["t"]
     assert caplog.messages == [
         "stream 's': its datasets have no name in lineage: ValueError('no name')"
     ]
 
 
-class Told:
+class SeenDatasets:
     """Keeps the names of datasets."""
 
     def __init__(self) -> None:

@@ -45,8 +45,8 @@ MODULES = {
 }  # fmt: skip
 
 
-def facets(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: facet(name, one) for name, one in found.items()}
+def facets(actual: dict[str, Any]) -> dict[str, Any]:
+    return {name: facet(name, one) for name, one in actual.items()}
 
 
 def facet(name: str, content: dict[str, Any]) -> Any:
@@ -71,7 +71,7 @@ def dataset(kind: Any, content: dict[str, Any]) -> Any:
 
 def by_the_package(event: dict[str, Any]) -> dict[str, Any]:
     """Return the event as OpenLineage's package writes it."""
-    made = spec.RunEvent(
+    created = spec.RunEvent(
         eventTime=event["eventTime"],
         producer=event["producer"],
         eventType=spec.RunState[event["eventType"]],
@@ -81,7 +81,7 @@ def by_the_package(event: dict[str, Any]) -> dict[str, Any]:
         inputs=[dataset(spec.InputDataset, one) for one in event["inputs"]],
         outputs=[dataset(spec.OutputDataset, one) for one in event["outputs"]],
     )  # fmt: skip
-    return dict(Serde.to_dict(made))
+    return dict(Serde.to_dict(created))
 
 
 def without_empty(value: Any) -> Any:
@@ -89,8 +89,8 @@ def without_empty(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"/\d+-\d+-\d+/", "/", value)
     if isinstance(value, dict):
-        found = {key: without_empty(one) for key, one in value.items()}
-        return {key: one for key, one in found.items() if one not in ({}, [], None)}
+        actual = {key: without_empty(one) for key, one in value.items()}
+        return {key: one for key, one in actual.items() if one not in ({}, [], None)}
     return [without_empty(one) for one in value] if isinstance(value, list) else value
 
 

@@ -14,8 +14,12 @@ from own_logs import own_records
 
 from shared.singer import lineage, traces
 from shared.singer.datasets import RunObserver
-from shared.singer.observers import OpenLineageSettings, OpenTelemetrySettings, observers_of
-from shared.singer.run_summary import RunSummary
+from shared.singer.run_summary import (
+    OpenLineageSettings,
+    OpenTelemetrySettings,
+    RunSummary,
+    observers_of,
+)
 
 NO_LINEAGE = OpenLineageSettings()
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -66,16 +70,19 @@ def test_spans_and_metrics(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) 
     summary.note("b", error="b is bad")
     summary.end({**summary.as_dict(None), "error": "1 stream failed", "exit_code": 9})
 
-    found = {span.name: span for span in spans(receiver)}
-    assert found.keys() == {"target-spark", "stream a", "stream b", "flush a", "flush b"}
-    run = found["target-spark"]
-    assert {span.trace_id.hex() for span in found.values()} == {TRACE}
+    actual = {span.name: span for span in spans(receiver)}
+    assert actual.keys() == {"target-spark", "stream a", "stream b", "flush a", "flush b"}
+    run = actual["target-spark"]
+    assert {span.trace_id.hex() for span in actual.values()} == {TRACE}
     assert run.parent_span_id.hex() == SPAN
-    assert found["stream a"].parent_span_id == run.span_id
-    assert found["flush b"].parent_span_id == found["stream b"].span_id
-    assert (run.status.message, found["stream b"].status.message) == ("1 stream failed", "b is bad")
-    assert found["stream a"].status.code == 0
-    flush = found["flush b"]
+    assert actual["stream a"].parent_span_id == run.span_id
+    assert actual["flush b"].parent_span_id == actual["stream b"].span_id
+    assert (run.status.message, actual["stream b"].status.message) == (
+        "1 stream failed",
+        "b is bad",
+    )
+    assert actual["stream a"].status.code == 0
+    flush = actual["flush b"]
     assert flush.end_time_unix_nano - flush.start_time_unix_nano == 250_000_000
 
     got = points(receiver)

@@ -245,8 +245,8 @@ def test_required_and_null() -> None:
         },
         "required": ["both", "nullable", "union"],
     }
-    found = {field.name: field.nullable for field in json_schema_to_spark(schema)}
-    assert found == {"both": False, "nullable": True, "optional": True, "union": True}
+    actual = {field.name: field.nullable for field in json_schema_to_spark(schema)}
+    assert actual == {"both": False, "nullable": True, "optional": True, "union": True}
 
 
 def test_arrow_storage_names_what_parquet_cannot() -> None:

@@ -66,9 +66,9 @@ def rows(form: str, url: str) -> list[dict[str, Any]]:
 def test_batches_of_every_format(tmp_path: Path, form: str) -> None:
     if form == "avro":
         pytest.importorskip("fastavro")
-    found = list(tap_spark.get_batches(records(7), SCHEMA, config(tmp_path, form, batch_size=3)))
-    assert {encoding.format for encoding, _ in found} == {form}
-    urls = [url for _, manifest in found for url in manifest]
+    actual = list(tap_spark.get_batches(records(7), SCHEMA, config(tmp_path, form, batch_size=3)))
+    assert {encoding.format for encoding, _ in actual} == {form}
+    urls = [url for _, manifest in actual for url in manifest]
     assert [len(rows(form, url)) for url in urls] == [3, 3, 1]
     read = [row for url in urls for row in rows(form, url)]
     assert [row["id"] for row in read] == list(range(7))

@@ -36,9 +36,9 @@ def leftovers(rows: list[int]) -> list[WrittenFile]:
 
 def test_names_are_those_of_the_sdk() -> None:
     names = file_names("/out", "", "tap-spark", "orders", ".json.gz")
-    found = SDK_NAME.fullmatch(names.url(7, 3).removeprefix("file:///out/"))
-    assert found is not None
-    assert found[1] == "3"
+    actual = SDK_NAME.fullmatch(names.url(7, 3).removeprefix("file:///out/"))
+    assert actual is not None
+    assert actual[1] == "3"
 
 
 def test_tasks_attempts_and_slices_never_share_a_name() -> None:

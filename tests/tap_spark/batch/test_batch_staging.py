@@ -89,10 +89,10 @@ def test_a_prefix_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     real = Path.stat
 
     def stat(path: Path, **more: bool) -> os.stat_result:
-        found = real(path, **more)
+        actual = real(path, **more)
         if path != tmp_path / "pre":
-            return found
-        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:10]))
+            return actual
+        return os.stat_result((*actual[:2], actual.st_dev + 1, *actual[3:10]))
 
     monkeypatch.setattr(Path, "stat", stat)
     with BatchStagingFolder(str(tmp_path), "pre/x-") as place:

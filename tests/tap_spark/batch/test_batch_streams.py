@@ -14,10 +14,10 @@ from shared.errors import SettingsError
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import batch_line
 from tap_spark.config import tap_config
-from tap_spark.send import batch_writer, slices, sync
-from tap_spark.send.line_output import StateWriter
-from tap_spark.send.record_writer import ChunkInfo, RowsWritten
-from tap_spark.send.slices import Run
+from tap_spark.send import batch_writer, spark_slices, sync
+from tap_spark.send.line_output import ChunkInfo, StateWriter
+from tap_spark.send.record_writer import RowsWritten
+from tap_spark.send.run import Run
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.sync import sync_stream
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
@@ -90,7 +90,7 @@ class Bench:
 
     def sync(self, plan: StreamPlan, batch: BatchConfig | None, interval: float = 1e9) -> list[str]:
         pace = StateWriter({}, self.write, interval)
-        sync_stream(Run(Engine.of(self.get), self, None, batch), plan, pace)  # type: ignore[arg-type]
+        sync_stream(Run(Engine.of(self.get), self, batch=batch), plan, pace)  # type: ignore[arg-type]
         return [self.short(json.loads(line)) for line in self.lines]
 
     @staticmethod
@@ -107,9 +107,10 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench([])
     source = type("Source", (), {"slices": bench.slices_of})()
-    for module in (slices, sync):
-        monkeypatch.setattr(module, "source_for", lambda _: source)
-    monkeypatch.setattr(slices, "write_records", bench.write_records)
+    for name in ("source_for", "driver_source_for"):
+        monkeypatch.setattr(sync, name, lambda _: source)
+    monkeypatch.setattr(spark_slices, "whole_source", lambda source, _: source)
+    monkeypatch.setattr(spark_slices, "write_records", bench.write_records)
     monkeypatch.setattr(batch_writer, "BatchWriter", FakeFiles)
     return bench
 

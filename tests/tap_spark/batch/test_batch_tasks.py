@@ -89,9 +89,9 @@ class Bench:
         return sorted((self.path / "root").iterdir())
 
 
-def told(rows: Iterator[pa.RecordBatch]) -> list[tuple[WrittenFile, KeyMax | None]]:
-    found = [row for batch in rows for row in batch.to_pylist()]
-    return [(WrittenFile(**json.loads(row["note"])), unpack_meta(row["meta"])[1]) for row in found]
+def reported(rows: Iterator[pa.RecordBatch]) -> list[tuple[WrittenFile, KeyMax | None]]:
+    actual = [row for batch in rows for row in batch.to_pylist()]
+    return [(WrittenFile(**json.loads(row["note"])), unpack_meta(row["meta"])[1]) for row in actual]
 
 
 def ids(url: str) -> list[int]:
@@ -118,40 +118,40 @@ def test_portions_hold_every_row_once(counts: list[int], size: int) -> None:
 
 @pytest.mark.parametrize("counts", [(25,), (10, 10, 5), (3,) * 8 + (1,), (9, 1, 0, 15)])
 def test_exact_files_and_left_over_rows(bench: Bench, counts: tuple[int, ...]) -> None:
-    found = [written for written, _ in told(bench.task(10)(batches(*counts)))]
-    assert [(w.rows, w.is_leftover) for w in found] == [(10, False), (10, False), (5, True)]
-    assert [n for w in found[:2] for n in ids(w.url)] == list(range(20))
-    leftover = [n for table in read_raw(found[2].url) for n in table.column("id").to_pylist()]
+    actual = [written for written, _ in reported(bench.task(10)(batches(*counts)))]
+    assert [(w.rows, w.is_leftover) for w in actual] == [(10, False), (10, False), (5, True)]
+    assert [n for w in actual[:2] for n in ids(w.url)] == list(range(20))
+    leftover = [n for table in read_raw(actual[2].url) for n in table.column("id").to_pylist()]
     assert leftover == list(range(20, 25))
-    assert Path(found[2].url).parent == bench.path / "rests"
-    assert [path.name for path in (bench.path / "rests").iterdir()] == [Path(found[2].url).name]
+    assert Path(actual[2].url).parent == bench.path / "rests"
+    assert [path.name for path in (bench.path / "rests").iterdir()] == [Path(actual[2].url).name]
 
 
 def test_nothing_is_left_over_if_all_rows_fit(bench: Bench) -> None:
-    found = [written for written, _ in told(bench.task(10)(batches(20)))]
-    assert [(w.rows, w.is_leftover) for w in found] == [(10, False), (10, False)]
+    actual = [written for written, _ in reported(bench.task(10)(batches(20)))]
+    assert [(w.rows, w.is_leftover) for w in actual] == [(10, False), (10, False)]
     assert list((bench.path / "rests").iterdir()) == []
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (0, 0)])
 def test_without_rows_no_file_is_written(bench: Bench, counts: tuple[int, ...]) -> None:
-    assert told(bench.task(10)(batches(*counts))) == []
-    assert told(bench.task(None)(batches(*counts))) == []
+    assert reported(bench.task(10)(batches(*counts))) == []
+    assert reported(bench.task(None)(batches(*counts))) == []
     assert bench.files() == []
 
 
 def test_files_by_bytes(bench: Bench) -> None:
     size = pa.Table.from_batches([batch(0, 10)]).nbytes
-    found = told(bench.task(None, size=2 * size)(batches(10, 10, 10, 10, 10)))
-    assert [w.rows for w, _ in found] == [20, 20, 10]
-    assert [w.size for w, _ in found] == [2 * size, 2 * size, size]
-    assert [n for w, _ in found for n in ids(w.url)] == list(range(50))
+    actual = reported(bench.task(None, size=2 * size)(batches(10, 10, 10, 10, 10)))
+    assert [w.rows for w, _ in actual] == [20, 20, 10]
+    assert [w.size for w, _ in actual] == [2 * size, 2 * size, size]
+    assert [n for w, _ in actual for n in ids(w.url)] == list(range(50))
 
 
 def test_the_greatest_key_of_each_file(bench: Bench) -> None:
-    found = told(bench.task(4, "id")(batches(3, 6, keyed=True)))
-    assert [key.value for _, key in found if key] == [3, 7, 8]
-    assert ids(found[0][0].url) == [0, 1, 2, 3]
+    actual = reported(bench.task(4, "id")(batches(3, 6, keyed=True)))
+    assert [key.value for _, key in actual if key] == [3, 7, 8]
+    assert ids(actual[0][0].url) == [0, 1, 2, 3]
 
 
 def marked(start: int, stop: int, left_out: Container[int]) -> pa.RecordBatch:
@@ -172,7 +172,7 @@ def test_keys_of_filtered_rows_count_but_never_ahead(
     rows = (marked(start, min(start + 3, 10), left_out) for start in range(0, 10, 3))
     written: list[int] = []
     newest = -1
-    for file, key in told(bench.task(size, "id", 1)(rows)):
+    for file, key in reported(bench.task(size, "id", 1)(rows)):
         if file != NO_FILE:
             written += ids(file.url) if not file.is_leftover else kept[len(written) :]
         newest = max(newest, -1 if key is None else key.value)
@@ -224,7 +224,7 @@ def test_left_over_rows_are_written_beside_the_files_without_a_shared_disk(
     scratch.mkdir()
     monkeypatch.setattr(batch_tasks.tempfile, "gettempdir", lambda: str(scratch))
     task = BatchTask(bench.writer(), Reporter(None), None, 10)
-    *_, (leftover, _) = told(task(batches(13)))
+    *_, (leftover, _) = reported(task(batches(13)))
     assert leftover.is_leftover
     assert leftover.url.startswith(f"file://{bench.path}/root/tap--s-")
     assert [n for table in read_raw(leftover.url) for n in table.column("id").to_pylist()] == [
@@ -252,7 +252,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_file_is_durable_before_it_appears_and_its_name_before_it_is_announced(
     bench: Bench, synced: list[str]
 ) -> None:
-    ((written, _),) = told(bench.task(None)(batches(5)))
+    ((written, _),) = reported(bench.task(None)(batches(5)))
     path = Path(written.url.removeprefix("file://"))
     assert synced == [str(path.with_name(f".{path.name}.part")), str(path.parent)]
 
@@ -263,7 +263,7 @@ def test_a_file_waits_whole_and_durable_for_the_driver(bench: Bench, synced: lis
     task = BatchTask(
         replace(bench.writer(), work=str(work)), bench.reporter(), None, 10, str(work / "..")
     )
-    full, (leftover, _) = (pair for pair in told(task(batches(13))))
+    full, (leftover, _) = (pair for pair in reported(task(batches(13))))
     waiting = waiting_path(str(work), full[0].url)
     assert bench.files() == []
     assert synced == [waiting]
@@ -309,17 +309,17 @@ def test_a_root_that_fails_while_left_over_rows_are_kept_is_marked(bench: Bench)
 
 
 def test_left_over_rows_go_before_those_of_an_ordered_slice(bench: Bench) -> None:
-    *_, (left, _) = told(bench.task(10)(batches(17)))
+    *_, (left, _) = reported(bench.task(10)(batches(17)))
     before = (replace(whole_leftover(left), start=3),)
     leftovers = str(bench.path / "rests")
     task = BatchTask(bench.writer(), bench.reporter(), "id", 10, leftovers, before=before)
-    found = told(task(batches(9, 10, keyed=True)))
-    assert [(w.rows, w.is_leftover) for w, _ in found] == [(10, False), (10, False), (3, True)]
-    assert ids(found[0][0].url) == [13, 14, 15, 16, 0, 1, 2, 3, 4, 5]
-    assert [key.value for _, key in found if key] == [5, 15, 18]
+    actual = reported(task(batches(9, 10, keyed=True)))
+    assert [(w.rows, w.is_leftover) for w, _ in actual] == [(10, False), (10, False), (3, True)]
+    assert ids(actual[0][0].url) == [13, 14, 15, 16, 0, 1, 2, 3, 4, 5]
+    assert [key.value for _, key in actual if key] == [5, 15, 18]
 
     task = BatchTask(bench.writer(), bench.reporter(), None, 10, leftovers, before=before)
-    ((leftover, _),) = told(task(batches(2)))
+    ((leftover, _),) = reported(task(batches(2)))
     assert (leftover.rows, leftover.is_leftover) == (6, True)
     assert [n for t in read_raw(leftover.url) for n in t["id"].to_pylist()] == [
         13,
@@ -330,7 +330,9 @@ def test_left_over_rows_go_before_those_of_an_ordered_slice(bench: Bench) -> Non
         1,
     ]
     assert (
-        told(BatchTask(bench.writer(), bench.reporter(), None, 10, leftovers, before=before)([]))
+        reported(
+            BatchTask(bench.writer(), bench.reporter(), None, 10, leftovers, before=before)([])
+        )
         == []
     )
 
@@ -339,15 +341,15 @@ def test_left_over_rows_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch
     leftovers = []
     for task, counts in enumerate([(3, 3), (2,), (7,)]):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda task=task: (task, task))
-        leftovers += [w for w, _ in told(bench.task(10)(batches(*counts)))]
+        leftovers += [w for w, _ in reported(bench.task(10)(batches(*counts)))]
     contents = plan_contents(map(whole_leftover, leftovers), 10)
     dealt: tuple[tuple[FileContent, ...], ...] = ((contents[0],), (contents[1],))
-    found = []
+    actual = []
     for share in (0, 1):
         monkeypatch.setattr(batch_tasks, "task_identity", lambda share=share: (share, 9 + share))
         task = RepackTask(bench.writer(), bench.reporter(), dealt)
-        found += [w for w, _ in told(task(iter([])))]
-    assert [w.rows for w in found] == [10, 5]
-    assert ids(found[0].url) == [0, 1, 2, 3, 4, 5, 0, 1, 0, 1]
-    assert ids(found[1].url) == [2, 3, 4, 5, 6]
-    assert all(w.size > 0 and not w.is_leftover for w in found)
+        actual += [w for w, _ in reported(task(iter([])))]
+    assert [w.rows for w in actual] == [10, 5]
+    assert ids(actual[0].url) == [0, 1, 2, 3, 4, 5, 0, 1, 0, 1]
+    assert ids(actual[1].url) == [2, 3, 4, 5, 6]
+    assert all(w.size > 0 and not w.is_leftover for w in actual)

@@ -20,7 +20,7 @@ from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.batch_plan import staging_folder_for
 from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.slices import Run
+from tap_spark.send.run import Run
 from tap_spark.send.spool import Spool
 from tap_spark.send.sync import sync_stream
 from tap_spark.sources.files import resumable_files
@@ -89,7 +89,7 @@ class Bench:
         place = staging_folder_for(batch)
         assert place is not None
         with Spool(SpoolSettings(root=str(self.path / "spool"))) as spool, place:
-            run = Run(Engine.of(lambda: self.spark), output, spool, batch, place)
+            run = Run(Engine.of(lambda: self.spark), output, lambda: spool, batch, place)
             sync_stream(run, self.plan(self.state), StateWriter(self.state, output.write, 1e9))
         output.close()
         os.close(sink)
@@ -113,9 +113,9 @@ class Bench:
         for message in messages:
             if message["type"] == "BATCH":
                 (url,) = message["manifest"]
-                found = [n for t in FORMATS["parquet"].read(url) for n in t["id"].to_pylist()]
-                sizes.append(len(found))
-                announced += found
+                actual = [n for t in FORMATS["parquet"].read(url) for n in t["id"].to_pylist()]
+                sizes.append(len(actual))
+                announced += actual
             elif message["type"] == "STATE" and message["value"] not in states:
                 states.append(message["value"])
                 every = set(range(self.next_id))

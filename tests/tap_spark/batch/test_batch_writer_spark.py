@@ -28,8 +28,8 @@ from tap_spark.config import SpoolSettings
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import BatchStagingFolder, WrittenFile
 from tap_spark.send.batch_writer import BatchWriter, written_files
-from tap_spark.send.line_output import LineOutput
-from tap_spark.send.record_writer import ChunkInfo, RowsWritten, write_records
+from tap_spark.send.line_output import ChunkInfo, LineOutput
+from tap_spark.send.record_writer import RowsWritten, write_records
 from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
@@ -118,14 +118,14 @@ class Bench:
     ) -> RowsWritten:
         plan = plan_of(frame, key, version)
         piece = Slice(frame, bookmark=self.bookmark, ordered=ordered)
-        told = self.on_chunk or self.chunks.append
+        reported = self.on_chunk or self.chunks.append
         with (
             closing(Pipe(self)) as pipe,
             Spool(SpoolSettings(root=str(self.path / "spool"))) as spool,
         ):
             if not batch:
                 return write_records(
-                    self.spark, plan, piece, pipe.output, spool=spool, on_chunk=told
+                    self.spark, plan, piece, pipe.output, spool=spool, on_chunk=reported
                 )
             with (
                 BatchStagingFolder(str(self.root), "pre/") as place,
@@ -139,7 +139,7 @@ class Bench:
                 ) as files,
             ):
                 for one in (piece, *self.later):
-                    self.settled.append((files.write(one, told), files.written.rows))
+                    self.settled.append((files.write(one, reported), files.written.rows))
                 self.settled.append((files.finish(), files.written.rows))
             return files.written
 
@@ -157,8 +157,8 @@ class Bench:
 
     @property
     def files(self) -> set[str]:
-        found = self.root.rglob("*") if self.root.is_dir() else ()
-        return {f"file://{path}" for path in found if path.is_file()}
+        actual = self.root.rglob("*") if self.root.is_dir() else ()
+        return {f"file://{path}" for path in actual if path.is_file()}
 
 
 class Pipe:
@@ -267,9 +267,9 @@ def test_sizes_are_exact(
     bench.shares_disk = shares_disk
     written = bench.write(bench.spark.range(0, rows, 1, parts), rows=size)
     assert written.rows == rows
-    found = [ids(url) for url in bench.urls]
-    assert [len(part) for part in found] == files
-    assert sorted(n for part in found for n in part) == list(range(rows))
+    actual = [ids(url) for url in bench.urls]
+    assert [len(part) for part in actual] == files
+    assert sorted(n for part in actual for n in part) == list(range(rows))
     assert [chunk.rows for chunk in bench.chunks if chunk.rows] == files
     assert bench.files == set(bench.urls)
 
@@ -300,18 +300,18 @@ def test_sizes_are_exact_over_all_slices(
     bench.later, bench.bookmark = pieces[1:], {"n": 1}
     written = bench.write(pieces[0].frame, rows=10)
     assert written.rows == ends[-1]
-    found = [ids(url) for url in bench.urls]
-    assert [len(part) for part in found[:-1]] == [10] * (len(found) - 1)
-    assert sorted(n for part in found for n in part) == list(range(ends[-1]))
+    actual = [ids(url) for url in bench.urls]
+    assert [len(part) for part in actual[:-1]] == [10] * (len(actual) - 1)
+    assert sorted(n for part in actual for n in part) == list(range(ends[-1]))
     assert bench.files == set(bench.urls)
     # A bookmark is written once all its rows have been announced, and not before.
     assert [(b and b["n"], rows) for b, rows in bench.settled] == settled
     announced = [0]
-    for size in map(len, found):
+    for size in map(len, actual):
         announced.append(announced[-1] + size)
     for bookmark, rows in bench.settled:
         if bookmark is not None:
-            seen = {n for part in found[: announced.index(rows)] for n in part}
+            seen = {n for part in actual[: announced.index(rows)] for n in part}
             assert seen >= set(range(ends[bookmark["n"] - 1]))
 
 
@@ -360,8 +360,8 @@ def test_what_earlier_slices_left_over_survives_a_failure(bench: Bench) -> None:
             files.write(Slice(bad, bookmark={"n": 2}), bench.chunks.append)
         assert files.finish() == {"n": 1}
         assert files.finish() is None
-    found = [ids(url) for url in bench.urls]
-    assert {n for part in found for n in part} >= set(range(15))
+    actual = [ids(url) for url in bench.urls]
+    assert {n for part in actual for n in part} >= set(range(15))
     assert bench.files == set(bench.urls)
 
 
@@ -375,9 +375,9 @@ def test_an_ordered_slice_keeps_its_order(
     frame = bench.spark.range(0, 100, 1, 4)
     codec = "zstd"
     written = bench.write(frame, form, codec, size, key="id", ordered=True)
-    assert written.max_key == 99
-    found = [ids(url, form) for url in bench.urls]
-    assert [n for part in found for n in part] == list(range(100))
+    assert written.key.value == 99
+    actual = [ids(url, form) for url in bench.urls]
+    assert [n for part in actual for n in part] == list(range(100))
     keys = [chunk.key.value for chunk in bench.chunks if chunk.key]
     assert keys == ([29, 59, 89, 99] if size else [24, 49, 74, 99])
 
@@ -388,7 +388,7 @@ def test_the_greatest_key_of_an_unordered_slice(bench: Bench, size: int | None) 
         "id", "timestamp_micros(-id) as `a.key`", "id as a"
     )
     written = bench.write(frame, rows=size, key="a.key")
-    assert written.max_key == "1970-01-01T00:00:00.000000+00:00"
+    assert written.key.value == "1970-01-01T00:00:00.000000+00:00"
 
 
 def test_the_replication_key_is_not_a_separate_column(bench: Bench) -> None:
@@ -490,9 +490,9 @@ def _late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_files_of_a_cluster_are_known_before_the_job_ends(spark: SparkSession) -> None:
     frame = spark.range(0, 4, 1, numPartitions=4)
-    found, times = [], []
+    actual, times = [], []
     for note, _ in written_files(spark, frame, lambda _: _late, None, ordered=False):
-        found.append(note.url)
+        actual.append(note.url)
         times.append(time.monotonic())
-    assert sorted(found) == [f"file {number}" for number in range(4)]
+    assert sorted(actual) == [f"file {number}" for number in range(4)]
     assert times[-1] - times[0] > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from shared.formats.file_formats import Encoding
 from shared.storage.access import StorageOptions
 from tap_spark.send import batch_tasks
 from tap_spark.send.batch_plan import file_names
-from tap_spark.send.batch_tasks import BatchFileWriter, driver_files
+from tap_spark.send.batch_tasks import BatchFileWriter, LeftToSparkError, driver_files
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -33,17 +34,32 @@ def test_each_block_is_in_one_file(
 ) -> None:
     monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 80, ()))
     readers = [lambda n=n: block(n) for n in range(50)]
-    files = driver_files(writer, readers, threads, lambda: False)
-    assert files is not None
+    files = list(driver_files(writer, readers, threads, lambda: False))
     assert len({file.url for file in files}) == len(files) >= 5
     assert sum(file.rows for file in files) == 50
     paths = [file.url.removeprefix("file://") for file in files]
-    found = [n for path in paths for n in pq.read_table(path)["id"].to_pylist()]
-    assert (found if threads == 1 else sorted(found)) == list(range(50))
+    actual = [n for path in paths for n in pq.read_table(path)["id"].to_pylist()]
+    assert (actual if threads == 1 else sorted(actual)) == list(range(50))
 
 
 def test_nothing_to_read_is_no_file(writer: BatchFileWriter) -> None:
-    assert driver_files(writer, [], 2, lambda: False) == []
+    assert list(driver_files(writer, [], 2, lambda: False)) == []
+
+
+def test_a_file_is_told_while_others_are_written(
+    writer: BatchFileWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 8, ()))
+    announced = threading.Event()
+
+    def late() -> pa.RecordBatch:
+        assert announced.wait(60)
+        return block(2)
+
+    files = driver_files(writer, [lambda: block(1), late], 1, lambda: False)
+    assert next(files).rows == 1
+    announced.set()
+    assert [file.rows for file in files] == [1]
 
 
 def test_one_block_for_spark_stops_the_others(writer: BatchFileWriter) -> None:
@@ -54,7 +70,8 @@ def test_one_block_for_spark_stops_the_others(writer: BatchFileWriter) -> None:
         return None if number == 3 else block(number)
 
     readers = [lambda n=n: reader(n) for n in range(1000)]
-    assert driver_files(writer, readers, 2, lambda: False) is None
+    with pytest.raises(LeftToSparkError):
+        list(driver_files(writer, readers, 2, lambda: False))
     assert len(read) < 1000
 
 
@@ -66,7 +83,7 @@ def test_a_run_that_has_ended_reads_no_further(writer: BatchFileWriter) -> None:
         return block(number)
 
     readers = [lambda n=n: reader(n) for n in range(1000)]
-    driver_files(writer, readers, 2, lambda: len(read) >= 5)
+    list(driver_files(writer, readers, 2, lambda: len(read) >= 5))
     assert len(read) < 10
 
 
@@ -75,4 +92,4 @@ def test_a_failure_of_a_block_is_raised(writer: BatchFileWriter) -> None:
         raise OSError("no disk")
 
     with pytest.raises(RuntimeError, match="no disk"):
-        driver_files(writer, [lambda: block(1), broken], 1, lambda: False)
+        list(driver_files(writer, [lambda: block(1), broken], 1, lambda: False))

@@ -53,19 +53,19 @@ def test_blocks_hold_every_line_once(
     column = pa.array(texts, pa.large_string() if large else pa.string())
     start = data.draw(st.integers(0, len(texts)))
     column, kept = column.slice(start), texts[start:]
-    found = list(blocks(column, limit))
-    assert joined(iter(found)) == "".join(kept).encode()
-    assert sum(block.rows for block in found) == len(kept)
-    for block in found:
+    actual = list(blocks(column, limit))
+    assert joined(iter(actual)) == "".join(kept).encode()
+    assert sum(block.rows for block in actual) == len(kept)
+    for block in actual:
         assert bytes(block.data).count(b"\n") == block.rows > 0
         assert len(block.data) <= limit or block.rows == 1
 
 
 @given(TEXTS, st.integers(1, 40))
 def test_blocks_are_as_large_as_the_limit_lets_them(texts: list[str], limit: int) -> None:
-    found = list(blocks(pa.array(texts, pa.string()), limit))
+    actual = list(blocks(pa.array(texts, pa.string()), limit))
     sizes = [len(text.encode()) for text in texts]
-    for block, after in pairwise(found):
+    for block, after in pairwise(actual):
         assert len(block.data) + sizes[after.first] > limit
 
 
@@ -120,13 +120,13 @@ def test_the_greatest_key_is_found_by_type(keys: pa.Array, greatest: int) -> Non
     tracker = KeyTracker("k")
     for block in blocks(rows.column(0), 1):  # row by row: ranks are compared, not only min_max
         tracker.track_block(rows, block)
-    found = tracker.take()
-    assert found is not None
-    assert found.value == greatest
+    actual = tracker.take()
+    assert actual is not None
+    assert actual.value == greatest
     assert tracker.take() is None
     for block in blocks(rows.column(0), MIB):
         tracker.track_block(rows, block)
-    assert tracker.take() == found
+    assert tracker.take() == actual
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ class Pipe:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    made = Pipe()
-    yield made
-    made.output.close()
+    created = Pipe()
+    yield created
+    created.output.close()
 
 
 def test_bytes_and_files_are_written_in_order(pipe: Pipe, tmp_path: Path) -> None:

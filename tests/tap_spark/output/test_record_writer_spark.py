@@ -21,10 +21,11 @@ import pytest
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.record_text import record_json
 from shared.singer.stdout import MessageOutput
+from shared.spark.conf import WAITING
 from tap_spark.config import SpoolSettings
 from tap_spark.send import record_writer
-from tap_spark.send.line_output import LineOutput
-from tap_spark.send.record_writer import ChunkInfo, RowsWritten, write_records
+from tap_spark.send.line_output import ChunkInfo, LineOutput
+from tap_spark.send.record_writer import RowsWritten, write_records
 from tap_spark.send.spool import Spool
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
@@ -141,17 +142,17 @@ def test_both_transports_give_the_same_records(spark: SparkSession, tmp_path: Pa
         "cast(id as decimal(30,3)) / 7 as exact",
         "if(id % 3 = 0, null, timestamp_millis(id)) as moment",
     )
-    found = []
+    actual = []
     for transport in TRANSPORTS:
         bench = Bench(spark, tmp_path)
         written = bench.write(frame, transport, "moment")
         assert written.rows == 5000
         assert sum(chunk.rows for chunk in bench.chunks) == 5000
         assert sum(chunk.size for chunk in bench.chunks) == len(b"".join(bench.got))
-        found.append((Counter(map(repr, bench.records)), written.key))
-    assert found[0] == found[1]
-    assert found[0][1] is not None
-    assert found[0][1].value == "1970-01-01T00:00:04.999000+00:00"
+        actual.append((Counter(map(repr, bench.records)), written.key))
+    assert actual[0] == actual[1]
+    assert actual[0][1] is not None
+    assert actual[0][1].value == "1970-01-01T00:00:04.999000+00:00"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_the_greatest_key(bench: Bench, transport: str, expression: str, greates
     frame = bench.spark.range(0, 100, 1, 3).selectExpr("id", f"{expression} as `a.key`")
     written = bench.write(frame, transport, "a.key")
     assert written.rows == 100
-    assert written.max_key == greatest
+    assert (written.key and written.key.value) == greatest
 
 
 def test_an_empty_slice(bench: Bench, transport: str) -> None:
@@ -202,7 +203,7 @@ def test_empty_partitions(bench: Bench, transport: str) -> None:
 
 def test_a_row_larger_than_any_chunk(bench: Bench, transport: str) -> None:
     frame = bench.spark.range(3).selectExpr("id", "repeat('x', 20000000 * cast(id as int)) as x")
-    assert bench.write(frame.repartition(1), transport, "id").max_key == 2
+    assert bench.write(frame.repartition(1), transport, "id").key.value == 2
     assert sorted(len(row["x"]) for row in bench.records) == [0, 20_000_000, 40_000_000]
 
 
@@ -217,7 +218,7 @@ def test_an_ordered_slice_keeps_its_order(
     keys = [chunk.key.value for chunk in bench.chunks if chunk.key]
     assert len(keys) == len(bench.chunks) > 50
     assert keys == sorted(keys)
-    assert written.max_key == 3000
+    assert written.key.value == 3000
 
 
 def test_an_ordered_slice_of_uneven_and_empty_partitions(
@@ -229,7 +230,21 @@ def test_an_ordered_slice_of_uneven_and_empty_partitions(
     written = bench.write(frame, "spool", "id", ordered=True)
     expected = [n for n in range(4000) if n < 100 or (n > 1200 and n % 444 > 5)]
     assert [row["id"] for row in bench.records] == expected
-    assert written.max_key == expected[-1]
+    assert written.key.value == expected[-1]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_few_tasks_beside_those_of_the_target_write_the_same(bench: Bench, ordered: bool) -> None:
+    bench.spark.conf.set(WAITING, "2")
+    try:
+        written = bench.write(bench.spark.range(0, 4000, 1, 9), "spool", "id", ordered=ordered)
+    finally:
+        bench.spark.conf.unset(WAITING)
+    ids = [record["id"] for record in bench.records]
+    assert (ids if ordered else sorted(ids)) == list(range(4000))
+    assert written == RowsWritten(4000, written.key)
+    assert written.key is not None
+    assert written.key.value == 3999
 
 
 def test_order_is_kept_without_a_replication_key(bench: Bench, transport: str) -> None:
@@ -349,18 +364,18 @@ def test_lines_hold_the_records_of_to_json(bench: Bench) -> None:
     wanted = frame.select("id", record_json(frame.schema)).collect()
     bench.write(frame, "spool")
     head = '{"type":"RECORD","stream":"na\\"me","record":'
-    found = {json.loads(line)["record"]["id"]: line for line in bench.lines}
-    assert len(found) == len(bench.lines) == 3000
+    actual = {json.loads(line)["record"]["id"]: line for line in bench.lines}
+    assert len(actual) == len(bench.lines) == 3000
     for number, text in wanted:
-        record, _, _ = found[number].removeprefix(head).rpartition(',"time_extracted"')
+        record, _, _ = actual[number].removeprefix(head).rpartition(',"time_extracted"')
         assert _with_singles(record) == _with_singles(text)
         assert _without_floats(record) == _without_floats(text)
 
 
 def _with_singles(record: str) -> dict[str, Any]:
     """Read a record; Java 17 spells some floats with more digits than they need."""
-    found: dict[str, Any] = json.loads(record)
-    return {**found, "single": struct.pack("f", found["single"])}
+    actual: dict[str, Any] = json.loads(record)
+    return {**actual, "single": struct.pack("f", actual["single"])}
 
 
 def _without_floats(record: str) -> str:

@@ -15,7 +15,8 @@ import pytest
 from shared.errors import DestinationError
 from tap_spark.config import SpoolSettings
 from tap_spark.send import spool as spools
-from tap_spark.send.spool import OrderedSpoolFolder, Spool, spool_error
+from tap_spark.send.line_output import spool_error
+from tap_spark.send.spool import OrderedSpoolFolder, Spool
 from tap_spark.send.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,

@@ -36,8 +36,8 @@ STRUCT = StructType(
 EVERYTHING = ["id", "line", "updated_at", "ssn", "places", "places.city", "places.ssn"]
 
 
-def table(name: str, **given: Any) -> dict[str, Any]:
-    entry = build_entry(f"public-{name}", STRUCT, **given)
+def table(name: str, **supplied: Any) -> dict[str, Any]:
+    entry = build_entry(f"public-{name}", STRUCT, **supplied)
     entry["metadata"][0]["metadata"] |= {"schema-name": "public", "table-name": name}
     return entry
 
@@ -54,9 +54,9 @@ CATALOG = {
 def ruled(*select: str, **more: Any) -> dict[str, list[str]]:
     """Return the selected columns of each selected stream."""
     before = deepcopy(CATALOG)
-    found = ruled_catalog(CATALOG, CatalogRules(select, **more))
+    actual = ruled_catalog(CATALOG, CatalogRules(select, **more))
     assert before == CATALOG
-    entries = (entry for entry in found["streams"] if stream_selected(entry))
+    entries = (entry for entry in actual["streams"] if stream_selected(entry))
     return {entry["stream"]: list(paths(selected_schema(entry))) for entry in entries}
 
 
@@ -101,22 +101,22 @@ def test_rules_win_over_a_catalog() -> None:
     lines["metadata"] = [{"breadcrumb": [], "metadata": {"selected": True}}]
     catalog["streams"][2].pop("metadata")
     rules = CatalogRules(("public.orders.ssn", "log*"))
-    found = ruled_catalog(catalog, rules)["streams"]
-    assert [stream_selected(entry) for entry in found] == [True, False, True]
-    assert list(paths(selected_schema(found[0]))) == ["id", "ssn"]
-    assert list(paths(selected_schema(found[2]))) == EVERYTHING
+    actual = ruled_catalog(catalog, rules)["streams"]
+    assert [stream_selected(entry) for entry in actual] == [True, False, True]
+    assert list(paths(selected_schema(actual[0]))) == ["id", "ssn"]
+    assert list(paths(selected_schema(actual[2]))) == EVERYTHING
 
 
 def test_keys() -> None:
     rules = CatalogRules((), ("public.orders=line, ssn", "log*=id"), ("*=updated_at",))
-    found = ruled_catalog(CATALOG, rules)
-    config = TapConfig(streams=tuple(StreamConfig(e["stream"], "csv") for e in found["streams"]))
-    plans = plan_streams(config, found, {}, 0)
+    actual = ruled_catalog(CATALOG, rules)
+    config = TapConfig(streams=tuple(StreamConfig(e["stream"], "csv") for e in actual["streams"]))
+    plans = plan_streams(config, actual, {}, 0)
     assert [plan.key_properties for plan in plans] == [("line", "ssn"), (), ("id",)]
     assert {(plan.method, plan.replication_key) for plan in plans} == {
         (Method.INCREMENTAL, "updated_at")
     }
-    marks = {tuple(m["breadcrumb"]): m["metadata"] for m in found["streams"][0]["metadata"]}
+    marks = {tuple(m["breadcrumb"]): m["metadata"] for m in actual["streams"][0]["metadata"]}
     kinds = {name: marks["properties", name]["inclusion"] for name in STRUCT.names}
     assert kinds == {
         "id": "available",

@@ -17,8 +17,8 @@ STRUCT = StructType(
 )
 
 
-def entry(name: str, **given: Any) -> dict[str, Any]:
-    return build_entry(name, STRUCT, **given)
+def entry(name: str, **supplied: Any) -> dict[str, Any]:
+    return build_entry(name, STRUCT, **supplied)
 
 
 def test_every_column() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tap_spark.plan.replication import FileFacts, plan_line
+from tap_spark.send.trials import FileFacts, plan_line
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
 from tap_spark.stream_config import StreamConfig
 

@@ -41,20 +41,20 @@ def plan(stream=None, *, state=None, edit=None, start_date=None, **kwargs):
 
 
 def test_a_full_table_has_a_version_and_no_key():
-    (made,) = plan()
-    assert made.method is Method.FULL_TABLE
-    assert made.resume is Resume.NOTHING
-    assert made.version == NOW
-    assert made.replication_key is None
-    assert made.columns == ("z", "at", "name", "tags")
+    (created,) = plan()
+    assert created.method is Method.FULL_TABLE
+    assert created.resume is Resume.NOTHING
+    assert created.version == NOW
+    assert created.replication_key is None
+    assert created.columns == ("z", "at", "name", "tags")
 
 
 def test_a_method_that_the_metadata_contradict_is_told(caplog):
     def edit(entry, root):
         entry["replication_method"] = "INCREMENTAL"
 
-    (made,) = plan(edit=edit)
-    assert made.method is Method.FULL_TABLE
+    (created,) = plan(edit=edit)
+    assert created.method is Method.FULL_TABLE
     assert "set 'replication-method' in the metadata" in caplog.text
 
 
@@ -62,23 +62,23 @@ def test_failures_of_streams_can_be_reported():
     streams = [StreamConfig(name=name, format="csv", path="x") for name in ("a", "b")]
     entries = [build_entry(name, STRUCT) for name in ("a", "c", "b")]
     entries[0]["key_properties"] = ["no"]
-    found = []
+    actual = []
     config, catalog = TapConfig(streams=tuple(streams)), {"streams": entries}
-    plans = plan_streams(config, catalog, None, NOW, lambda *failure: found.append(failure))
+    plans = plan_streams(config, catalog, None, NOW, lambda *failure: actual.append(failure))
     assert [plan.stream for plan in plans] == ["b"]
-    assert [(stream, error.where.stream) for stream, error in found] == [("a", "a"), ("c", "c")]
+    assert [(stream, error.where.stream) for stream, error in actual] == [("a", "a"), ("c", "c")]
 
 
 def test_incremental_by_key():
-    (made,) = plan(replication_key="at", key_properties=("z",))
-    assert (made.method, made.resume) == (Method.INCREMENTAL, Resume.REPLICATION_KEY)
-    assert (made.replication_key, made.key_type) == ("at", "timestamp")
-    assert (made.key_properties, made.version, made.start_value) == (("z",), None, None)
+    (created,) = plan(replication_key="at", key_properties=("z",))
+    assert (created.method, created.resume) == (Method.INCREMENTAL, Resume.REPLICATION_KEY)
+    assert (created.replication_key, created.key_type) == ("at", "timestamp")
+    assert (created.key_properties, created.version, created.start_value) == (("z",), None, None)
 
 
 def test_incremental_without_key_resumes_files():
-    (made,) = plan(replication_method="INCREMENTAL")
-    assert made.resume is Resume.FILE_POSITION
+    (created,) = plan(replication_method="INCREMENTAL")
+    assert created.resume is Resume.FILE_POSITION
 
 
 def test_incremental_rows_need_a_key():
@@ -103,8 +103,8 @@ def test_the_catalog_decides_the_method(edit):
         edit(entry, root)
         root["replication-key"] = "z"
 
-    (made,) = plan(edit=both)
-    assert (made.method, made.replication_key) == (Method.INCREMENTAL, "z")
+    (created,) = plan(edit=both)
+    assert (created.method, created.replication_key) == (Method.INCREMENTAL, "z")
 
 
 def test_the_key_may_come_from_the_stream_s_own_field():
@@ -112,8 +112,8 @@ def test_the_key_may_come_from_the_stream_s_own_field():
         root["replication-method"] = "INCREMENTAL"
         entry["replication_key"] = "z"
 
-    (made,) = plan(edit=edit)
-    assert made.replication_key == "z"
+    (created,) = plan(edit=edit)
+    assert created.replication_key == "z"
 
 
 @pytest.mark.parametrize(("method", "text"), [("LOG_BASED", "no log"), ("x", "unknown")])
@@ -144,22 +144,22 @@ def test_the_order_of_columns_is_the_source_s():
     def edit(entry, root):
         entry["schema"]["properties"] = dict(sorted(entry["schema"]["properties"].items()))
 
-    (made,) = plan(edit=edit)
-    assert made.columns == ("z", "at", "name", "tags")
+    (created,) = plan(edit=edit)
+    assert created.columns == ("z", "at", "name", "tags")
 
 
 def test_deselected_columns_are_not_planned():
     def edit(entry, root):
         entry["metadata"][3]["metadata"]["selected"] = False
 
-    (made,) = plan(edit=edit)
-    assert made.columns == ("z", "at", "tags")
-    assert "name" not in made.schema["properties"]
+    (created,) = plan(edit=edit)
+    assert created.columns == ("z", "at", "tags")
+    assert "name" not in created.schema["properties"]
 
 
 def test_a_stream_may_be_renamed_in_the_catalog():
-    (made,) = plan(edit=lambda entry, root: entry.update(stream="alias"))
-    assert (made.stream, made.tap_stream_id) == ("alias", "s")
+    (created,) = plan(edit=lambda entry, root: entry.update(stream="alias"))
+    assert (created.stream, created.tap_stream_id) == ("alias", "s")
 
 
 def state_of(**mark):
@@ -200,9 +200,9 @@ def state_of(**mark):
     ],
 )
 def test_start_value(key, mark, start_date, expected):
-    (made,) = plan(replication_key=key, state=state_of(**mark), start_date=start_date)
-    assert made.start_value == expected
-    assert made.bookmark == mark
+    (created,) = plan(replication_key=key, state=state_of(**mark), start_date=start_date)
+    assert created.start_value == expected
+    assert created.bookmark == mark
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_start_value(key, mark, start_date, expected):
     ],
 )
 def test_end_value(key, end_date, expected):
-    (made,) = plan(replication_key=key, end_date=end_date)
-    assert (made.end_value, made.start_value, made.null_keys) == (expected, None, True)
+    (created,) = plan(replication_key=key, end_date=end_date)
+    assert (created.end_value, created.start_value, created.null_keys) == (expected, None, True)
 
 
 @pytest.mark.parametrize(
@@ -249,19 +249,19 @@ def test_end_dates_that_do_not_fit(settings, edit, text):
     ],
 )
 def test_the_keys_of_all_rows_are_due(every, mark, runs, is_due):
-    given = {"replication_key": "z", "key_properties": ("name",), "deletes_every": every}
-    (made,) = plan(deletes="keys", state=state_of(**mark), **given)
-    assert (made.runs_since_keys, made.sends_keys) == (runs, is_due)
-    (made,) = plan(state=state_of(**mark), **given)
-    assert (made.runs_since_keys, made.sends_keys) == (None, False)
+    supplied = {"replication_key": "z", "key_properties": ("name",), "deletes_every": every}
+    (created,) = plan(deletes="keys", state=state_of(**mark), **supplied)
+    assert (created.runs_since_keys, created.sends_keys) == (runs, is_due)
+    (created,) = plan(state=state_of(**mark), **supplied)
+    assert (created.runs_since_keys, created.sends_keys) == (None, False)
 
 
 def test_a_catalog_chooses_keys_for_tables_of_a_connection():
-    given = {"replication_key": "z", "key_properties": ("name",), "state": state_of(x=1)}
+    supplied = {"replication_key": "z", "key_properties": ("name",), "state": state_of(x=1)}
 
     def chosen(**words):
-        (made,) = plan(edit=lambda _, root: root.update(words), **given)
-        return made.runs_since_keys, made.sends_keys
+        (created,) = plan(edit=lambda _, root: root.update(words), **supplied)
+        return created.runs_since_keys, created.sends_keys
 
     assert chosen(**{"deletes": "keys", "deletes-every": 2}) == (1, False)
     assert chosen(deletes="keys") == (1, True)
@@ -322,8 +322,8 @@ def test_a_foreign_catalog_without_our_schema_gives_key_types_from_json_schema()
         root.pop("spark-schema")
         root.update({"replication-method": "INCREMENTAL", "replication-key": "at"})
 
-    (made,) = plan(edit=edit)
-    assert (made.key_type, made.source_schema) == ("timestamp", None)
+    (created,) = plan(edit=edit)
+    assert (created.key_type, created.source_schema) == ("timestamp", None)
 
 
 def test_a_damaged_schema_is_an_error():

@@ -32,10 +32,10 @@ def test_text_files(tmp_path: Path, packed: bool) -> None:
         name = f"{count}.csv.gz" if packed else f"{count}.csv"
         (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
     (tmp_path / "empty.csv").write_bytes(b"")
-    found = rows(tmp_path, "csv")
-    assert found is not None
-    assert found[0] == "~"
-    assert abs(int(found[1:].replace(",", "")) - 300_000) < (60_000 if packed else 100)
+    actual = rows(tmp_path, "csv")
+    assert actual is not None
+    assert actual[0] == "~"
+    assert abs(int(actual[1:].replace(",", "")) - 300_000) < (60_000 if packed else 100)
 
 
 def test_small_files_are_counted(tmp_path: Path) -> None:

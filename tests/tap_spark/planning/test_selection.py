@@ -62,11 +62,11 @@ def test_selection_follows_the_rules(data, tree):
     chosen = {path: data.draw(marks) for path in paths_of(tree) if data.draw(st.booleans())}
     kept = selected_schema(entry_of(tree, chosen))
     for path in paths_of(tree):
-        found = present(kept, path)
+        actual = present(kept, path)
         wanted = expected(tree, chosen, path)
         if is_leaf(tree, path):
-            assert found is wanted
-        elif found:
+            assert actual is wanted
+        elif actual:
             assert wanted
 
 

@@ -41,9 +41,9 @@ STRING = {"type": ["string", "null"]}
 
 
 def test_the_types_of_the_source_change_nothing():
-    found = typed()
-    assert (found.source_schema, found.as_text) == (TEXT, ())
-    assert found.schema == spark_to_json_schema(STRUCT)
+    actual = typed()
+    assert (actual.source_schema, actual.as_text) == (TEXT, ())
+    assert actual.schema == spark_to_json_schema(STRUCT)
     wider = typed(
         id={"type": ["number", "null"]},
         name={"maxLength": 3},
@@ -54,9 +54,9 @@ def test_the_types_of_the_source_change_nothing():
 
 @pytest.mark.parametrize("name", ["id", "price", "inner"])
 def test_text_is_read_as_text_or_made_text(name):
-    found = typed(**{name: STRING})
-    assert found.as_text == (name,)
-    assert found.schema["properties"][name] == STRING
+    actual = typed(**{name: STRING})
+    assert actual.as_text == (name,)
+    assert actual.schema["properties"][name] == STRING
     read = typed("csv", **{name: STRING})
     assert read.as_text == ()
     assert (

@@ -56,9 +56,9 @@ def read_all(
             item["metadata"]["selected"] = False
     (plan,) = plan_streams(tap, catalog, state, 1)
     slices = list(source_for(config).slices(spark, plan))
-    found = [row.asDict(recursive=True) for piece in slices for row in piece.frame.collect()]
+    actual = [row.asDict(recursive=True) for piece in slices for row in piece.frame.collect()]
     assert all(tuple(piece.frame.columns) == plan.columns for piece in slices)
-    return found, slices
+    return actual, slices
 
 
 def rows(spark, config: StreamConfig, **selection: Any) -> list[dict]:

@@ -65,12 +65,12 @@ def connection(catalog: str, **settings) -> ConnectionConfig:
     return ConnectionConfig(name="c", catalog=catalog, **settings)
 
 
-def found(spark, config: ConnectionConfig):
+def actual(spark, config: ConnectionConfig):
     return {table.stream.name: table for table in table_lister(config).tables(spark)}
 
 
 def test_spark_s_own_catalog(own):
-    tables = found(own, connection("spark_catalog", include=("own_db.*",)))
+    tables = actual(own, connection("spark_catalog", include=("own_db.*",)))
     assert {name: table.stream.format for name, table in tables.items()} == {
         "own_db-changes": "delta",
         "own_db-plain": "table",
@@ -86,13 +86,13 @@ def test_spark_s_own_catalog(own):
 
 def test_views_may_be_excluded(own):
     config = connection("spark_catalog", include=("own_db.*",), views=False)
-    assert "own_db-seen" not in found(own, config)
+    assert "own_db-seen" not in actual(own, config)
     config = connection("spark_catalog", include=("own_db.*",), exclude=("*.[pc]*",))
-    assert list(found(own, config)) == ["own_db-seen"]
+    assert list(actual(own, config)) == ["own_db-seen"]
 
 
 def test_nested_namespaces_keys_and_comments(lake):
-    tables = found(lake, connection("ice", include=("d.*",), stream_prefix="x_"))
+    tables = actual(lake, connection("ice", include=("d.*",), stream_prefix="x_"))
     assert [(t.schema_name, t.table_name) for t in tables.values()] == [
         ("d", "orders"),
         ("d.a.b", 'we`ird "t'),
@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_described_is_a_warning(own, caplog):
     own.sql("DROP TABLE own_db.base")
     try:
         with caplog.at_level(logging.WARNING):
-            tables = found(own, connection("spark_catalog", include=("own_db.*",)))
+            tables = actual(own, connection("spark_catalog", include=("own_db.*",)))
     finally:
         own.sql("DROP VIEW own_db.broken")
     assert set(tables) == {"own_db-changes", "own_db-plain", "own_db-seen"}
@@ -161,10 +161,10 @@ def test_row_counts(provider, statistics, count):
 
 
 def test_nothing_wanted_is_a_warning(own, caplog):
-    assert found(own, connection("spark_catalog", include=("nope.*",))) == {}
+    assert actual(own, connection("spark_catalog", include=("nope.*",))) == {}
     assert "connection 'c': no table matches 'include' and 'exclude'" in caplog.text
 
 
 def test_an_unknown_catalog(lake_spark):
     with pytest.raises(SourceError, match="connection 'c': cannot list the catalog 'nowhere'"):
-        found(lake_spark, connection("nowhere"))
+        actual(lake_spark, connection("nowhere"))

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.driver_rows import driver_rows
-from tap_spark.sources.files.text_records import records_of_batch
+from tap_spark.sources.driver_rows import driver_rows, records_of_batch
 from tap_spark.state.stream_plans import Method, Resume, RowForm, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
@@ -37,7 +36,7 @@ def test_threads_share_parts_and_lose_no_block() -> None:
     rows = driver_rows(plan(("n",)), struct, parts, RowForm.BLOCKS, NOW)
     assert rows.blocks is not None
     # Readers may pass through a generator, which ends for all threads at once.
-    waiting, lock, found = (read for read in rows.blocks.readers), threading.Lock(), list[int]()
+    waiting, lock, actual = (read for read in rows.blocks.readers), threading.Lock(), list[int]()
 
     def work() -> None:
         while True:
@@ -46,14 +45,14 @@ def test_threads_share_parts_and_lose_no_block() -> None:
             if read is None:
                 return
             block = read()
-            found.extend(block.column(0).to_pylist() if block is not None else ())
+            actual.extend(block.column(0).to_pylist() if block is not None else ())
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [*range(40), 100, *range(200, 215)]
+    assert sorted(actual) == [*range(40), 100, *range(200, 215)]
 
 
 def test_a_part_that_fails_lets_no_thread_wait() -> None:

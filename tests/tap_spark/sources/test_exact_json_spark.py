@@ -32,8 +32,8 @@ METHODS = pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
 @METHODS
 def test_a_line_of_two_objects_is_named(spark, write, method):
     path = write("a.json", '{"a":0}\n\n{"a":1}{"a":2}\n{"a":9}\n')
-    for given in (None, "a BIGINT, b STRING"):
-        config = stream("json", path, schema=given, replication_method=method)
+    for supplied in (None, "a BIGINT, b STRING"):
+        config = stream("json", path, schema=supplied, replication_method=method)
         text = failure(lambda config=config: rows(spark, config))
         assert path in text
         assert "(line 3)" in text
@@ -59,18 +59,18 @@ def test_names_that_differ_by_case(spark, write, method, lines):
     text = failure(lambda: rows(spark, config))
     assert path in text
     assert "differ by case only" in text
-    given = "s STRUCT<id: BIGINT>" if '"s"' in lines[0] else "id BIGINT"
+    supplied = "s STRUCT<id: BIGINT>" if '"s"' in lines[0] else "id BIGINT"
     text = failure(
-        lambda: rows(spark, stream("json", path, schema=given, replication_method=method))
+        lambda: rows(spark, stream("json", path, schema=supplied, replication_method=method))
     )
     assert f"{path}'" in text
     assert "by case only" in text
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        found = rows(spark, config)
+        actual = rows(spark, config)
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-    assert without_nulls(found) == [json.loads(line) for line in lines]
+    assert without_nulls(actual) == [json.loads(line) for line in lines]
 
 
 def without_nulls(value):
@@ -125,8 +125,8 @@ def test_files_are_read_by_their_content(spark, write, tmp_path, method):
     for folder, last in (("d", [8, 9]), ("e", [])):
         config = stream("json", str(tmp_path / folder), replication_method=method)
         assert types(spark, config) == {"a": "long", "b": "string"}
-        found = sorted(rows(spark, config), key=lambda row: row["a"])
-        assert found == [{"a": a, "b": "\u00e9"} for a in [*range(5), *last]]
+        actual = sorted(rows(spark, config), key=lambda row: row["a"])
+        assert actual == [{"a": a, "b": "\u00e9"} for a in [*range(5), *last]]
 
 
 @METHODS
@@ -168,9 +168,9 @@ def test_parquet_of_other_writers(spark, tmp_path):
     pq.write_table(pa.table({"i": [2**40], "n": pa.nulls(1)}), tmp_path / "2.parquet")
     for method in ("FULL_TABLE", "INCREMENTAL"):
         config = stream("parquet", str(tmp_path), replication_method=method)
-        found = sorted(rows(spark, config), key=lambda row: row["i"])
-        assert [row["i"] for row in found] == [1, 2**40]
-        assert [row["t"] for row in found] == ["00:00:00.000000001", None]
+        actual = sorted(rows(spark, config), key=lambda row: row["i"])
+        assert [row["i"] for row in actual] == [1, 2**40]
+        assert [row["t"] for row in actual] == ["00:00:00.000000001", None]
     pq.write_table(pa.table({"i": ["x"]}), tmp_path / "3.parquet")
     text = failure(lambda: rows(spark, config))
     assert f"column 'i' is string in '{tmp_path}/3.parquet', and int64 in" in text
@@ -190,16 +190,16 @@ def test_encodings_of_parquet(spark, tmp_path, codec):
         pa.table(ENCODINGS), tmp_path / "a.parquet", compression=codec, use_dictionary=False,
         column_encoding={name: name for name in ENCODINGS},
     )  # fmt: skip
-    found = rows(spark, stream("parquet", str(tmp_path)))
-    assert found == pa.table(ENCODINGS).to_pylist()
+    actual = rows(spark, stream("parquet", str(tmp_path)))
+    assert actual == pa.table(ENCODINGS).to_pylist()
 
 
 @METHODS
 def test_brotli_in_a_later_file(spark, tmp_path, method):
     for number, codec in enumerate(["snappy", "brotli"]):
         pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet", compression=codec)
-    found = rows(spark, stream("parquet", str(tmp_path), replication_method=method))
-    assert sorted(row["a"] for row in found) == [0, 1]
+    actual = rows(spark, stream("parquet", str(tmp_path), replication_method=method))
+    assert sorted(row["a"] for row in actual) == [0, 1]
 
 
 @METHODS
@@ -214,9 +214,9 @@ def test_orc_with_zones(spark, tmp_path, method, zone):
     try:
         assert types(spark, config)["a"] == "timestamp"
         (piece,) = read_all(spark, config)[1]
-        found = piece.frame.selectExpr("unix_micros(a) a", "transform(b, x -> unix_micros(x)) b")
+        actual = piece.frame.selectExpr("unix_micros(a) a", "transform(b, x -> unix_micros(x)) b")
         micros = table["a"].cast(pa.int64()).to_pylist()
-        assert [(row.a, row.b[0]) for row in found.collect()] == [(m, m) for m in micros]
+        assert [(row.a, row.b[0]) for row in actual.collect()] == [(m, m) for m in micros]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     orc.write_table(pa.table({"a": pa.array([1], pa.timestamp("ns", "UTC"))}), tmp_path / "b.orc")
@@ -250,8 +250,8 @@ def test_nanoseconds_of_int96_by_setting(spark, tmp_path):
     assert "column 'at'" in text
     assert "a.parquet" in text
     assert "STRING by 'schema'" in text
-    found = rows(spark, stream("parquet", str(tmp_path), schema="at STRING"))
-    assert found == [{"at": "1970-01-01T00:00:00.000001001Z"}]
+    actual = rows(spark, stream("parquet", str(tmp_path), schema="at STRING"))
+    assert actual == [{"at": "1970-01-01T00:00:00.000001001Z"}]
 
 
 ORDERED = [
@@ -286,8 +286,8 @@ def test_a_key_of_text_is_compared_by_value(spark, write, first, second, last):
     path = write("a.json", write_lines)
     config = stream("json", path, replication_key="k")
     state = {"bookmarks": {"s": {"replication_key_value": first[-1]}}}
-    found = [row["k"] for row in rows(spark, config, state=state)]
-    assert found == [*first[-1:], second][:last]
+    actual = [row["k"] for row in rows(spark, config, state=state)]
+    assert actual == [*first[-1:], second][:last]
     kept = TapConfig(streams=(config,))
     (plan,) = plan_streams(kept, catalog_for(spark, kept), None, 1)
     assert greater(first[0], first[-1], plan.key_type) == first[-1]
@@ -317,16 +317,16 @@ def test_options_that_change_no_value(spark, write, method, options, caplog):
 def test_options_that_choose_types(spark, write):
     path = write("a.json", f'{{"a":{LONG},"b":1.50,"c":true,"d":null,"e":[],"f":{{"g":[1.5]}}}}\n')
 
-    def found(**options):
+    def actual(**options):
         return types(spark, stream("json", path, options=options))
 
-    assert found(primitivesAsString="true")["f"] == str(
+    assert actual(primitivesAsString="true")["f"] == str(
         T.StructType().add("g", T.ArrayType(T.StringType())).jsonValue()
     )
     (row,) = rows(spark, stream("json", path, options={"primitivesAsString": "true"}))
     assert row == {"a": LONG, "b": "1.50", "c": "true", "d": None, "e": [], "f": {"g": ["1.5"]}}
-    assert found(prefersDecimal="true")["b"] == "decimal(38,1)"
-    assert found(dropFieldIfAllNull="true").keys() == {"a", "b", "c", "f"}
+    assert actual(prefersDecimal="true")["b"] == "decimal(38,1)"
+    assert actual(dropFieldIfAllNull="true").keys() == {"a", "b", "c", "f"}
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_json_in_folders(spark, write, tmp_path, method):
         {"a": 1, "day": date(2024, 1, 1), "n": "x=y"},
         {"a": 2, "day": date(2024, 1, 2), "n": None},
     ]
-    found = sorted(rows(spark, config), key=lambda row: -row["a"])
-    assert found == sorted(expected, key=lambda row: -row["a"])
+    actual = sorted(rows(spark, config), key=lambda row: -row["a"])
+    assert actual == sorted(expected, key=lambda row: -row["a"])
     assert len(rows(spark, config, deselect=["a"])) == 3
     by_key = stream("json", str(tmp_path / "t"), replication_key="a", schema="a INT, n STRING")
     text = failure(lambda: rows(spark, by_key))

@@ -139,14 +139,14 @@ def kept(spark, ddl: str, texts: list[str]) -> list[bool]:
 
 @pytest.mark.parametrize("ddl", KEPT)
 def test_values_that_a_type_holds_are_kept(spark, ddl):
-    found = kept(spark, ddl, KEPT[ddl])
-    assert [text for text, good in zip(KEPT[ddl], found, strict=True) if not good] == []
+    actual = kept(spark, ddl, KEPT[ddl])
+    assert [text for text, good in zip(KEPT[ddl], actual, strict=True) if not good] == []
 
 
 @pytest.mark.parametrize("ddl", REJECTED)
 def test_values_that_a_type_would_change_are_rejected(spark, ddl):
-    found = kept(spark, ddl, REJECTED[ddl])
-    assert [text for text, good in zip(REJECTED[ddl], found, strict=True) if good] == []
+    actual = kept(spark, ddl, REJECTED[ddl])
+    assert [text for text, good in zip(REJECTED[ddl], actual, strict=True) if good] == []
 
 
 @pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])

@@ -196,8 +196,8 @@ def test_json_keeps_exact_values(spark, write):
     ]
     path = write("a.json", "".join(json.dumps(line) + "\n" for line in lines))
     config = stream("json", path)
-    found = types(spark, config)
-    assert (found["id"], found["n"], found["t"]) == ("decimal(38,0)", "string", "string")
+    actual = types(spark, config)
+    assert (actual["id"], actual["n"], actual["t"]) == ("decimal(38,0)", "string", "string")
     for method in ("FULL_TABLE", "INCREMENTAL"):
         first, second = rows(spark, stream("json", path, replication_method=method))
         assert (first["id"], second["t"]) == (Decimal(12345678901234567890), "300")
@@ -222,10 +222,10 @@ def test_json_numbers_in_text_keep_their_digits(spark, write, method):
     schema = "n BIGINT, t STRING, s STRUCT<t: STRING, n: DOUBLE>, l ARRAY<STRING>"
     config = stream("json", path, schema=schema, replication_method=method)
     expected = [*NUMBERS, "1.10", "true", deep, '[1.10,  "é"]', None]
-    found = rows(spark, config)
-    assert [row["t"] for row in found] == expected
-    assert [row["s"] for row in found] == [{"t": text, "n": 1.1} for text in expected]
-    assert [row["l"] for row in found] == [["t", text] for text in expected]
+    actual = rows(spark, config)
+    assert [row["t"] for row in actual] == expected
+    assert [row["s"] for row in actual] == [{"t": text, "n": 1.1} for text in expected]
+    assert [row["l"] for row in actual] == [["t", text] for text in expected]
 
 
 def test_json_documents_are_noticed(spark, write):
@@ -274,9 +274,9 @@ def test_parquet_reads_selected_columns_and_pushes_the_bound(spark, tmp_path, ca
     ).write.parquet(path)
     config = stream("parquet", path, replication_key="at")
     state = {"bookmarks": {"s": {"replication_key_value": "1970-01-01T00:00:03+00:00"}}}
-    found, slices = read_all(spark, config, state=state, deselect=["b c", ("s", "y")])
-    assert sorted(row["id"] for row in found) == [3, 4, 9]
-    assert found[0]["s"] in ({"x": 3}, {"x": 4}, None)
+    actual, slices = read_all(spark, config, state=state, deselect=["b c", ("s", "y")])
+    assert sorted(row["id"] for row in actual) == [3, 4, 9]
+    assert actual[0]["s"] in ({"x": 3}, {"x": 4}, None)
     assert not slices[0].ordered
     slices[0].frame.explain()
     plan = capfd.readouterr().out
@@ -289,8 +289,8 @@ def test_parquet_files_that_evolve_and_orc(spark, tmp_path):
     spark.range(1).write.parquet(str(path / "k=1"))
     spark.sql("select 7L id, 'x' extra").write.parquet(str(path / "k=2"))
     config = stream("parquet", str(path), replication_method="INCREMENTAL")
-    found, slices = read_all(spark, config)
-    assert sorted(map(str, found)) == sorted(
+    actual, slices = read_all(spark, config)
+    assert sorted(map(str, actual)) == sorted(
         map(str, [{"id": 0, "extra": None, "k": 1}, {"id": 7, "extra": "x", "k": 2}])
     )
     state = {"bookmarks": {"s": slices[-1].bookmark}}
@@ -318,8 +318,8 @@ def test_bounds_keep_ties_and_nulls(spark, tmp_path, kind, key, start, expected)
     spark.sql(selects).coalesce(1).write.parquet(path)
     config = stream("parquet", path, replication_key=key, sort_by_replication_key=True)
     state = {"bookmarks": {"s": {"replication_key_value": start}}}
-    found, slices = read_all(spark, config, state=state)
-    assert [row["k"] for row in found] == [None, *expected[:-1]]
+    actual, slices = read_all(spark, config, state=state)
+    assert [row["k"] for row in actual] == [None, *expected[:-1]]
     assert slices[0].ordered
 
 
@@ -368,8 +368,8 @@ def test_the_end_date_is_exclusive_and_keeps_nulls(spark, tmp_path, kind, end, e
     selects = " union all ".join(f"select cast('{value}' as {kind}) k" for value in values)
     spark.sql(f"{selects} union all select null k").coalesce(1).write.parquet(path)
     config = stream("parquet", path, replication_key="k", end_date=end)
-    found, (piece,) = read_all(spark, config)
-    assert [row["k"] for row in found] == expected
+    actual, (piece,) = read_all(spark, config)
+    assert [row["k"] for row in actual] == expected
     executed = piece.frame._jdf.queryExecution().executedPlan().toString()
     assert "PushedFilters: [Or(LessThan(k," in executed
 
@@ -421,8 +421,8 @@ def test_globs_lists_and_literal_names(spark, tmp_path, write):
     }.items():
         for method in ("FULL_TABLE", "INCREMENTAL"):
             config = stream("text", path, replication_method=method, read_unterminated_line=True)
-            found = rows(spark, config)
-            assert sorted(row["value"] for row in found) == sorted(expected), (path, method)
+            actual = rows(spark, config)
+            assert sorted(row["value"] for row in actual) == sorted(expected), (path, method)
     both = stream("text", (f"{folder}/a1.txt", f"file://{folder}/b*"))
     assert len(rows(spark, both)) == 4
 
@@ -432,13 +432,13 @@ def test_rows_are_deterministic_and_mixed(spark):
     first = rows(spark, config)
     assert first == rows(spark, config)
     assert [row["id"] for row in first] == list(range(200))
-    found = types(spark, config)
-    assert len(found) == 20
-    assert len(set(found.values())) >= 7
+    actual = types(spark, config)
+    assert len(actual) == 20
+    assert len(set(actual.values())) >= 7
     nulls = {name for row in first for name, value in row.items() if value is None}
     assert nulls
     assert not nulls & {"id", "updated_at"}
-    assert rows(spark, config, deselect=["updated_at"])[0].keys() == set(found) - {"updated_at"}
+    assert rows(spark, config, deselect=["updated_at"])[0].keys() == set(actual) - {"updated_at"}
     assert rows(spark, stream("rows", row_count=0, column_count=2)) == []
 
 
@@ -450,6 +450,6 @@ def test_rows_end_before_the_end_date(spark):
 def test_rows_resume_by_id(spark):
     config = stream("rows", row_count=10, column_count=3, replication_key="id")
     state = {"bookmarks": {"s": {"replication_key_value": 7}}}
-    found, slices = read_all(spark, config, state=state)
-    assert [row["id"] for row in found] == [7, 8, 9]
+    actual, slices = read_all(spark, config, state=state)
+    assert [row["id"] for row in actual] == [7, 8, 9]
     assert slices[0].ordered

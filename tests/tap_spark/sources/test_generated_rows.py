@@ -12,7 +12,7 @@ import pytest
 from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.session import stream_arrow
 from tap_spark.sources import spark_tables
-from tap_spark.sources.generated_rows import GeneratedRows, generated_batch
+from tap_spark.sources.spark_tables import GeneratedRows, generated_batch
 from tap_spark.state.stream_plans import ArrowTasks, Slice
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def test_tasks_make_each_row_once() -> None:
     numbers = [pa.record_batch({"id": ids}) for ids in ([3, 1, 0], [2], [4, 5, 6])]
-    made = GeneratedRows(23_456, 7, (0,))(numbers)
-    ids = [number for batch in made for number in batch.column(0).to_pylist()]
+    created = GeneratedRows(23_456, 7, (0,))(numbers)
+    ids = [number for batch in created for number in batch.column(0).to_pylist()]
     assert sorted(ids) == list(range(23_456))
 
 
@@ -33,9 +33,9 @@ def test_values_are_those_of_spark(spark: SparkSession) -> None:
         frame = spark.range(first, first + 2000, 1, 1).select(*columns)
         schema = struct_to_arrow(frame.schema)
         wanted = pa.Table.from_batches(stream_arrow(frame)).cast(schema)
-        made = pa.Table.from_batches([generated_batch(first, 2000, range(25))])
-        assert made.schema.types == schema.types
-        assert made.to_pylist() == wanted.to_pylist()
+        created = pa.Table.from_batches([generated_batch(first, 2000, range(25))])
+        assert created.schema.types == schema.types
+        assert created.to_pylist() == wanted.to_pylist()
 
 
 @pytest.mark.spark

@@ -57,8 +57,8 @@ def test_every_inferred_type_keeps_its_values(spark):
     texts = sorted({text for part in (KEPT, LOST) for group in part.values() for text in group})
     bits = {text: add_forms(None, pa.array([text])) for text in texts}
     checks = [
-        F.coalesce(written_as(F.lit(text), decide(found)), F.lit(False)).alias(f"c{n}")
-        for n, (text, found) in enumerate(bits.items())
+        F.coalesce(written_as(F.lit(text), decide(actual)), F.lit(False)).alias(f"c{n}")
+        for n, (text, actual) in enumerate(bits.items())
     ]
     kept = spark.range(1).select(*checks).head()
     assert [text for text, good in zip(bits, kept, strict=True) if not good] == []
@@ -76,8 +76,8 @@ def test_a_value_that_would_lose_its_text_is_named(spark, tmp_path, method):
     text = str(source_error("s", caught.value))
     for part in ("stream 's'", f"file '{path}'", "column 'zip'", "00501", "--discover", "'schema'"):
         assert part in text
-    given = stream("csv", str(path), replication_method=method, schema="zip INT, name STRING")
-    assert rows(spark, given)[1]["zip"] == 501
+    supplied = stream("csv", str(path), replication_method=method, schema="zip INT, name STRING")
+    assert rows(spark, supplied)[1]["zip"] == 501
 
 
 def test_utf16_and_compressed_csv_by_file(spark, tmp_path):
@@ -85,18 +85,18 @@ def test_utf16_and_compressed_csv_by_file(spark, tmp_path):
     wide.write_bytes("a,b\n1,é\n".encode("utf-16"))
     for method in ("FULL_TABLE", "INCREMENTAL"):
         options = {"encoding": "UTF-16"}
-        found = rows(spark, stream("csv", str(wide), options=options, replication_method=method))
-        assert found == [{"a": 1, "b": "é"}]
+        actual = rows(spark, stream("csv", str(wide), options=options, replication_method=method))
+        assert actual == [{"a": 1, "b": "é"}]
     folder = tmp_path / "z"
     folder.mkdir()
     (folder / "1.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
     config = stream("csv", str(folder), replication_method="INCREMENTAL")
-    found, slices = read_all(spark, config)
-    assert found == [{"a": 1}]
+    actual, slices = read_all(spark, config)
+    assert actual == [{"a": 1}]
     (folder / "2.csv.gz").write_bytes(gzip.compress(b"a\n2\n"))
     state = {"bookmarks": {"s": slices[-1].bookmark}}
-    found, slices = read_all(spark, config, state=state)
-    assert found == [{"a": 2}]
+    actual, slices = read_all(spark, config, state=state)
+    assert actual == [{"a": 2}]
     assert len(slices[-1].bookmark["files"]) == 2
 
 

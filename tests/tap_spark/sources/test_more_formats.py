@@ -51,10 +51,10 @@ def plain(node):
 
 
 def long_bytes(number: int) -> bytes:
-    number, found = (number << 1) ^ (number >> 63), b""
+    number, actual = (number << 1) ^ (number >> 63), b""
     while number > 127:
-        number, found = number >> 7, found + bytes([number & 127 | 128])
-    return found + bytes([number])
+        number, actual = number >> 7, actual + bytes([number & 127 | 128])
+    return actual + bytes([number])
 
 
 def logical(kind: str, name: str, /, **more) -> dict:
@@ -185,8 +185,8 @@ def test_avro_columns_by_setting(lake_spark, tmp_path):
     raw_avro(folder / "a.avro", {"at": (NANOS, [1_000_000_001]), "n": ("int", [1])})
     raw_avro(folder / "b.avro", {"n": ("long", [2])}, name="other")
     config = stream("avro", str(tmp_path), schema="at STRING, n BIGINT, day STRING")
-    found = sorted(rows(lake_spark, config), key=lambda row: row["n"])
-    assert found == [
+    actual = sorted(rows(lake_spark, config), key=lambda row: row["n"])
+    assert actual == [
         {"at": "1970-01-01T00:00:01.000000001Z", "n": 1, "day": "01"},
         {"at": None, "n": 2, "day": "01"},
     ]
@@ -219,8 +219,8 @@ def test_avro_columns_are_those_of_all_files(lake_spark, tmp_path):
         "d": "decimal(3,2)",
         "b": "date",
     }
-    found = sorted(rows(spark, config), key=lambda row: row["id"])
-    assert found == [
+    actual = sorted(rows(spark, config), key=lambda row: row["id"])
+    assert actual == [
         {"id": 1, "a": "x", "d": Decimal("1.50"), "b": None},
         {"id": 2, "a": None, "d": None, "b": date(2026, 1, 1)},
     ]
@@ -234,13 +234,13 @@ def test_avro_is_resumed_by_file(lake_spark, tmp_path):
     avro(lake_spark, tmp_path, "SELECT 1 AS id", "one")
     (tmp_path / "one.avro").rename(folder / "one.avro")
     config = stream("avro", str(folder), replication_method="INCREMENTAL")
-    found, slices = read_all(lake_spark, config)
-    assert found == [{"id": 1}]
+    actual, slices = read_all(lake_spark, config)
+    assert actual == [{"id": 1}]
     avro(lake_spark, tmp_path, "SELECT 2 AS id", "two")
     (tmp_path / "two.avro").rename(folder / "two.avro")
     state = state_of(slices)
-    found, slices = read_all(lake_spark, config, state=state)
-    assert found == [{"id": 2}]
+    actual, slices = read_all(lake_spark, config, state=state)
+    assert actual == [{"id": 2}]
     assert read_all(lake_spark, config, state=state_of(slices)) == ([], [])
 
 
@@ -307,8 +307,8 @@ def xml(path, **settings):
 
 def test_xml_is_typed_without_loss(spark, write):
     config = xml(write("a.xml", BOOKS))
-    found = types(spark, config)
-    assert {name: found[name] for name in ("_id", "pages", "price", "zip")} == {
+    actual = types(spark, config)
+    assert {name: actual[name] for name in ("_id", "pages", "price", "zip")} == {
         "_id": "string",
         "pages": "long",
         "price": "decimal(38,2)",
@@ -335,18 +335,18 @@ def test_xml_with_a_schema(spark, write):
 
 def test_xml_fields_are_narrowed(spark, write):
     config = xml(write("a.xml", BOOKS))
-    found = rows(spark, config, deselect=["_id", "zip", "price", "tag", ("by", "born")])
-    assert found == [{"by": {"name": "Ada"}, "pages": 12}, {"by": {"name": "Zoë"}, "pages": 345}]
+    actual = rows(spark, config, deselect=["_id", "zip", "price", "tag", ("by", "born")])
+    assert actual == [{"by": {"name": "Ada"}, "pages": 12}, {"by": {"name": "Zoë"}, "pages": 345}]
 
 
 def test_xml_is_resumed_by_file(spark, write, caplog):
     path = write("in/a.xml", BOOKS)
     config = xml(path.rpartition("/")[0], replication_method="INCREMENTAL")
-    found, slices = read_all(spark, config)
-    assert len(found) == 2
+    actual, slices = read_all(spark, config)
+    assert len(actual) == 2
     write("in/b.xml", "<books><book id='1'><pages>7</pages></book></books>")
-    found, slices = read_all(spark, config, state=state_of(slices))
-    assert [row["pages"] for row in found] == [7]
+    actual, slices = read_all(spark, config, state=state_of(slices))
+    assert [row["pages"] for row in actual] == [7]
     assert read_all(spark, config, state=state_of(slices)) == ([], [])
 
 
@@ -451,12 +451,12 @@ def test_fixed_width_lines_that_are_too_short(spark, write, method):
 def test_fixed_width_is_resumed_by_line(spark, write, tmp_path):
     path = write("a.txt", "head\n" + LINES)
     config = fixed(path, options={"header": "true"}, replication_method="INCREMENTAL")
-    found, slices = read_all(spark, config)
-    assert len(found) == 3
+    actual, slices = read_all(spark, config)
+    assert len(actual) == 3
     with (tmp_path / "a.txt").open("a") as file:
         file.write("  44New     9.00\n")
-    found, slices = read_all(spark, config, state=state_of(slices))
-    assert found == [{"id": 44, "name": "New", "amount": "9.00"}]
+    actual, slices = read_all(spark, config, state=state_of(slices))
+    assert actual == [{"id": 44, "name": "New", "amount": "9.00"}]
 
 
 # --- CSV with line ends inside of values
@@ -470,14 +470,14 @@ def test_multi_line_csv_is_resumed_by_file(spark, write, caplog):
         options={"multiLine": "true"},
         replication_method="INCREMENTAL",
     )
-    found, slices = read_all(spark, config)
-    assert found == [{"id": 1, "note": "two\nlines"}, {"id": 2, "note": 'one "quoted"'}]
+    actual, slices = read_all(spark, config)
+    assert actual == [{"id": 1, "note": "two\nlines"}, {"id": 2, "note": 'one "quoted"'}]
     write("in/b.csv", 'id,note\n3,"a\n\nb"\n')
-    found, slices = read_all(spark, config, state=state_of(slices))
-    assert found == [{"id": 3, "note": "a\n\nb"}]
+    actual, slices = read_all(spark, config, state=state_of(slices))
+    assert actual == [{"id": 3, "note": "a\n\nb"}]
     write("in/b.csv", 'id,note\n3,"a\n\nb"\n4,"more"\n')
     with caplog.at_level(logging.WARNING):
-        found, _ = read_all(spark, config, state=state_of(slices))
-    assert [row["id"] for row in found] == [3, 4]
+        actual, _ = read_all(spark, config, state=state_of(slices))
+    assert [row["id"] for row in actual] == [3, 4]
     assert "reading it again as a whole" in caplog.text
     assert len(rows(spark, stream("csv", config.path, options=config.options))) == 4

@@ -81,10 +81,10 @@ def package(tmp_path, monkeypatch, request):
 def test_a_class_in_the_working_directory(spark, package):
     config = stream(f"{package}.Numbers", "some/path", options={"Key": "v"})
     assert types(spark, config)["id"] == "long"
-    found = sorted(rows(spark, config), key=lambda row: row["id"])
-    assert [row["id"] for row in found] == [0, 1, 2]
-    assert found[0]["told"] == "key=v, path=some/path"
-    assert found[0]["an other"] == {"a": 1, "b": 2}
+    actual = sorted(rows(spark, config), key=lambda row: row["id"])
+    assert [row["id"] for row in actual] == [0, 1, 2]
+    assert actual[0]["told"] == "key=v, path=some/path"
+    assert actual[0]["an other"] == {"a": 1, "b": 2}
     assert rows(spark, config, deselect=["told", ("an other", "a")])[0] == {
         "id": 0,
         "an other": {"b": 2},
@@ -94,26 +94,26 @@ def test_a_class_in_the_working_directory(spark, package):
 def incremental(spark, package: str, name: str, **settings) -> list[dict]:
     config = stream(f"{package}.{name}", replication_key="id", **settings)
     state = {"bookmarks": {"s": {"replication_key": "id", "replication_key_value": 1}}}
-    found, _ = read_all(spark, config, state=state)
-    return sorted(found, key=lambda row: row["id"])
+    actual, _ = read_all(spark, config, state=state)
+    return sorted(actual, key=lambda row: row["id"])
 
 
 def test_the_start_value_is_passed_and_applied(spark, package):
-    found = incremental(spark, package, "Numbers")
-    assert [row["id"] for row in found] == [1, 2]
-    assert found[0]["told"] == "singer_replication_key=id, singer_start_value=1"
+    actual = incremental(spark, package, "Numbers")
+    assert [row["id"] for row in actual] == [1, 2]
+    assert actual[0]["told"] == "singer_replication_key=id, singer_start_value=1"
 
 
 def test_the_end_value_is_passed_and_applied(spark, package):
-    (found,) = incremental(spark, package, "Numbers", end_date=2)
-    assert found["id"] == 1
-    assert "singer_end_value=2" in found["told"]
+    (actual,) = incremental(spark, package, "Numbers", end_date=2)
+    assert actual["id"] == 1
+    assert "singer_end_value=2" in actual["told"]
 
 
 def test_filters_are_pushed_down(spark, package):
-    found = incremental(spark, package, "Pushed")
-    assert [row["id"] for row in found] == [1, 2]
-    assert "GreaterThanOrEqual(attribute=('id',), value=1)" in found[0]["told"]
+    actual = incremental(spark, package, "Pushed")
+    assert [row["id"] for row in actual] == [1, 2]
+    assert "GreaterThanOrEqual(attribute=('id',), value=1)" in actual[0]["told"]
 
 
 def test_two_classes_of_one_name(spark, package):

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import SettingsError
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS, SOURCES, FixedColumn, source_format
-from tap_spark.sources.reader_options import option_problems
+from tap_spark.sources.source_declaration import option_problems
 
 
 def problems(kind: str, **options: object) -> dict[str, str]:
@@ -29,9 +29,9 @@ def refused(**stream: Any) -> str:
 
 
 def test_every_format_with_a_reader_of_spark_s_has_its_options() -> None:
-    known = {form.name: form.options for form in SOURCES.values() if form.options is not None}
-    assert set(known) == {*FILE_FORMATS, *LOG_FORMATS, "jdbc"}
-    for options in known.values():
+    existing = {form.name: form.options for form in SOURCES.values() if form.options is not None}
+    assert set(existing) == {*FILE_FORMATS, *LOG_FORMATS, "jdbc"}
+    for options in existing.values():
         names = [option.name.lower() for option in options]
         assert len(names) == len(set(names))
 
@@ -83,14 +83,14 @@ def test_good_options(kind: str, options: dict[str, object]) -> None:
     ],
 )
 def test_bad_options(kind: str, name: str, value: object, text: str) -> None:
-    found = problems(kind, **{name: value})
-    assert list(found) == [name]
-    assert found[name].endswith(text)
+    actual = problems(kind, **{name: value})
+    assert list(actual) == [name]
+    assert actual[name].endswith(text)
 
 
 def test_an_option_given_twice() -> None:
-    found = problems("csv", header=True, Header=False)
-    assert found == {"Header": "is the same option as 'header'; give one of them"}
+    actual = problems("csv", header=True, Header=False)
+    assert actual == {"Header": "is the same option as 'header'; give one of them"}
 
 
 def test_the_settings_name_every_problem() -> None:

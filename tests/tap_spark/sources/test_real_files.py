@@ -40,8 +40,8 @@ def test_csv(spark, data_dir, name, method):
     with path.open(newline="", encoding="utf-8") as file:
         expected = list(csv.DictReader(file))
     config = stream("csv", str(path), replication_method=method, read_unterminated_line=True)
-    found = rows(spark, config)
-    assert [{k: as_text(v) for k, v in row.items()} for row in found] == [
+    actual = rows(spark, config)
+    assert [{k: as_text(v) for k, v in row.items()} for row in actual] == [
         {
             k: as_text(float(v)) if k in ("latitude", "longitude") and v else v
             for k, v in row.items()
@@ -81,10 +81,10 @@ def test_json(spark, data_dir, name):
     expected = json.loads(path.read_text(encoding="utf-8"))
     expected = expected[JSON[name]] if JSON[name] else expected
     config = stream("json", str(path), records_path=JSON[name], replication_method="INCREMENTAL")
-    found = rows(spark, config)
+    actual = rows(spark, config)
     kinds = types(spark, config)
     for row in expected:
         for key, value in row.items():
             if kinds[key] == "string" and value is not None:
                 row[key] = str(value)
-    assert without_nulls(found) == without_nulls(expected)
+    assert without_nulls(actual) == without_nulls(expected)

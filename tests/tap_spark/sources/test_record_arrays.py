@@ -72,9 +72,9 @@ def as_json(value: Any) -> Any:
 def test_random_rows_are_written_as_json(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     monkeypatch.setattr(record_arrays, "PIECE_BYTES", piece)
     batch = a_batch()
-    found = texts(batch, before="<", after=">\n")
+    actual = texts(batch, before="<", after=">\n")
     wanted = [{name: as_json(value) for name, value in row.items()} for row in batch.to_pylist()]
-    for text, row in zip(found, wanted, strict=True):
+    for text, row in zip(actual, wanted, strict=True):
         assert text.startswith("<") and text.endswith(">\n")
         assert json.loads(text[1:-2], parse_float=_exact(row)) == row
 
@@ -91,8 +91,8 @@ def _exact(row: dict[str, Any]) -> Any:
 def test_floats_are_spelled_as_java_does() -> None:
     values = [a_float() for _ in range(3_000)] + [0.0, -0.0, 1e-3, 1e7, 9999999.999, 5e-324]
     values = [value for value in values if math.isfinite(value)]
-    found = record_arrays.float_text(pa.array(values)).to_pylist()
-    for value, text in zip(values, found, strict=True):
+    actual = record_arrays.float_text(pa.array(values)).to_pylist()
+    for value, text in zip(values, actual, strict=True):
         is_plain = value == 0 or 1e-3 <= abs(value) < 1e7
         assert text == (repr(value) if is_plain else with_exponent(value))
 

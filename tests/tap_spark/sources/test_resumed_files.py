@@ -33,13 +33,13 @@ class Runs:
         self.catalog = catalog_for(spark, TapConfig(streams=(config,)))
 
     def __call__(self):
-        found, slices = read_all(
+        actual, slices = read_all(
             self.spark, self.config, catalog=self.catalog, state={"bookmarks": {"s": self.state}}
         )
         self.slices = slices
         if slices:
             self.state = dict(slices[-1].bookmark)
-        return found
+        return actual
 
 
 def test_csv_lines_are_read_once(spark, tmp_path, caplog):
@@ -133,8 +133,8 @@ def test_a_line_without_end_waits(
         assert "they have not changed since the last run" in caplog.text
     with path.open("ab") as file:
         file.write(rest.encode(coding))
-    found = run()
-    assert sorted(line for row in found for line in map(str, row.values())) == sorted(after)
+    actual = run()
+    assert sorted(line for row in actual for line in map(str, row.values())) == sorted(after)
     assert run() == []
 
 
@@ -142,8 +142,8 @@ def test_lines_that_never_end_are_read_at_once_on_demand(spark, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,n\n1,10\n2,19")
     for settings in ({"replication_method": "FULL_TABLE"}, {"replication_key": "id"}, UNTERMINATED):
-        found, _ = read_all(spark, stream("csv", str(path), **settings))
-        assert [row["n"] for row in found] == ([10] if "replication_key" in settings else [10, 19])
+        actual, _ = read_all(spark, stream("csv", str(path), **settings))
+        assert [row["n"] for row in actual] == ([10] if "replication_key" in settings else [10, 19])
     run = Runs(spark, stream("csv", str(path), **UNTERMINATED))
     assert len(run()) == 2
     assert run() == []
@@ -265,8 +265,8 @@ def test_truncation_is_detected_and_positions_follow(spark, tmp_path, caplog, na
         path.write_bytes(content)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            found = run()
-        assert found == ([{"id": 7}] if "7" in text else [])
+            actual = run()
+        assert actual == ([{"id": 7}] if "7" in text else [])
         assert "truncated" in caplog.text or "rewritten" in caplog.text
         assert (str(path) in run.state["files"]) == bool(content)
         caplog.clear()
@@ -313,14 +313,14 @@ def test_arrays_in_lines_are_as_many_records(spark, tmp_path):
         "json", str(path), replication_method="INCREMENTAL", schema="a DECIMAL(38,20), b STRING"
     )
     run = Runs(spark, config)
-    found = run()
+    actual = run()
     with path.open("a") as file:
         file.write(more)
-    found += run()
+    actual += run()
     whole = stream("json", str(path), schema="a DECIMAL(38,20), b STRING")
-    assert found == read_all(spark, whole)[0]
-    assert found[0]["a"] == Decimal("0.12345678901234567891")
-    assert [row["b"] for row in found] == ["x", "é\n", "[1]", None]
+    assert actual == read_all(spark, whole)[0]
+    assert actual[0]["a"] == Decimal("0.12345678901234567891")
+    assert [row["b"] for row in actual] == ["x", "é\n", "[1]", None]
     with path.open("a") as file:
         file.write('[{"a": 5}, {"a"\n')
     with pytest.raises(Exception) as caught:
@@ -351,7 +351,7 @@ def test_a_real_file_in_many_waves_and_ranges(spark, data_dir, monkeypatch):
     monkeypatch.setattr(resumable_files, "RANGE_BYTES", 100_003)
     config = stream("csv", str(path), replication_method="INCREMENTAL")
     catalog = catalog_for(spark, TapConfig(streams=(config,)))
-    found, slices = read_all(spark, config, catalog=catalog)
+    actual, slices = read_all(spark, config, catalog=catalog)
     assert len(slices) > 2
     whole = stream("csv", str(path))
-    assert found == read_all(spark, whole)[0]
+    assert actual == read_all(spark, whole)[0]

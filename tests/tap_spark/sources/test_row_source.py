@@ -26,7 +26,7 @@ from tap_spark.config import TapConfig, tap_config
 from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.slices import Run
+from tap_spark.send.run import Run
 from tap_spark.send.spool import Spool
 from tap_spark.send.sync import sync_stream
 from tap_spark.send.trials import run_test
@@ -88,7 +88,7 @@ def messages(config: TapConfig, engine: Engine, folder: Path, state: Any = None)
     path = folder / "out"
     with path.open("wb") as file, Spool(config.spool) as spool:
         output = LineOutput(MessageOutput(file.fileno()))
-        run = Run(engine, output, spool, config.batch)
+        run = Run(engine, output, lambda: spool, config.batch)
         (plan,) = plan_streams(config, catalog, state, 1)
         sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
         output.close()
@@ -100,8 +100,8 @@ def config(kind: type[RowSource], **settings: Any) -> TapConfig:
     return tap_config({"streams": [item]})
 
 
-def records(found: list[Any]) -> list[Any]:
-    return sorted((m["record"] for m in found if m["type"] == "RECORD"), key=lambda row: row["id"])
+def records(actual: list[Any]) -> list[Any]:
+    return sorted((m["record"] for m in actual if m["type"] == "RECORD"), key=lambda row: row["id"])
 
 
 @pytest.mark.spark
@@ -148,11 +148,11 @@ def test_batch_files_need_no_spark(tmp_path: Path) -> None:
     storage = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path / "batches")}}
     item = {"name": "s", "format": f"{__name__}.Counted", "options": {"rows": "1000"}}
     item |= {"replication_key": "id", "end_date": 900}
-    found = messages(tap_config({"streams": [item], "batch_config": storage}), threads(), tmp_path)
-    files = [url.removeprefix("file://") for m in found for url in m.get("manifest", ())]
+    actual = messages(tap_config({"streams": [item], "batch_config": storage}), threads(), tmp_path)
+    files = [url.removeprefix("file://") for m in actual for url in m.get("manifest", ())]
     ids = [n for file in files for n in pa.parquet.read_table(file)["id"].to_pylist()]
     assert ids == list(range(900))
-    assert found[-1]["value"]["bookmarks"]["s"]["replication_key_value"] == 899
+    assert actual[-1]["value"]["bookmarks"]["s"]["replication_key_value"] == 899
 
 
 def test_a_test_reads_one_row_without_spark(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_a_test_reads_one_row_without_spark(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("wb") as file:
         run_test(tap, "all", None, MessageOutput(file.fileno()))
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [m["type"] for m in found] == ["SCHEMA", "RECORD"]
+    actual = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [m["type"] for m in actual] == ["SCHEMA", "RECORD"]
 
 
 def test_more_than_the_limit_is_read_by_spark() -> None:
@@ -251,11 +251,11 @@ def test_the_sample_reads_sqlite(tmp_path: Path, monkeypatch: Any) -> None:
     item = {"name": "orders", "format": "sqlite_source.SqliteSource", "replication_key": "id"}
     item |= {"options": {"database": "shop.db", "table": "orders"}, "key_properties": ["id"]}
     tap = tap_config({"streams": [item]})
-    found = messages(tap, threads(), tmp_path)
-    assert records(found) == [
+    actual = messages(tap, threads(), tmp_path)
+    assert records(actual) == [
         {"id": 1, "name": "Zoë", "day": "2026-01-02"}, {"id": 2, "name": None, "day": None},
     ]  # fmt: skip
-    again = messages(tap, threads(), tmp_path, found[-1]["value"])
+    again = messages(tap, threads(), tmp_path, actual[-1]["value"])
     assert [row["id"] for row in records(again)] == [2]
     missing = replace(tap.streams[0], options={"database": "no.db", "table": "orders"})
     with pytest.raises(SourceError, match="unable to open database file"):

@@ -268,7 +268,7 @@ class Runs:
     def _as(self, *, by_spark: bool) -> Iterator[Any]:
         engine = Engine.of(lambda: self.spark) if by_spark else Engine(NoSpark())
         with self.patch.context() as patch:
-            patch.setattr(sync, "engine_of", lambda *_: engine)
+            patch.setattr(sync, "engine_of", lambda *_, **__: engine)
             yield engine
 
 
@@ -316,9 +316,9 @@ def test_the_driver_reads_as_spark_does(
             for _ in range(2):
                 catalog = runs.catalog(stream.settings, by_spark=False)
                 assert catalog == runs.catalog(stream.settings, by_spark=True)
-                found = runs.messages(stream.settings, catalog, state, by_spark=False)
+                actual = runs.messages(stream.settings, catalog, state, by_spark=False)
                 expected = runs.messages(stream.settings, catalog, state, by_spark=True)
-                assert ordered(found) == ordered(expected)
+                assert ordered(actual) == ordered(expected)
                 compared += 1
-                state = [m["value"] for m in found if m["type"] == "STATE"][-1]
+                state = [m["value"] for m in actual if m["type"] == "STATE"][-1]
                 stream.grow()

@@ -86,12 +86,12 @@ def test_sources_over_spark_connect(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.rpartition("ANSWER")[2])
     expected = [{"id": 1, "day": "2024-01-01"}]
-    found = answer.pop("mapped")
-    assert [(row["__replication_key"], row["__filtered"]) for row in found] == [
+    actual = answer.pop("mapped")
+    assert [(row["__replication_key"], row["__filtered"]) for row in actual] == [
         (0, True), (1, True), (2, None),
     ]  # fmt: skip
     mapped = {"id": 2, "who": {"mail": "*bc"}, "all": [{"mail": "*bc"}, None], "n": 5}
-    assert {name: found[2][name] for name in mapped} == mapped
+    assert {name: actual[2][name] for name in mapped} == mapped
     assert answer == {
         "connect": True,
         "types": {"id": "long", "day": "date"},

@@ -55,10 +55,10 @@ def failure(spark, config, call=rows) -> str:
 
 
 def test_a_table_with_awkward_names(spark, shop):
-    found = rows(spark, table())
-    assert found[0]["we`ird.name"] == "one"
-    assert found[0]["deep"] == {"a": 1, "b.c": [{"x": 10, "y": "p"}]}
-    assert [row["id"] for row in found] == [1, 2, 3]
+    actual = rows(spark, table())
+    assert actual[0]["we`ird.name"] == "one"
+    assert actual[0]["deep"] == {"a": 1, "b.c": [{"x": 10, "y": "p"}]}
+    assert [row["id"] for row in actual] == [1, 2, 3]
     assert types(spark, table())["at"] == "timestamp"
 
 
@@ -67,8 +67,8 @@ def test_a_view(spark, shop):
 
 
 def test_columns_and_fields_are_narrowed(spark, shop):
-    found = rows(spark, table(), deselect=["at", ("deep", "a"), "we`ird.name"])
-    assert found == [
+    actual = rows(spark, table(), deselect=["at", ("deep", "a"), "we`ird.name"])
+    assert actual == [
         {"id": 1, "deep": {"b.c": [{"x": 10, "y": "p"}]}},
         {"id": 2, "deep": None},
         {"id": 3, "deep": {"b.c": None}},
@@ -82,20 +82,24 @@ def test_fields_inside_of_arrays_are_narrowed(spark, shop):
     for item in catalog["streams"][0]["metadata"]:
         if item["breadcrumb"] == inner:
             item["metadata"]["selected"] = False
-    found = rows(spark, config, catalog=catalog)
-    assert [row["deep"] for row in found] == [{"a": 1, "b.c": [{"x": 10}]}, None, found[2]["deep"]]
+    actual = rows(spark, config, catalog=catalog)
+    assert [row["deep"] for row in actual] == [
+        {"a": 1, "b.c": [{"x": 10}]},
+        None,
+        actual[2]["deep"],
+    ]
 
 
 @pytest.mark.parametrize("config", [table, lambda **s: sql(f"SELECT * FROM {SHOP_LINES}", **s)])
 def test_the_bookmark_is_pushed_down(spark, shop, config):
-    made = config(replication_key="at", sort_by_replication_key=True)
+    created = config(replication_key="at", sort_by_replication_key=True)
     state = {
         "bookmarks": {
             "s": {"replication_key": "at", "replication_key_value": "2026-01-02T00:00:00+00:00"}
         }
     }
-    found, (piece,) = read_all(spark, made, state=state, deselect=["deep"])
-    assert [row["at"] for row in found] == [datetime(2026, 1, 2), datetime(2026, 1, 3)]
+    actual, (piece,) = read_all(spark, created, state=state, deselect=["deep"])
+    assert [row["at"] for row in actual] == [datetime(2026, 1, 2), datetime(2026, 1, 3)]
     assert piece.ordered
     plan = piece.frame._jdf.queryExecution().executedPlan().toString()
     assert "PushedFilters: [Or(GreaterThanOrEqual(at,2026-01-02" in plan

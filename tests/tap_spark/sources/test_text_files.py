@@ -153,9 +153,9 @@ def test_values_with_line_ends_keep_them(spark, write, method):
     lines = "".join('{},"{}",z\r\n'.format(n, v.replace('"', '""')) for n, v in enumerate(values))
     path = write("m.csv", "id,v,w\r\n" + lines)
     config = stream("csv", path, options={"multiLine": "true"}, replication_method=method)
-    found = rows(spark, config)
-    assert [row["v"] for row in found] == values
-    assert {row["w"] for row in found} == {"z"}
+    actual = rows(spark, config)
+    assert [row["v"] for row in actual] == values
+    assert {row["w"] for row in actual} == {"z"}
     open_ = stream(
         "csv", write("n.csv", 'id,v\n1,"a\n'), options={"multiLine": "true"},
         replication_method=method,
@@ -176,11 +176,11 @@ def test_quotes_inside_of_values_and_long_separators(spark, write, method):
 
 def test_unknown_encodings_are_refused():
     from tap_spark.sources.formats import BUILT_IN
-    from tap_spark.sources.reader_options import option_problems
+    from tap_spark.sources.source_declaration import option_problems
 
     for name, good in (("windows-1252", True), ("GBK", True), ("nonsense", False)):
-        found = list(option_problems("csv", BUILT_IN["csv"].options, {"encoding": name}))
-        assert (found == []) is good
+        actual = list(option_problems("csv", BUILT_IN["csv"].options, {"encoding": name}))
+        assert (actual == []) is good
 
 
 def test_a_folder_without_files_says_so(spark, tmp_path, method):
@@ -243,8 +243,8 @@ def test_files_that_only_spark_can_unpack_follow_the_same_rules(spark, write):
 
     def path(*texts):
         for number, text in enumerate(texts):
-            found = write(f"z/{number}.csv.deflate", zlib.compress(text))
-        return found.rpartition("/")[0]
+            actual = write(f"z/{number}.csv.deflate", zlib.compress(text))
+        return actual.rpartition("/")[0]
 
     config = stream("csv", path(b"# x\na,b\n1,2\n", b"\na,b\r\n3,4\n"), options={"comment": "#"})
     assert sorted(row["a"] for row in rows(spark, config)) == [1, 3]

@@ -139,9 +139,9 @@ def test_the_bookmark_is_the_maximum(values, ordered):
     state = {}
     for value in values:
         state = advance(state, PLAN, value, ordered=ordered)
-    known = [value for value in values if value is not None]
+    existing = [value for value in values if value is not None]
     mark = bookmark(finish_stream(state, PLAN)) or {}
-    assert mark.get("replication_key_value") == max(known, default=None)
+    assert mark.get("replication_key_value") == max(existing, default=None)
 
 
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=4), min_size=1))
@@ -251,8 +251,8 @@ def test_bookmarks_of_all_years_keep_their_order(kind):
         state = {}
         for value in values:
             state = advance(state, plan, value, ordered=False)
-        found = bookmark(finish_stream(state, plan))["replication_key_value"]
-        assert found.startswith(max(values, key=years.index))
+        actual = bookmark(finish_stream(state, plan))["replication_key_value"]
+        assert actual.startswith(max(values, key=years.index))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_an_infinite_key_is_not_a_bookmark(kind, endless):
     value = 1.5 if kind == "double" else normal_key("2026-01-01", kind)
     old = {"bookmarks": {"s": {"replication_key": "k", "replication_key_value": value}}}
     for state in (old, {"bookmarks": {"s": {"replication_key_value": endless}}}):
-        found = finish_stream(advance(state, plan, endless, ordered=True), plan)
-        assert found == state
+        actual = finish_stream(advance(state, plan, endless, ordered=True), plan)
+        assert actual == state
     healed = advance(
         {"bookmarks": {"s": {"replication_key_value": endless}}}, plan, value, ordered=True
     )

@@ -51,7 +51,7 @@ def source(form: str, folder: Path) -> dict[str, Any]:
 def test_records_follow_the_catalog(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, batch: bool
 ) -> None:
-    monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
+    monkeypatch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(lambda: spark))
     settings: dict[str, Any] = {"streams": [source(form, tmp_path)]}
     if batch:
         storage = {"root": (tmp_path / "batch").as_uri()}
@@ -66,11 +66,11 @@ def test_records_follow_the_catalog(
         sync.run_sync(config, catalog, None, output)
         output.close()
     messages = [json.loads(line) for line in out.read_text().splitlines()]
-    found = [m["record"] for m in messages if m["type"] == "RECORD"]
+    actual = [m["record"] for m in messages if m["type"] == "RECORD"]
     for message in messages:
         if message["type"] == "BATCH":
-            found += pq.read_table(message["manifest"][0].removeprefix("file://")).to_pylist()
-    (record,) = found
+            actual += pq.read_table(message["manifest"][0].removeprefix("file://")).to_pylist()
+    (record,) = actual
     price = "1.5" if form == "parquet" else "1.50"
     assert {k: record[k] for k in ("id", "price", "day")} == {
         "id": "1", "price": price, "day": "2024-01-02",

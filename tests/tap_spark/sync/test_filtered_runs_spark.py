@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 def test_filtered_rows_are_nothing_to_do_and_move_the_bookmark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, has_work: bool
 ) -> None:
-    monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
+    monkeypatch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(lambda: spark))
     (tmp_path / "data.csv").write_text("id\n1\n2\n")
     stream = {"name": "s", "format": "csv", "path": str(tmp_path / "data.csv")}
     stream["replication_method"] = "INCREMENTAL"

@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
     def run(
         state: Any = None, *, every: int = 1, excluded: Sequence[str] = (), **settings: Any
     ) -> list[dict[str, Any]]:
-        monkeypatch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
+        monkeypatch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(lambda: spark))
         stream = {
             "name": "s",
             "format": "csv",
@@ -42,8 +42,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
         }
         files = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
         batch_config = {**files, "exclude_streams": list(excluded)}
-        given = {"streams": [stream], "state_interval_seconds": 999}
-        config = tap_config({**given, "batch_config": batch_config, **settings})
+        supplied = {"streams": [stream], "state_interval_seconds": 999}
+        config = tap_config({**supplied, "batch_config": batch_config, **settings})
         path = tmp_path / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
@@ -51,11 +51,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
                 sync.run_sync(config, None, state, output)
             finally:
                 output.close()
-                found[:] = [json.loads(line) for line in path.read_text().splitlines()]
-        return found
+                actual[:] = [json.loads(line) for line in path.read_text().splitlines()]
+        return actual
 
-    found: list[dict[str, Any]] = []
-    run.messages = found  # type: ignore[attr-defined]
+    actual: list[dict[str, Any]] = []
+    run.messages = actual  # type: ignore[attr-defined]
     return run
 
 

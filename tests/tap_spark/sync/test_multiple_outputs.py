@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import DestinationError
-from tap_spark.send import stream_outputs
-from tap_spark.send.record_writer import ChunkInfo, RowsWritten
+from tap_spark.send import spark_slices
+from tap_spark.send.line_output import ChunkInfo
+from tap_spark.send.record_writer import RowsWritten
+from tap_spark.send.spark_slices import SeveralOutputs, WrittenSlices
 from tap_spark.send.spool_files import KeyMax
-from tap_spark.send.stream_outputs import Output, SeveralOutputs, WrittenSlices
+from tap_spark.send.stream_outputs import Output
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
@@ -95,7 +97,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         on_chunk(ChunkInfo(1, 1, KeyMax(number, number)))
         return RowsWritten(1)
 
-    monkeypatch.setattr(stream_outputs, "write_records", write)
+    monkeypatch.setattr(spark_slices, "write_records", write)
     return calls
 
 
@@ -127,7 +129,7 @@ class TestRecords:
                 seen.append((pace.mark or {}).get("replication_key_value"))
             return RowsWritten(3)
 
-        monkeypatch.setattr(stream_outputs, "write_records", write)
+        monkeypatch.setattr(spark_slices, "write_records", write)
         pieces = [replace(piece, bookmark=None) for piece in slices(1, ordered)]
         several(pace, key="k").write_records(None, pieces, None, None)  # type: ignore[arg-type]
         assert seen == [None, None, None, *((1, 2, 3) if ordered else [None] * 3)]
@@ -138,14 +140,14 @@ class TestRecords:
         self, written: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pace, pieces = Pace(), slices(2)
-        good = stream_outputs.write_records
+        good = spark_slices.write_records
 
         def fails(spark: Any, plan: StreamPlan, piece: Slice, *more: Any, **named: Any) -> Any:
             if len(written) == 3:
                 raise RuntimeError("broke")
             return good(spark, plan, piece, *more, **named)
 
-        monkeypatch.setattr(stream_outputs, "write_records", fails)
+        monkeypatch.setattr(spark_slices, "write_records", fails)
         with pytest.raises(RuntimeError):
             several(pace).write_records(None, pieces, None, None)  # type: ignore[arg-type]
         assert pace.mark == {"at": 1}

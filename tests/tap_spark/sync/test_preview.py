@@ -56,11 +56,11 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
 
 
 def test_many_columns_stand_below_each_other(tmp_path: Path) -> None:
-    found = lines(config_of(tmp_path), "wide", rows=7)
-    assert max(map(len, found)) <= 80
-    assert found[1].split() == ["1", "2", "3", "4", "5"]
-    assert found[2].split() == ["c0", *["value", "0"] * 5]
-    assert found[32].split() == ["6", "7"]
+    actual = lines(config_of(tmp_path), "wide", rows=7)
+    assert max(map(len, actual)) <= 80
+    assert actual[1].split() == ["1", "2", "3", "4", "5"]
+    assert actual[2].split() == ["c0", *["value", "0"] * 5]
+    assert actual[32].split() == ["6", "7"]
     assert len(lines(config_of(tmp_path), "wide", width=None)) == 8
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tap_spark.send.slices import first_slices
+from tap_spark.send.spark_slices import first_slices
 from tap_spark.state.stream_plans import Slice
 
 pytestmark = pytest.mark.spark
@@ -25,5 +25,5 @@ def slices(spark: Any, *sizes: int) -> Iterator[Slice]:
 def test_slices_have_so_many_rows_together(
     spark: Any, most: int, sizes: tuple[int, ...], expected: list[int]
 ) -> None:
-    found = [len(piece.frame.collect()) for piece in first_slices(slices(spark, *sizes), most)]
-    assert found == expected
+    actual = [len(piece.frame.collect()) for piece in first_slices(slices(spark, *sizes), most)]
+    assert actual == expected

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,8 @@ import pytest
 from engines import NoSpark, threads
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from shared.engine.engine import Engine, engine_of
-from shared.engine.settings import EngineSettings
-from shared.errors import PartialRunError, SettingsError, SourceError
+from shared.engine.engine import Engine, EngineSettings, engine_of
+from shared.errors import DestinationError, PartialRunError, SettingsError, SourceError
 from shared.formats import columnar_encoding
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
@@ -25,16 +26,16 @@ from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
 from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.run_options import RunOptions
-from tap_spark.send import batch_plan, spool, sync, trials
+from tap_spark.send import batch_plan, batch_tasks, batch_writer, slices, sync, trials
 from tap_spark.send.trials import dry_run, run_test
-from tap_spark.sources.files import csv_blocks, file_source
+from tap_spark.sources.files import csv_blocks, driver_files
 from tap_spark.sources.files.file_positions import StorageFileInspector
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
 FILES = {"csv": b"id,name\n1,a\n", "json": b'{"id": 1, "name": "a"}\n', "parquet": b"PAR1"}
 
 
-def engine_without_spark(settings: EngineSettings, spark: SparkSettings) -> Engine:
+def engine_without_spark(settings: EngineSettings, spark: SparkSettings, **_: bool) -> Engine:
     own = engine_of(settings, spark)
     return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
 
@@ -124,7 +125,7 @@ def test_small_files_of_a_remote_storage(tmp_path: Path, kind: str, method: str)
 
 def test_spark_reads_what_this_program_cannot_reach_or_what_is_many(tmp_path: Path) -> None:
     folder = f"memory://{tmp_path.name}"
-    for number in range(file_source.MOST_REMOTE_FILES + 1):
+    for number in range(driver_files.MOST_REMOTE_FILES + 1):
         remote(folder)[0].pipe_file(f"{folder}/{number}.csv", FILES["csv"])
     for path in ("abc://bucket/data.csv", folder):
         stream = {"name": "s", "format": "csv", "path": path}
@@ -182,9 +183,9 @@ def test_with_continue_streams_that_cannot_be_planned_are_left_out(
 ) -> None:
     gone = {"name": "gone", "format": "csv", "path": str(tmp_path / "gone.csv")}
     settings = {"streams": [gone, orders], "on_stream_failure": "continue"}
-    given = {"bookmarks": {"gone": {"files": {}}}}
+    supplied = {"bookmarks": {"gone": {"files": {}}}}
     with pytest.raises(PartialRunError, match=r"1 of 2 streams failed: stream 'gone', file .*"):
-        run(tmp_path, settings, state=given)
+        run(tmp_path, settings, state=supplied)
     messages = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert {message["stream"] for message in messages if "stream" in message} == {"s"}
     assert len(of_type("RECORD", messages)) == 2
@@ -326,6 +327,41 @@ def events(tmp_path: Path) -> dict[str, Any]:
     return {"name": "s", "format": "json", "path": path, "replication_method": "INCREMENTAL"}
 
 
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first rows have been sent: Spark cannot read them anew."""
+    (tmp_path / "a.csv").write_text("id,at\n" + "1,2024-01-01\n" * 100)
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 8, ()))
+    typed = csv_blocks.CsvBlocks.typed
+    announce = batch_writer.BatchWriter._announce
+    blocks, announced = itertools.count(), threading.Event()
+
+    def announcing(self: Any, written: Any, key: Any) -> None:
+        announce(self, written, key)
+        announced.set()
+
+    monkeypatch.setattr(batch_writer.BatchWriter, "_announce", announcing)
+
+    def changing(self: Any, block: Any, places: Any, types: Any) -> Any:
+        rows = typed(self, block, places, types)
+        if next(blocks):
+            # Before its first message the run could still leave the stream to Spark.
+            announced.wait(60)
+            (tmp_path / "a.csv").write_text("id,at\n" + "1,nowhen\n" * 200)
+        return rows
+
+    monkeypatch.setattr(csv_blocks.CsvBlocks, "typed", changing)
+    settings = {"streams": [{"name": "s", "format": "csv", "path": str(tmp_path / "a.csv")}]}
+    with pytest.raises(SourceError, match="stream 's': a file changed while it was read") as error:
+        run(tmp_path, {**settings, "batch_config": batches})
+    assert error.value.exit_code == DestinationError.exit_code
+    sent = (tmp_path / "out.jsonl").read_text()
+    assert "BATCH" in sent
+    assert "STATE" not in sent
+
+
 def test_small_files_of_json_lines_are_discovered_and_read(
     tmp_path: Path, events: dict[str, Any]
 ) -> None:
@@ -455,7 +491,7 @@ def test_the_rule_is_the_same_for_every_master(
 def test_records_wait_on_disk_until_spark_need_not_read_them(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "HELD_BYTES", 1)
+    monkeypatch.setattr(slices, "HELD_BYTES", 1)
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
     settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(tmp_path)}}
     before = sorted(tmp_path.iterdir())

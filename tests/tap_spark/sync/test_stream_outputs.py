@@ -44,9 +44,9 @@ def no_spark() -> Any:
     raise AssertionError
 
 
-def settings(**given: Any) -> TransformSettings:
+def settings(**supplied: Any) -> TransformSettings:
     streams = [{"name": "s", "format": "csv", "path": "x"}]
-    return tap_config({"streams": streams, **given}).transforms
+    return tap_config({"streams": streams, **supplied}).transforms
 
 
 def planned(maps: Any, *plans: StreamPlan, **more: Any) -> tuple[Outputs, tuple[StreamPlan, ...]]:
@@ -74,8 +74,8 @@ def test_names_schemas_and_keys_are_those_of_the_outputs() -> None:
     assert first.plan.key_properties == ("id",)
     assert second.plan.key_properties == ("price",)
     assert first.plan.tap_stream_id == second.plan.tap_stream_id == "orders"
-    known = plan().schema["properties"]
-    assert second.plan.schema["properties"]["at"] == known["at"]
+    existing = plan().schema["properties"]
+    assert second.plan.schema["properties"]["at"] == existing["at"]
 
 
 def test_only_what_outputs_need_is_read() -> None:
@@ -179,8 +179,8 @@ def test_flattening_is_planned_too() -> None:
 
 class TestMapErrors:
     def test_a_marked_failure_is_a_record_error(self) -> None:
-        told = {"stream": "sales", "reason": "property 'x': TypeError: no [x] {y}"}
-        text = f"[USER_RAISED_EXCEPTION] {BEGIN}{json.dumps(told)}{END} SQLSTATE: P0001"
+        reported = {"stream": "sales", "reason": "property 'x': TypeError: no [x] {y}"}
+        text = f"[USER_RAISED_EXCEPTION] {BEGIN}{json.dumps(reported)}{END} SQLSTATE: P0001"
         error = map_error(RuntimeError(text))
         assert isinstance(error, RecordError)
         assert str(error).startswith("stream 'sales', setting 'stream_maps': property 'x': TypeE")

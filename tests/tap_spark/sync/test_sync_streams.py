@@ -28,10 +28,10 @@ from shared.singer.run_summary import RunSummary
 from shared.singer.signals import raise_on_sigterm
 from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.plan.run_options import RunOptions, StreamRange
-from tap_spark.send import slices, sync, trials
-from tap_spark.send.line_output import StateWriter
-from tap_spark.send.record_writer import ChunkInfo, RowsWritten
-from tap_spark.send.slices import Run
+from tap_spark.send import spark_slices, sync, trials
+from tap_spark.send.line_output import ChunkInfo, StateWriter
+from tap_spark.send.record_writer import RowsWritten
+from tap_spark.send.run import Run
 from tap_spark.send.spool_files import KeyMax
 from tap_spark.send.sync import run_sync, sync_stream
 from tap_spark.send.trials import run_test
@@ -90,11 +90,13 @@ class Bench:
     stopped: bool = False
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Bench:
-        for module in (slices, sync, trials):
+        for module in (sync, trials):
             monkeypatch.setattr(module, "source_for", self.source_for)
-        for module in (slices, trials):
+        monkeypatch.setattr(sync, "driver_source_for", self.source_for)
+        monkeypatch.setattr(spark_slices, "whole_source", lambda source, _: source)
+        for module in (spark_slices, trials):
             monkeypatch.setattr(module, "write_records", self.write_records)
-        monkeypatch.setattr(sync, "engine_of", lambda *_: Engine(self))
+        monkeypatch.setattr(sync, "engine_of", lambda *_, **__: Engine(self))
         return self
 
     def source_for(self, config: StreamConfig) -> Any:
@@ -116,8 +118,8 @@ class Bench:
             for key in keys:
                 output.write(json.dumps({"type": "RECORD", "record": {"k": key}}).encode() + b"\n")
             self.now += self.step
-            known = [key for key in keys if key is not None and plan.replication_key]
-            best = KeyMax(max(known), max(known)) if known else None
+            existing = [key for key in keys if key is not None and plan.replication_key]
+            best = KeyMax(max(existing), max(existing)) if existing else None
             chunk = ChunkInfo(len(keys), 1, best)
             written = written.plus(chunk)
             on_chunk(chunk)
@@ -140,7 +142,7 @@ class Bench:
 
     def sync(self, plan: StreamPlan, state: Any = None, interval: float = 10) -> StateWriter:
         pace = StateWriter(state or {}, self.output.write, interval, lambda: self.now)
-        sync_stream(Run(Engine.of(self.get), self.output, None), plan, pace)  # type: ignore[arg-type]
+        sync_stream(Run(Engine.of(self.get), self.output), plan, pace)  # type: ignore[arg-type]
         return pace
 
 
@@ -312,25 +314,30 @@ def test_an_error_names_its_stream_and_earlier_state_stays(
 def test_a_limited_run_writes_neither_state_nor_versions(
     run_bench: Bench, config: TapConfig
 ) -> None:
-    given = {"bookmarks": {"a": {"x": 1}}}
-    run_sync(config, {}, given, run_bench.output, RunOptions(limit=1))  # type: ignore[arg-type]
+    supplied = {"bookmarks": {"a": {"x": 1}}}
+    run_sync(config, {}, supplied, run_bench.output, RunOptions(limit=1))  # type: ignore[arg-type]
     assert run_bench.output.types == ["SCHEMA", "RECORD", "SCHEMA", "RECORD"]
 
 
 @pytest.mark.parametrize(
-    "given", [None, {"bookmarks": {"a": {"replication_key_value": 3}}, "x": 1}]
+    "supplied", [None, {"bookmarks": {"a": {"replication_key_value": 3}}, "x": 1}]
 )
 def test_a_backfill_ends_with_the_state_that_was_given(
-    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch, given: Any
+    run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch, supplied: Any
 ) -> None:
     monkeypatch.setattr(sync, "plan_streams", lambda *_: (plan_of("a", **BY_KEY),))
     options = RunOptions(backfill=StreamRange("a", "1", "3"))
     catalog = {"streams": [{"tap_stream_id": "a"}]}
     config = replace(config, state_interval_seconds=0.0)
     run_bench.slices["a"] = [piece([1], [2], ordered=True)]
-    run_sync(config, catalog, given, run_bench.output, options)  # type: ignore[arg-type]
-    assert run_bench.output.types == ["SCHEMA", "RECORD", "RECORD", *(["STATE"] if given else [])]
-    assert run_bench.output.states == ([given] if given else [])
+    run_sync(config, catalog, supplied, run_bench.output, options)  # type: ignore[arg-type]
+    assert run_bench.output.types == [
+        "SCHEMA",
+        "RECORD",
+        "RECORD",
+        *(["STATE"] if supplied else []),
+    ]
+    assert run_bench.output.states == ([supplied] if supplied else [])
 
 
 def test_a_backfill_that_fails_writes_no_state(
@@ -438,10 +445,10 @@ def test_with_continue_the_other_streams_are_read(
 ) -> None:
     run_bench.slices["a"] = broken(error, piece([1]))  # type: ignore[assignment]
     config = replace(config, on_stream_failure="continue", parallel_streams=parallel)
-    given = {"bookmarks": {"c": {"x": 1}}}
+    supplied = {"bookmarks": {"c": {"x": 1}}}
     summary = RunSummary("tap-spark")
     with pytest.raises(PartialRunError) as raised:
-        run_sync(config, {}, given, run_bench.output, summary=summary)  # type: ignore[arg-type]
+        run_sync(config, {}, supplied, run_bench.output, summary=summary)  # type: ignore[arg-type]
     assert str(raised.value).startswith("1 of 2 streams failed: stream 'a': ")
     assert "no" in str(raised.value)
     streams = summary.so_far()["streams"]
@@ -461,9 +468,9 @@ def test_the_bookmark_of_a_failed_stream_is_what_state_may_cover(
     plans = (plan_of("a", **BY_KEY), plan_of("b", **FULL))
     monkeypatch.setattr(sync, "plan_streams", lambda *_: plans)
     run_bench.slices["a"] = broken(SourceError("no"), piece([5], ordered=ordered))  # type: ignore[assignment]
-    given = {"bookmarks": {"a": {"replication_key": "k", "replication_key_value": 3}}}
+    supplied = {"bookmarks": {"a": {"replication_key": "k", "replication_key_value": 3}}}
     with pytest.raises(PartialRunError):
-        run_sync(replace(config, on_stream_failure="continue"), {}, given, run_bench.output)  # type: ignore[arg-type]
+        run_sync(replace(config, on_stream_failure="continue"), {}, supplied, run_bench.output)  # type: ignore[arg-type]
     reached = {"replication_key": "k", "replication_key_value": 5 if ordered else 3}
     assert run_bench.output.states[-1] == {"bookmarks": {"a": reached, "b": {}}}
 
@@ -511,7 +518,7 @@ def test_the_catalog_is_discovered_if_none_is_given(
     run_bench: Bench, config: TapConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(sync, "discovered_catalog", lambda *given: asked.append(given) or {})
+    monkeypatch.setattr(sync, "discovered_catalog", lambda *supplied: asked.append(supplied) or {})
     run_sync(config, None, None, run_bench.output)  # type: ignore[arg-type]
     assert len(asked) == 1
     assert len(run_bench.output.states) == 2

@@ -48,10 +48,10 @@ def tap(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tap]:
     config = tmp_path / "config.json"
     spool = tmp_path / "spool"
     stream = {"name": "rows", "format": "rows", "row_count": 50_000_000, "column_count": 8}
-    given = dict(getattr(request, "param", {}))
+    supplied = dict(getattr(request, "param", {}))
     own = ("stall_limit_seconds", "heartbeat_seconds")
-    settings = {name: given.pop(name) for name in own if name in given}
-    stream |= given
+    settings = {name: supplied.pop(name) for name in own if name in supplied}
+    stream |= supplied
     config.write_text(
         json.dumps(
             {

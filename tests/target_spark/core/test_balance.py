@@ -44,12 +44,12 @@ def test_a_conversion_balances_or_fails(
     rest = received + exploded - rows - rejected
     good = (staged is None or staged == received) and (rest == 0 or (mapped and rest > 0))
     good = good and (exploded < rows or exploded == 0)
-    found = result(received, rows, rejected, exploded=exploded)
+    actual = result(received, rows, rejected, exploded=exploded)
     if good:
-        assert check_conversion(batch(staged, mapped=mapped), found) is found
+        assert check_conversion(batch(staged, mapped=mapped), actual) is actual
         return
     with pytest.raises(BalanceError, match="counts do not balance"):
-        check_conversion(batch(staged, mapped=mapped), found)
+        check_conversion(batch(staged, mapped=mapped), actual)
 
 
 def test_rows_of_elements_are_told_from_records() -> None:
@@ -80,9 +80,9 @@ def test_a_commit_balances_or_fails(
 ) -> None:
     if not by_key:
         keys, may_skip = None, False
-    told = Committed(rows, keys, by_key, may_skip)
+    reported = Committed(rows, keys, by_key, may_skip)
     if rows is None:
-        assert merged_rows("s", written, told) == 0
+        assert merged_rows("s", written, reported) == 0
         return
     if not by_key:
         good = rows == written
@@ -92,23 +92,23 @@ def test_a_commit_balances_or_fails(
         most = written if keys is None else keys
         good = rows <= most and (may_skip or rows > 0 or most == 0)
     if good:
-        assert merged_rows("s", written, told) == written - rows
+        assert merged_rows("s", written, reported) == written - rows
         return
     with pytest.raises(BalanceError, match=f"{written} rows were written"):
-        merged_rows("s", written, told)
+        merged_rows("s", written, reported)
 
 
 def test_the_counts_of_a_flush() -> None:
     results = [result(10, 7, 1), result(4, 0, 0, 4)]
-    told = Committed(5, 5, by_key=True)
-    counts = check_commit(batch(10, 4, mapped=True), results, told)
+    reported = Committed(5, 5, by_key=True)
+    counts = check_commit(batch(10, 4, mapped=True), results, reported)
     assert counts == Counts(14, 5, 1, 2, 2, 4, 0)
     assert counts.missing == 0
 
 
 def test_rows_that_a_commit_does_not_tell_are_unconfirmed() -> None:
-    for told in (None, Committed(None, 2, by_key=True)):
-        assert check_commit(batch(3), [result(3, 3)], told) == Counts(3, 3, unconfirmed=3)
+    for reported in (None, Committed(None, 2, by_key=True)):
+        assert check_commit(batch(3), [result(3, 3)], reported) == Counts(3, 3, unconfirmed=3)
 
 
 def test_counts_add_up() -> None:

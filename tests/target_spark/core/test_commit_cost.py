@@ -34,13 +34,13 @@ def watched(
 ) -> list[str]:
     """Return the warnings for consecutive flushes: conversion, commit, pause."""
     cost = cost or CommitCost(advice)
-    now, told = 1000.0, []
+    now, reported = 1000.0, []
     for _ in range(flushes):
         began_at = now + seconds * 3 / 4
         now += seconds
-        told.append(cost.committed(size, seconds * 3 / 4, began_at, now))
+        reported.append(cost.committed(size, seconds * 3 / 4, began_at, now))
         now += pause
-    return [text for text in told if text is not None]
+    return [text for text in reported if text is not None]
 
 
 def test_what_it_says() -> None:
@@ -61,8 +61,8 @@ def test_the_first_one_says_nothing_of_the_others() -> None:
     # These began while Spark started.
     assert all(cost.committed(SMALL, 11.0, 1013.0, 1014.0) is None for _ in range(20))
     assert all(cost.committed(SMALL, 5.0, 1014.0, 1014.0) is None for _ in range(20))
-    told = [cost.committed(SMALL, 0.1, n + 0.2, n + 0.3) for n in map(float, range(1014, 1034))]
-    assert told == [None] * 20, "0.2 s of every second"
+    reported = [cost.committed(SMALL, 0.1, n + 0.2, n + 0.3) for n in map(float, range(1014, 1034))]
+    assert reported == [None] * 20, "0.2 s of every second"
 
 
 @pytest.mark.parametrize(("pause", "warned"), [(0.3, True), (0.5, False), (30.0, False)])
@@ -82,12 +82,12 @@ def test_nothing_is_said_without_advice() -> None:
 
 
 def test_a_slow_commit_among_others_is_not_the_cost() -> None:
-    cost, now, told = CommitCost(advice), 0.0, []
+    cost, now, reported = CommitCost(advice), 0.0, []
     for seconds in (1.0, 0.5, 0.5, 60.0, 0.5, 0.5):
-        told.append(cost.committed(SMALL, 0.1, now + 0.1, now + seconds))
+        reported.append(cost.committed(SMALL, 0.1, now + 0.1, now + seconds))
         now += seconds
-    assert told[:5] == [None] * 5
-    assert "0.5 s each (median of 5)" in str(told[5])
+    assert reported[:5] == [None] * 5
+    assert "0.5 s each (median of 5)" in str(reported[5])
 
 
 @given(
@@ -95,14 +95,14 @@ def test_a_slow_commit_among_others_is_not_the_cost() -> None:
     st.booleans(),
 )
 def test_times_that_overlap_count_once(steps: list[tuple[float, float, float]], big: bool) -> None:
-    cost, now, told = CommitCost(advice), 1000.0, []
+    cost, now, reported = CommitCost(advice), 1000.0, []
     for convert, commit, step in steps:
         now += step
         size = BatchSize(10**9, 10**12) if big else SMALL
-        told.append(cost.committed(size, convert, max(1000.0, now - commit), now))
-    found = [text for text in told if text is not None]
-    assert len(found) <= (0 if big else 1)
-    for text in found:
+        reported.append(cost.committed(size, convert, max(1000.0, now - commit), now))
+    actual = [text for text in reported if text is not None]
+    assert len(actual) <= (0 if big else 1)
+    for text in actual:
         share = int(text.removeprefix("commits take ").split("%")[0])
         assert 50 <= share <= 100
 

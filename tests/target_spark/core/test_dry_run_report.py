@@ -6,8 +6,8 @@ from target_spark.core.differences import DryRun, PlannedTable
 
 
 def line(planned: PlannedTable, versions: dict[str, int] | None = None, **counts: int) -> str:
-    found = DryRun({planned.stream: planned}, versions or {})
-    [text] = found.lines({planned.stream: counts})
+    actual = DryRun({planned.stream: planned}, versions or {})
+    [text] = actual.lines({planned.stream: counts})
     return text
 
 

@@ -86,7 +86,7 @@ def test_a_table_that_is_replaced_keeps_its_rows(goes_on):
 
 def test_a_share_is_checked_after_the_last_piece():
     core = pipeline(SizeAndAge(rows=1), parallel=4)
-    core._failures._budget = lambda _: ErrorBudget(max_error_share=0.5)
+    core._failures.budget = lambda _: ErrorBudget(max_error_share=0.5)
     w = World(core)
     w.schema("a")
     w.records("a", 2)

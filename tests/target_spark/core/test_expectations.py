@@ -30,9 +30,9 @@ ROWS = Profile(10, {"email": [2, "a", "z"], "at": [0, None, "2026-07-01T11:00:00
     ],
 )
 def test_what_holds(expected: Expectations, texts: list[str]) -> None:
-    found = list(violations(expected, ROWS, NOW))
-    assert len(found) == len(texts)
-    for text, wanted in zip(found, texts, strict=True):
+    actual = list(violations(expected, ROWS, NOW))
+    assert len(actual) == len(texts)
+    for text, wanted in zip(actual, texts, strict=True):
         assert wanted in text
 
 

@@ -44,8 +44,8 @@ class PartialWorld(World):
         return self.hear(ev.StateSeen(value, self.line))
 
     def bookmarks(self, value: bytes) -> dict[str, int]:
-        found: dict[str, int] = json.loads(value)["bookmarks"]
-        return found
+        actual: dict[str, int] = json.loads(value)["bookmarks"]
+        return actual
 
     def _covered(self, value: bytes) -> bool:
         return all(self._is_covered(*each) for each in self.bookmarks(value).items())

@@ -16,9 +16,9 @@ import pytest
 from target_fakes import FakeLoader, config, fake_engine
 
 from shared.errors import DestinationError, MessageError, RecordError, Where
-from target_spark.convert.read_rows import line_of
+from target_spark.convert.read_lines import line_of
 from target_spark.core.balance import Loaded
-from target_spark.core.failures import Backoff
+from target_spark.core.failures import with_backoff
 from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
@@ -384,8 +384,8 @@ class TestRetryWithBackoff:
             Result(tmp_path, failure=self.failure).load(SCHEMA, BROKEN)
 
     def test_input_is_read_while_a_retry_waits(self, tmp_path, monkeypatch):
-        always = partial(Backoff, chance=lambda: 1.0)
-        monkeypatch.setattr("target_spark.receive.run.Backoff", always)
+        always = partial(with_backoff, chance=lambda: 1.0)
+        monkeypatch.setattr("target_spark.receive.run.with_backoff", always)
         failure = {**self.failure, "retry_backoff": "1s"}
         result = Result(tmp_path, failure=failure, batch_size_rows=1)
         lines = [json.dumps(SCHEMA), json.dumps({**SCHEMA, "stream": "t"}), record(1)]
@@ -399,9 +399,9 @@ class TestRetryWithBackoff:
         def watched(batch, results):
             if batch.stream.stream == "s" and failures:
                 raise failures.pop()
-            found = commit(batch, results)
+            actual = commit(batch, results)
             done.append(batch.stream.stream)
-            return found
+            return actual
 
         result.loader.commit = watched
         try:
@@ -452,20 +452,20 @@ def test_eager_low_latency_commits_while_the_input_is_open(tmp_path):
 class RefusingLoader(FakeLoader):
     """Its store refuses rows with the id 7, and finds that out at the first commit."""
 
-    known = False
+    existing = False
 
     def may_refuse(self, stream: str) -> bool:
         return True
 
     def convert(self, batch: Batch) -> LoadResult:
-        found = super().convert(batch)
-        if not self.known or self.policy == "FailBatch":
-            return found
-        rows = self._rows[found.parts[0].url]
+        actual = super().convert(batch)
+        if not self.existing or self.policy == "FailBatch":
+            return actual
+        rows = self._rows[actual.parts[0].url]
         kept = [row for row in rows if row["id"] != 7]
-        self._rows[found.parts[0].url] = kept
-        part = Part(found.parts[0].url, len(kept), 1)
-        return replace(found, parts=(part,), rows=len(kept), rejected=len(rows) - len(kept))
+        self._rows[actual.parts[0].url] = kept
+        part = Part(actual.parts[0].url, len(kept), 1)
+        return replace(actual, parts=(part,), rows=len(kept), rejected=len(rows) - len(kept))
 
     def commit(self, batch: Batch, results: Sequence[LoadResult]) -> dict[str, Loaded]:
         for number, file in enumerate(batch.files):
@@ -474,7 +474,7 @@ class RefusingLoader(FakeLoader):
                 where = Where(stream="s", line=line_of(file, ids.index(7) + 1))
                 raise RefusedRecordError(RecordError("refused", where=where), number)
             if 7 in ids:
-                self.known = True
+                self.existing = True
                 raise ConvertAgainError
         return super().commit(batch, results)
 

@@ -23,16 +23,16 @@ def test_cutting_at_a_line(count, kind):
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=20))
 def test_portions_of_any_size_are_all_of_it(portions):
-    lines, found = Lines(memoryview(b"".join(LINES)), len(LINES)), []
+    lines, actual = Lines(memoryview(b"".join(LINES)), len(LINES)), []
     for portion in portions:
         if lines.count:
             taken = min(portion, lines.count)
             part = bytes(lines.take(taken))
             assert part.count(b"\n") == taken
-            found.append(part)
+            actual.append(part)
     if lines.count:
-        found.append(bytes(lines.take(lines.count)))
-    assert b"".join(found) == b"".join(LINES)
+        actual.append(bytes(lines.take(lines.count)))
+    assert b"".join(actual) == b"".join(LINES)
 
 
 def test_all_at_once_is_not_copied():

@@ -16,6 +16,8 @@ from shared.errors import (
 )
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
+from target_spark.core import schedule
+from target_spark.core.batches import GATHER_SECONDS
 from target_spark.core.flushes import MOST_FILES, FilesPiece
 from target_spark.core.load_plans import InputFile
 from target_spark.core.policies import SizeAndAge
@@ -81,6 +83,13 @@ def test_a_file_is_converted_before_its_batch_is_closed():
     w.finish_all()
     assert w.flush_keys[1] == {0: [2, 3], 1: [4]}
     w.check_complete()
+
+
+def test_threads_convert_files_of_half_the_size():
+    w = World(pipeline(file_bytes=8, gathers=lambda: False))
+    w.schema("a")
+    assert kinds(w.records("a", 1)) == ["Stage"]
+    assert kinds(w.records("a", 1)) == ["Stage", "CloseFile", "Convert"]
 
 
 def test_a_file_with_many_runs_of_lines_is_closed():
@@ -236,6 +245,59 @@ def test_more_files_are_converted_together_if_they_are_small(size: int, most: in
             break
         piece = merged
     assert len(piece.files) == most
+
+
+def test_files_wait_a_moment_for_more_once_their_size_is_known():
+    w = merging()
+    w.batch("a")
+    w.finish_work()
+    for _ in range(3):
+        assert w.batch("a") == []
+    assert w.core.deadline() == w.now + GATHER_SECONDS
+    assert kinds(w.tick(GATHER_SECONDS)) == ["Convert"]
+    w.finish_work()
+    w.batch("a")
+    assert kinds(w.schema("a", "other")) == ["Convert"]
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 1), (1, 3), (4, 1)]
+    w.check_complete()
+
+
+def test_files_do_not_wait_for_threads():
+    w = World(pipeline(gathers=lambda: False))
+    w.schema("a")
+    w.batch("a")
+    w.finish_work()
+    assert kinds(w.batch("a")) == ["Convert"]
+    w.end()
+    w.finish_all()
+    w.check_complete()
+
+
+def test_files_wait_no_longer_if_they_fill_a_job(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "JOB_BYTES", 20)
+    w = merging()
+    w.batch("a")
+    w.finish_work()
+    assert w.batch("a") == []
+    assert kinds(w.batch("a")) == ["Convert"]
+    w.end()
+    w.finish_all()
+    assert conversions(w) == [(0, 1), (1, 2)]
+    w.check_complete()
+
+
+def test_waiting_files_do_not_keep_staging_full():
+    w = World(pipeline(SizeAndAge(), parallel=1, staged_bytes=1))
+    for name in "ab":
+        w.schema(name)
+    w.batch("a")
+    w.finish_work()
+    w.batch("a")
+    w.records("b", 1)
+    w.finish_all()
+    assert w.core.wants_input
 
 
 def test_files_of_another_flush_are_converted_apart():
@@ -729,7 +791,7 @@ def test_a_strict_end_fails_once_all_is_loaded():
 
 def test_rows_after_the_last_state_are_discarded_if_asked_for():
     core = pipeline(SizeAndAge(rows=10))
-    core._uncovered._discards = "a".__eq__
+    core._uncovered.discards = "a".__eq__
     w = World(core)
     for name in "ab":
         w.schema(name)
@@ -816,11 +878,11 @@ def test_tokens_differ_between_flushes_and_runs():
 
 
 def test_flush_time_is_told_to_the_rule_and_reported():
-    told = []
+    reported = []
 
     class Rule(SizeAndAge):
         def flushed(self, stream, batch, seconds):
-            told.append((stream, batch.rows, seconds))
+            reported.append((stream, batch.rows, seconds))
 
     w = World(pipeline(Rule(rows=2)))
     w.schema("a")
@@ -829,7 +891,7 @@ def test_flush_time_is_told_to_the_rule_and_reported():
     w.finish_work()
     w.now += 1.0
     (forget,) = (a for a in w.finish_work() if isinstance(a, ev.Forget))
-    assert told == [("a", 2, 2.5)]
+    assert reported == [("a", 2, 2.5)]
     assert (forget.flush, forget.seconds) == (1, 2.5)
 
 

@@ -48,7 +48,7 @@ many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCh
 
 
 def play(world: World, script: list[tuple]) -> None:
-    known: set[str] = set()
+    existing: set[str] = set()
     for name, *args in script:
         if name == "work":
             if world.works:
@@ -64,9 +64,9 @@ def play(world: World, script: list[tuple]) -> None:
             assert world.works, "input is held back although nothing is under way"
             world.finish_work()
         if name == "schema":
-            known.add(args[0])
-        elif name in {"records", "batch", "version", "keys"} and args[0] not in known:
-            known.add(args[0])
+            existing.add(args[0])
+        elif name in {"records", "batch", "version", "keys"} and args[0] not in existing:
+            existing.add(args[0])
             world.schema(args[0], "x")
         getattr(world, name)(*args)
 

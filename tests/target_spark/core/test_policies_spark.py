@@ -34,13 +34,13 @@ class Output:
 
 def load(spark, folder: Path, data: bytes, **settings) -> list[bytes]:
     folder.mkdir(exist_ok=True)
-    given = config(folder, **settings)
+    supplied = config(folder, **settings)
     path = folder / "input.jsonl"
     path.write_bytes(data)
     fd, output = os.open(path, os.O_RDONLY), Output()
     try:
         engine = Engine.of(lambda: spark)
-        run_with(given, fd, output, Loader(given, engine), engine)
+        run_with(supplied, fd, output, Loader(supplied, engine), engine)
     finally:
         os.close(fd)
     return output.written
@@ -74,9 +74,9 @@ def test_rejected_records_come_back_from_the_dead_letters(spark, tmp_path):
     data = lines(SCHEMA, record(1), record("two"), record(3), "garbage", batch, state)
     assert load(spark, tmp_path / "first", data, failure=failure) == [b'{"n": 1}\n']
     assert ids(tmp_path / "first") == [1, 3, 10]
-    found = [json.loads(x) for p in letters.iterdir() for x in p.read_bytes().splitlines()]
-    told = {m["_sdc_error"]["line"]: m["record"]["id"] for m in found if "_sdc_error" in m}
-    assert told == {3: "two", 2: "ten"}
+    actual = [json.loads(x) for p in letters.iterdir() for x in p.read_bytes().splitlines()]
+    reported = {m["_sdc_error"]["line"]: m["record"]["id"] for m in actual if "_sdc_error" in m}
+    assert reported == {3: "two", 2: "ten"}
     fixed = b"".join(path.read_bytes() for path in letters.iterdir())
     fixed = fixed.replace(b'"two"', b"2").replace(b'"ten"', b"11")
     load(spark, tmp_path / "again", fixed)

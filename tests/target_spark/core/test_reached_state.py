@@ -12,12 +12,12 @@ from target_spark.core.policies import SizeAndAge
 
 def reached(world: World) -> list[tuple[str, int | None, bool]]:
     """Return stream, line of the STATE and whether it is exact, of each commit."""
-    found = [
+    actual = [
         (action.header.stream.stream, action.header.reached)
         for action in world.log
         if isinstance(action, ev.Commit)
     ]
-    return [(name, at and at.line, at is not None and at.is_exact) for name, at in found]
+    return [(name, at and at.line, at is not None and at.is_exact) for name, at in actual]
 
 
 def test_a_commit_carries_the_newest_state_before_its_end():

@@ -61,14 +61,14 @@ def test_a_state_that_is_too_long_is_not_stored() -> None:
 
 
 def test_each_stream_has_the_bookmark_of_its_own_table() -> None:
-    found = joint_state(
+    actual = joint_state(
         [
             of("a", {"bookmarks": {"a": 1}, "page": "old"}, 1.0),
             of("b", {"bookmarks": {"b": 2}, "page": "new"}, 2.0),
         ]
     )
-    assert json.loads(found.state) == {"bookmarks": {"a": 1, "b": 2}, "page": "new"}
-    assert found.notes == ()
+    assert json.loads(actual.state) == {"bookmarks": {"a": 1, "b": 2}, "page": "new"}
+    assert actual.notes == ()
 
 
 @given(st.dictionaries(words, bookmark_values, min_size=1, max_size=4), st.data())
@@ -86,17 +86,17 @@ def test_bookmarks_that_were_taken_apart_come_together(
 
 def test_a_bookmark_of_another_stream_is_never_taken() -> None:
     """Its records may not be durable: its first flush may never have been committed."""
-    found = joint_state([of("a", {"bookmarks": {"a": 1}}), of("f", {"bookmarks": {"z": 9}}, 2.0)])
-    assert json.loads(found.state) == {"bookmarks": {"a": 1}}
-    assert found.notes == ("stream 'f' has no bookmark: the tap sends it from its beginning",)
+    actual = joint_state([of("a", {"bookmarks": {"a": 1}}), of("f", {"bookmarks": {"z": 9}}, 2.0)])
+    assert json.loads(actual.state) == {"bookmarks": {"a": 1}}
+    assert actual.notes == ("stream 'f' has no bookmark: the tap sends it from its beginning",)
 
 
 def test_of_several_tables_of_a_stream_the_oldest_bookmark_counts() -> None:
     states = [of("a", {"bookmarks": {"a": n}}, float(n), f"t{n}") for n in (2, 1)]
-    found = joint_state(states)
-    assert json.loads(found.state) == {"bookmarks": {"a": 1}}
-    assert len(found.notes) == 1
-    assert "'t2'" in found.notes[0]
+    actual = joint_state(states)
+    assert json.loads(actual.state) == {"bookmarks": {"a": 1}}
+    assert len(actual.notes) == 1
+    assert "'t2'" in actual.notes[0]
 
 
 @pytest.mark.parametrize("value", [7, {"seen": 7}, {"bookmarks": {"db-a": 1, "db-b": 2}}])

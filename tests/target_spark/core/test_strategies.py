@@ -236,14 +236,14 @@ def steer(
 ) -> list[tuple[int, float]]:
     """Run flushes of a busy stream; each ends when `under_way` newer ones have begun."""
     waiting: list[tuple[int, float]] = []
-    told = []
+    reported = []
     for _ in range(flushes):
         rows = rule.rows("s")
         waiting.append((rows, latency(rows)))
         if len(waiting) >= under_way:
-            told.append(waiting.pop(0))
-            rule.flushed("s", BatchSize(rows=told[-1][0]), told[-1][1])
-    return told
+            reported.append(waiting.pop(0))
+            rule.flushed("s", BatchSize(rows=reported[-1][0]), reported[-1][1])
+    return reported
 
 
 def linear(fixed: float, per_row: float, noise: float = 0.0, seed: int = 0) -> Latency:
@@ -267,17 +267,17 @@ class TestAdaptiveSize:
     )
     def test_it_comes_close_to_the_target_and_stays(self, fixed, per_row, target, under_way):
         rule = LatencySteered(10, 100_000_000, target, WAIT)
-        told = steer(rule, linear(fixed, per_row), 60 * under_way, under_way)
-        for _, seconds in told[-10:]:
+        reported = steer(rule, linear(fixed, per_row), 60 * under_way, under_way)
+        for _, seconds in reported[-10:]:
             assert abs(seconds / target - 1) < 0.15
-        most = max(seconds for _, seconds in told)
+        most = max(seconds for _, seconds in reported)
         assert most < 1.5 * target, "it overshoots"
 
     @pytest.mark.parametrize("chance", range(5))
     def test_noise_does_not_drive_it_away(self, chance):
         rule = LatencySteered(10, 10**8, 5.0, WAIT)
-        told = steer(rule, linear(0.4, 1e-4, noise=0.3, seed=chance), 300)
-        late = [fixed_rows * 1e-4 + 0.4 for fixed_rows, _ in told[-200:]]
+        reported = steer(rule, linear(0.4, 1e-4, noise=0.3, seed=chance), 300)
+        late = [fixed_rows * 1e-4 + 0.4 for fixed_rows, _ in reported[-200:]]
         assert 0.75 < sum(late) / len(late) / 5.0 < 1.3
 
     def test_it_follows_a_change(self):
@@ -291,8 +291,8 @@ class TestAdaptiveSize:
 
     def test_it_grows_fast(self):
         rule = LatencySteered(10, 10**8, 5.0, WAIT)
-        told = steer(rule, linear(0.4, 1e-4), 40)
-        reached = next(n for n, (_, seconds) in enumerate(told) if seconds > 4.0)
+        reported = steer(rule, linear(0.4, 1e-4), 40)
+        reached = next(n for n, (_, seconds) in enumerate(reported) if seconds > 4.0)
         assert reached <= 16
 
     def test_bounds_hold(self):
@@ -328,9 +328,9 @@ class TestAdaptiveSize:
         st.integers(1, 1000),
         st.integers(1000, 10**6),
     )
-    def test_it_never_leaves_its_bounds(self, told, least, most):
+    def test_it_never_leaves_its_bounds(self, reported, least, most):
         rule = LatencySteered(least, most, 1.0, WAIT)
-        for rows, seconds in told:
+        for rows, seconds in reported:
             rule.flushed("s", BatchSize(rows=rows), seconds)
             assert least <= rule.rows("s") <= most
 

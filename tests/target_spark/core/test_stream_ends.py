@@ -14,7 +14,7 @@ from target_spark.core.policies import SizeAndAge
 Story = Callable[[World], object]
 
 
-def told(*stories: Story, goes_on: bool = False) -> World:
+def reported(*stories: Story, goes_on: bool = False) -> World:
     """Return a world at its end, in which stream `a` came as told."""
     core = pipeline(SizeAndAge(rows=1), overwrite=frozenset("a"), replaces=True, goes_on=goes_on)
     world = World(core, overwrite=frozenset("a"))
@@ -66,7 +66,7 @@ def state(world: World) -> None:
     ],
 )
 def test_complete(stories: tuple[Story, ...]) -> None:
-    world = told(*stories)
+    world = reported(*stories)
     assert world.clean_up.error is None
     assert world.finished == {"a"}
     world.check_complete()
@@ -89,7 +89,7 @@ def test_complete(stories: tuple[Story, ...]) -> None:
 )
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_unfinished(stories: tuple[Story, ...], gap: str, goes_on: bool) -> None:
-    world = told(*stories, goes_on=goes_on)
+    world = reported(*stories, goes_on=goes_on)
     assert world.finished == set()
     assert isinstance(world.clean_up.error, PartialRunError)
     assert f"stream 'a': the input ended, but {gap}" in str(world.clean_up.error)
@@ -97,13 +97,13 @@ def test_unfinished(stories: tuple[Story, ...], gap: str, goes_on: bool) -> None
 
 
 def test_a_stream_that_the_tap_reports_to_have_failed() -> None:
-    world = told(rows, lambda world: world.schema("a", failed=True), state)
+    world = reported(rows, lambda world: world.schema("a", failed=True), state)
     assert world.finished == set()
     assert "the tap reports that the stream failed" in str(world.clean_up.error)
 
 
 def test_a_stream_that_fails_before_its_first_record() -> None:
-    world = told(lambda world: world.schema("a", failed=True), state)
+    world = reported(lambda world: world.schema("a", failed=True), state)
     assert world.finished == set()
 
 
@@ -115,7 +115,7 @@ def test_other_streams_are_loaded() -> None:
         world.state()
         world.records("a")
 
-    world = told(rows, other)
+    world = reported(rows, other)
     assert world.finished == set()
     assert [line for line in world.durable["b"] if isinstance(line, int)] == [6, 7, 8]
     assert world.emitted == []

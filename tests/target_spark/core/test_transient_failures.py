@@ -21,9 +21,10 @@ from shared.errors import (
     may_pass,
 )
 from target_spark.core import events as ev
-from target_spark.core.failures import LONGEST_PAUSE, Backoff
+from target_spark.core.batches import GATHER_SECONDS
+from target_spark.core.failures import LONGEST_PAUSE, with_backoff
 from target_spark.core.policies import SizeAndAge
-from target_spark.core.schedule import NoRetries
+from target_spark.core.schedule import Schedule
 
 
 def caused(cause: BaseException) -> DestinationError:
@@ -135,34 +136,34 @@ LASTS = caused(PermissionError("no"))
 
 class TestBackoff:
     def test_pauses_double_and_are_bounded(self):
-        backoff = Backoff(100, 2.0, chance=lambda: 1.0)
-        pauses = [backoff.pause(PASSES, n) for n in range(1, 12)]
+        backoff = with_backoff(100, 2.0, chance=lambda: 1.0)
+        pauses = [backoff(PASSES, n) for n in range(1, 12)]
         assert pauses[:5] == [2.0, 4.0, 8.0, 16.0, 32.0]
         assert pauses[-1] == LONGEST_PAUSE
-        assert backoff.pause(PASSES, 100) == LONGEST_PAUSE
+        assert backoff(PASSES, 100) == LONGEST_PAUSE
 
     def test_full_jitter(self):
-        backoff = Backoff(3, 8.0, chance=random.Random(1).random)
-        pauses = [backoff.pause(PASSES, 2) for _ in range(2000)]
+        backoff = with_backoff(3, 8.0, chance=random.Random(1).random)
+        pauses = [backoff(PASSES, 2) for _ in range(2000)]
         assert 0 <= min(pauses) < 0.5
         assert 15.5 < max(pauses) <= 16
         assert abs(sum(pauses) / len(pauses) - 8) < 0.5
 
     def test_a_bound(self):
-        backoff = Backoff(2, 1.0)
-        assert backoff.pause(PASSES, 2) is not None
-        assert backoff.pause(PASSES, 3) is None
+        backoff = with_backoff(2, 1.0)
+        assert backoff(PASSES, 2) is not None
+        assert backoff(PASSES, 3) is None
 
     def test_what_lasts_is_not_tried_again(self):
-        assert Backoff(5, 1.0).pause(LASTS, 1) is None
+        assert with_backoff(5, 1.0)(LASTS, 1) is None
 
     def test_none_at_all(self):
-        assert Backoff(0, 0.0).pause(PASSES, 1) is None
-        assert NoRetries().pause(PASSES, 1) is None
+        assert with_backoff(0, 0.0)(PASSES, 1) is None
+        assert Schedule(1)._retries(PASSES, 1) is None
 
 
 def world(retries: int = 3, rows: int = 2, **limits) -> World:
-    backoff = Backoff(retries, 4.0, chance=lambda: 0.5)
+    backoff = with_backoff(retries, 4.0, chance=lambda: 0.5)
     return World(pipeline(SizeAndAge(rows=rows), retries=backoff, **limits))
 
 
@@ -211,6 +212,7 @@ class TestInThePipeline:
         (together,) = w.works.values()
         w.fail_work(PASSES)
         w.batch("a")
+        w.tick(GATHER_SECONDS)
         (later,) = w.works.values()
         w.finish_work()
         (again,) = (a for a in w.tick(2.0) if isinstance(a, ev.Convert))
@@ -352,7 +354,7 @@ def play(world: World, script: list[tuple], fates: list[tuple[int, bool]]) -> No
 def test_random_failures_lose_and_double_nothing(
     script, fates, overwrite, keep_dead_letters, probe
 ):
-    backoff = Backoff(10**9, 1.0, chance=lambda: 0.5)
+    backoff = with_backoff(10**9, 1.0, chance=lambda: 0.5)
     core = pipeline(
         SizeAndAge(rows=3),
         overwrite=overwrite,
@@ -371,7 +373,7 @@ def test_random_failures_lose_and_double_nothing(
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=30), fates, st.integers(0, 2))
 def test_when_retries_run_out_state_stays_true_and_the_run_ends(script, fates, retries):
-    backoff = Backoff(retries, 1.0, chance=lambda: 0.5)
+    backoff = with_backoff(retries, 1.0, chance=lambda: 0.5)
     w = World(pipeline(SizeAndAge(rows=3), retries=backoff, keep_dead_letters=True), buries=True)
     play(w, script, list(fates))
     committed = {(name, key) for name, keys in w.durable.items() for key in keys}

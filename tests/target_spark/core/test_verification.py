@@ -11,24 +11,24 @@ from target_spark.core.differences import RangeDifference, TableDifference, Veri
 
 ONE = RangeDifference(3, 5, 6, {"vanished": 2, "changed": 1}, {"vanished": '{"id":1}'})
 TWO = RangeDifference(9, 1, 2, {"doubled": 1}, {})
-FOUND = TableDifference("orders", "'/t'", 100, 102, (ONE, TWO))
+ACTUAL = TableDifference("orders", "'/t'", 100, 102, (ONE, TWO))
 
 
 def test_what_is_left_is_what_was_not_repaired() -> None:
-    assert FOUND.left == "1 changed, 2 vanished, 1 doubled"
-    assert replace(FOUND, repaired=("missing", "changed", "vanished")).left == "1 doubled"
-    lacking = replace(FOUND, ranges=(), missing_columns=("a", "b"))
+    assert ACTUAL.left == "1 changed, 2 vanished, 1 doubled"
+    assert replace(ACTUAL, repaired=("missing", "changed", "vanished")).left == "1 doubled"
+    lacking = replace(ACTUAL, ranges=(), missing_columns=("a", "b"))
     assert lacking.left == "without the columns a, b"
 
 
 def test_rows_of_all_ranges_count() -> None:
     rows = {9: (1, 2), 3: (5, 6), 4: (94, 94)}
-    found = {one.range: (one.keys, one.examples) for one in (TWO, ONE)}
-    assert TableDifference.of("orders", "'/t'", rows, found) == FOUND
+    actual = {one.range: (one.keys, one.examples) for one in (TWO, ONE)}
+    assert TableDifference.of("orders", "'/t'", rows, actual) == ACTUAL
 
 
 def test_the_report_of_a_table() -> None:
-    report = FOUND.to_json()
+    report = ACTUAL.to_json()
     assert report["equal"] is False
     assert report["ranges"][0] == {
         "range": 3,
@@ -37,14 +37,14 @@ def test_the_report_of_a_table() -> None:
         "keys": {"vanished": 2, "changed": 1},
         "examples": {"vanished": '{"id":1}'},
     }
-    assert replace(FOUND, ranges=()).to_json()["equal"] is True
+    assert replace(ACTUAL, ranges=()).to_json()["equal"] is True
 
 
 def test_many_rows_are_deleted_only_with_consent() -> None:
     reported: list[TableDifference] = []
     wanted = Verification(reported.append)
-    wanted.check_vanished(FOUND)
-    few = replace(FOUND, table_rows=19)
+    wanted.check_vanished(ACTUAL)
+    few = replace(ACTUAL, table_rows=19)
     replace(wanted, force=True).check_vanished(few)
     replace(wanted, most_vanished=0.5).check_vanished(few)
     assert not reported

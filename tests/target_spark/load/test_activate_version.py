@@ -23,9 +23,9 @@ from target_spark.config import REGISTRY, target_config
 from target_spark.convert.converter import Rewriter
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination import TableWrite
+from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
 from target_spark.destinations.destination_declaration import Supports
-from target_spark.destinations.destination_registry import FILE_FORMATS as DECLARED
-from target_spark.destinations.folders import local_folder
+from target_spark.destinations.folders import stored_folder
 from target_spark.load.loader import Loader
 from target_spark.tables.version_edit import VersionEdit
 
@@ -38,7 +38,7 @@ SOFT = VersionEdit(7, False, AT)
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ class TestFilesThatWereReplaced:
         t = table("parquet")
         self.load(t, "S", (1, "x", None, 5))
         self.load(t, "S", (2, "y", None, 6))
-        told = self.activate(t, "S", 6, replaces_source=False)
-        assert told == "mark 1 row of older versions"
+        reported = self.activate(t, "S", 6, replaces_source=False)
+        assert reported == "mark 1 row of older versions"
         assert deleted(t) == {1: "2026-07-01", 2: None}
 
     @pytest.mark.parametrize("sources", [("S", "T"), (None, "S"), ("S", None), ("S", "T", "S")])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import time
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.engine.engine import Engine
-from shared.errors import DestinationError
+from shared.errors import DestinationError, RecordError
+from shared.formats import row_groups
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import remote
-from target_spark.convert import adoption
+from target_spark.convert import adoption, write_tasks
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
-from target_spark.destinations.folders import local_folder
+from target_spark.destinations.folders import stored_folder
 from target_spark.load.loader import Loader
 from target_spark.run_settings import TargetConfig
+from tests.helpers.engines import threads
 
 SCHEMA = {
     "type": "object",
@@ -43,7 +48,7 @@ def no_spark() -> Any:
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 class Bench:
@@ -86,6 +91,32 @@ class Bench:
 
     def rows(self) -> list[dict[str, Any]]:
         return [row for part in self.parts() for row in pq.read_table(part).to_pylist()]
+
+
+CHECKED = {"write_page_checksum": True}
+
+
+class Copies(Bench):
+    """A table with metadata, loaded by threads, with or without copies of columns."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__(folder, **{"add_record_metadata": True, **settings})
+        self.loader = Loader(self.config, threads())
+        self.copied: list[bool] = []
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = write_tasks._copied
+
+        def copied(*arguments: Any) -> Any:
+            result = real(*arguments)
+            self.copied.append(result is not None)
+            return result
+
+        monkeypatch.setattr(write_tasks, "_copied", copied)
+
+    def table_rows(self) -> pa.Table:
+        tables = [pq.read_table(part) for part in self.parts()]
+        return pa.concat_tables(tables).sort_by("id").drop_columns(["_sdc_batched_at"])
 
 
 def row(number: int) -> dict[str, Any]:
@@ -145,7 +176,6 @@ def test_settings_that_change_rows(tmp_path: Path, settings: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     "node",
     [
-        {"type": "integer"},
         {"type": ["integer", "null"], "minimum": 1},
         {"type": ["integer", "null"], "minimum": -(2**63), "maximum": 2**63 - 2},
         {"type": ["integer", "null"], "maximum": 2**63 - 1, "exclusiveMinimum": -(2**63)},
@@ -158,6 +188,17 @@ def test_schemas_that_check_more_than_types(tmp_path: Path, node: dict[str, Any]
     schema = {"properties": {**SCHEMA["properties"], "id": node}}
     b = Bench(tmp_path)
     assert b.needs_spark(b.file([row(1)]), schema=schema)
+
+
+def test_properties_that_are_never_null(tmp_path: Path) -> None:
+    """A footer shows that each row has a value; a null, and what it means, is for the reader."""
+    integers = {**SCHEMA, "properties": {**SCHEMA["properties"], "id": {"type": "integer"}}}
+    b = Bench(tmp_path)
+    for schema in (integers, {**integers, "required": ["id", "name"]}):
+        b.load(b.file([row(1), row(2)]), schema=schema)
+        assert b.needs_spark(b.file([row(1), {**row(2), "id": None}]), schema=schema)
+    assert b.needs_spark(b.file([row(1)]), schema={**integers, "required": ["other"]})
+    assert [r["id"] for r in b.rows()] == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -196,8 +237,8 @@ def test_rules_do_not_count_where_nothing_is_validated(tmp_path: Path) -> None:
 )
 def test_other_columns_are_read(tmp_path: Path, columns: pa.Schema) -> None:
     b = Bench(tmp_path)
-    known = {name: value for name, value in row(1).items() if name in columns.names}
-    assert b.needs_spark(b.file([known], columns))
+    existing = {name: value for name, value in row(1).items() if name in columns.names}
+    assert b.needs_spark(b.file([existing], columns))
 
 
 def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
@@ -230,6 +271,18 @@ def test_a_compression_that_is_asked_for_and_there(tmp_path: Path) -> None:
     assert len(b.parts()) == 1
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"compression": "brotli"},
+        {"use_dictionary": False, "column_encoding": {"id": "BYTE_STREAM_SPLIT"}},
+    ],
+)
+def test_files_that_spark_does_not_read(tmp_path: Path, more: dict[str, Any]) -> None:
+    b = Bench(tmp_path)
+    assert b.needs_spark(b.file([row(1)], **more))
+
+
 def test_a_footer_shows_that_no_key_is_null(tmp_path: Path) -> None:
     b = Bench(tmp_path)
     b.load(b.file([row(1), row(2), row(3)], row_group_size=2), keys=("id", "name"))
@@ -249,6 +302,26 @@ def test_rows_without_a_key_are_not_taken_over_unread(tmp_path: Path) -> None:
     b.load(last, keys=("name",))
 
 
+def test_files_whose_columns_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read, and judged as ever."""
+    b = Copies(tmp_path)
+    b.watch(monkeypatch)
+    b.load(b.file([row(1)]))  # no checksums
+    b.load(b.file([row(2)], COLUMNS.set(0, pa.field("id", pa.int32())), **CHECKED))
+    b.load(b.file([{**row(3), "more": 1}], pa.schema([*COLUMNS, ("more", pa.int8())]), **CHECKED))
+    assert b.copied == [False] * 3
+    positive = {"type": ["integer", "null"], "minimum": 1}
+    checks = {"properties": {**SCHEMA["properties"], "id": positive}}
+    b.load(b.file([row(4)], **CHECKED), schema=checks)
+    assert b.copied == [False] * 3, "what more than types is checked, no file is asked"
+    batch = b.batch(b.file([{**row(5), "id": None}], **CHECKED), keys=("id",))
+    with pytest.raises(RecordError, match="key property 'id' is null"):
+        b.loader.convert(batch)
+    assert [r["id"] for r in b.rows()] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("extra", [("id", pa.int64()), ("id", pa.string()), ("ID", pa.int64())])
 def test_a_name_that_is_there_twice(tmp_path: Path, extra: tuple[str, pa.DataType]) -> None:
     b = Bench(tmp_path)
@@ -259,6 +332,40 @@ def test_a_name_that_is_there_twice(tmp_path: Path, extra: tuple[str, pa.DataTyp
     )
     assert b.needs_spark(path)
     assert not b.table().exists()
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_copied_columns_are_those_that_reading_gives(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, tables = random.Random(number), []
+    count = chance.choice([1, 40, 2000])
+    rows = [
+        {
+            "id": place,
+            "name": chance.choice([None, "", "é", f"n{place}"]),
+            "at": chance.choice([None, datetime.fromtimestamp(place, timezone.utc)]),
+        }
+        for place in range(count)
+    ]
+    columns = pa.schema(chance.sample(list(COLUMNS), len(COLUMNS)))
+    keys = ("id",) if chance.random() < 0.5 else ()
+    for adopts in (True, False):
+        folder = tmp_path / str(adopts)
+        folder.mkdir()
+        b = Copies(folder, adopt_files=adopts)
+        b.watch(monkeypatch)
+        paths = [b.file(rows, columns, **CHECKED), b.file([], columns, **CHECKED)]
+        batch = replace(b.batch(*paths, keys=keys), received_at=1e9, version=7)
+        result = b.loader.convert(batch)
+        b.loader.commit(batch, [result])
+        assert b.copied == [True] * adopts
+        tables.append((b.table_rows(), result.received, result.rows, result.columns.keys()))
+    (one, *counts), (other, *others) = tables
+    names = other.column_names
+    started = names.index("_sdc_sync_started_at")
+    assert one.select(names).remove_column(started).equals(other.remove_column(started))
+    assert counts == others
 
 
 class Remote(Bench):
@@ -325,6 +432,22 @@ def test_remote_files_that_the_table_cannot_reach_are_read(tmp_path: Path) -> No
 def test_spark_reads_what_was_taken_over(spark: Any, tmp_path: Path) -> None:
     b = Bench(tmp_path)
     b.load(b.file([row(1), row(2)]))
-    found = spark.read.parquet(str(b.table()))
-    assert found.dtypes == [("id", "bigint"), ("name", "string"), ("at", "timestamp")]
-    assert found.count() == 2
+    actual = spark.read.parquet(str(b.table()))
+    assert actual.dtypes == [("id", "bigint"), ("name", "string"), ("at", "timestamp")]
+    assert actual.count() == 2
+
+
+@pytest.mark.spark
+def test_spark_reads_copied_columns(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_groups, "LEAST_BYTES", 0)
+    b = Copies(tmp_path)
+    b.watch(monkeypatch)
+    b.load(b.file([row(n) for n in range(900)], row_group_size=100, **CHECKED))
+    assert b.copied == [True]
+    parts = spark.read.option("parquet.page.verify-checksum.enabled", "true")
+    for split in (2_000, 1 << 20):
+        actual = parts.option("maxPartitionBytes", split).parquet(str(b.table()))
+        assert actual.where("id = 777 and name = 'n777' and _sdc_sequence > 0").count() == 1
+        assert actual.where("_sdc_deleted_at is null").count() == 900

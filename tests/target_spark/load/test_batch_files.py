@@ -39,19 +39,19 @@ def bench(spark: Any, tmp_path: Path) -> Any:
     return lambda **settings: Bench(spark, tmp_path, add_record_metadata=False, **settings)
 
 
-def given(path: Path, data: bytes, form: str, label: str = "none") -> InputFile:
+def supplied(path: Path, data: bytes, form: str, label: str = "none") -> InputFile:
     path.write_bytes(data)
     return InputFile(str(path), Encoding(form, label))
 
 
 def written(path: Path, form: str, codec: str) -> InputFile:
     if FORMATS[form].text:
-        return given(path, gzip.compress(LINES), form, codec)
+        return supplied(path, gzip.compress(LINES), form, codec)
     FORMATS[form].write(str(path), ROWS.schema, [ROWS], codec)
     return InputFile(f"file://{path}", Encoding(form, codec))
 
 
-def found(spark: Any, b: Bench) -> list[tuple[Any, ...]]:
+def actual(spark: Any, b: Bench) -> list[tuple[Any, ...]]:
     rows = [tuple(row) for row in spark.read.parquet(b.table).collect()]
     return sorted(rows, key=lambda row: row[0] or 0)
 
@@ -62,12 +62,12 @@ EXPECTED = [(1, "a"), (2, ""), (3, None)]
 def test_many_files_of_every_format_in_one_commit(bench: Any, spark: Any, tmp_path: Path) -> None:
     b = bench()
     files = [
-        given(tmp_path / "a", LINES, "jsonl"),
-        given(tmp_path / "b", gzip.compress(LINES[:30]) + gzip.compress(LINES[30:]), "jsonl"),
-        given(tmp_path / "c", bz2.compress(LINES), "jsonl", "gzip"),
-        given(tmp_path / "d", pa.compress(LINES, "zstd", asbytes=True), "jsonl", "none"),
-        given(tmp_path / "e", b"", "jsonl", "gzip"),
-        given(tmp_path / "f", b"\xef\xbb\xbf" + LINES, "jsonl"),
+        supplied(tmp_path / "a", LINES, "jsonl"),
+        supplied(tmp_path / "b", gzip.compress(LINES[:30]) + gzip.compress(LINES[30:]), "jsonl"),
+        supplied(tmp_path / "c", bz2.compress(LINES), "jsonl", "gzip"),
+        supplied(tmp_path / "d", pa.compress(LINES, "zstd", asbytes=True), "jsonl", "none"),
+        supplied(tmp_path / "e", b"", "jsonl", "gzip"),
+        supplied(tmp_path / "f", b"\xef\xbb\xbf" + LINES, "jsonl"),
         *(written(tmp_path / f"p{codec}", "parquet", codec) for codec in ("snappy", "lz4", "none")),
         *(written(tmp_path / f"i{codec}", "arrow", codec) for codec in ("none", "lz4", "zstd")),
         *(written(tmp_path / f"v{codec}", "avro", codec) for codec in FORMATS["avro"].compressions),
@@ -75,11 +75,11 @@ def test_many_files_of_every_format_in_one_commit(bench: Any, spark: Any, tmp_pa
     ]
     pq.write_table(ROWS, tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
-    files.append(given(tmp_path / "w.parquet.gz", gzip.compress(whole), "parquet", "gzip"))
+    files.append(supplied(tmp_path / "w.parquet.gz", gzip.compress(whole), "parquet", "gzip"))
     batch = b.batch(*files, schema=SCHEMA)
     results = [b.loader.convert(b_of(batch, files[:4])), b.loader.convert(b_of(batch, files[4:]))]
     b.loader.commit(batch, results)
-    assert found(spark, b) == sorted(EXPECTED * (len(files) - 1), key=lambda row: row[0])
+    assert actual(spark, b) == sorted(EXPECTED * (len(files) - 1), key=lambda row: row[0])
 
 
 def b_of(batch: Batch, files: list[InputFile]) -> Batch:
@@ -150,7 +150,7 @@ def test_damaged_files_are_named(bench: Any, tmp_path: Path) -> None:
         data = make(tmp_path)
         if data is not None:
             path.write_bytes(data)
-        good = given(tmp_path / "good", LINES, "jsonl")
+        good = supplied(tmp_path / "good", LINES, "jsonl")
         files = (good, InputFile(str(path), Encoding(form)))
         with pytest.raises(MessageError, match=match) as caught:
             b.loader.convert(b.batch(*files, schema=SCHEMA))
@@ -163,7 +163,7 @@ def test_damaged_files_are_named(bench: Any, tmp_path: Path) -> None:
 
 def test_files_listed_twice(bench: Any, tmp_path: Path) -> None:
     b = bench()
-    file = given(tmp_path / "a", LINES, "jsonl")
+    file = supplied(tmp_path / "a", LINES, "jsonl")
     with pytest.raises(MessageError, match=r"stream 's'.*/a'.*listed twice;"):
         b.loader.convert(b.batch(file, file, schema=SCHEMA))
     batch = b.batch(file, file, schema=SCHEMA)
@@ -176,7 +176,7 @@ def test_files_listed_twice(bench: Any, tmp_path: Path) -> None:
 
 def test_files_outside_of_the_allowed_roots(bench: Any, tmp_path: Path) -> None:
     b = bench(batch_config=BatchConfig(allowed_roots=(str(tmp_path / "in"),)))
-    file = given(tmp_path / "a", LINES, "jsonl")
+    file = supplied(tmp_path / "a", LINES, "jsonl")
     os.mkdir(tmp_path / "in")
     os.symlink(file.url, tmp_path / "in" / "link")
     for url in (file.url, f"{tmp_path}/in/../a", f"{tmp_path}/in/link"):
@@ -198,7 +198,7 @@ BAD_ROWS = pa.table(
 def bad(tmp_path: Path, form: str) -> InputFile:
     path = tmp_path / f"bad.{form}"
     if form in BAD:
-        return given(path, BAD[form], form)
+        return supplied(path, BAD[form], form)
     FORMATS[form].write(str(path), BAD_ROWS.schema, [BAD_ROWS], FORMATS[form].default_compression)
     return InputFile(str(path), Encoding(form))
 
@@ -228,12 +228,12 @@ class TestRejects:
         assert first == result.rejects[0] == Reject(batch.files[0].url, lines[0], first.reason)
         assert json.loads(original)["id"] == "x"
         b.loader.commit(batch, [result])
-        assert [row[0] for row in found(spark, b) if row[0]] == [1, 2]
+        assert [row[0] for row in actual(spark, b) if row[0]] == [1, 2]
         assert not any(Path(url).exists() for url in result.reject_files)
 
 
 def test_ragged_rows_of_csv(bench: Any, spark: Any, tmp_path: Path) -> None:
-    file = given(tmp_path / "ragged.csv", BAD["ragged.csv"], "csv")
+    file = supplied(tmp_path / "ragged.csv", BAD["ragged.csv"], "csv")
     strict = bench()
     with pytest.raises(
         RecordError, match=r"stream 's', file '.*/ragged.csv', line 2: 1 field where the header"
@@ -251,7 +251,7 @@ def test_ragged_rows_of_csv(bench: Any, spark: Any, tmp_path: Path) -> None:
         b"2", b"4,c,d", b'{"id":"x","name":null}', b'"5","J\xfcrgen"',
     ]  # fmt: skip
     b.loader.commit(batch, [result])
-    assert found(spark, b) == [(1, "a\nb"), (3, "b")]
+    assert actual(spark, b) == [(1, "a\nb"), (3, "b")]
 
 
 def test_left_out_of_json_tables_too(bench: Any, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_log_and_continue(bench: Any, tmp_path: Path) -> None:
 
 
 def test_consumed_files(bench: Any, tmp_path: Path, caplog: Any) -> None:
-    files = [given(tmp_path / name, LINES, "jsonl") for name in "ab"]
+    files = [supplied(tmp_path / name, LINES, "jsonl") for name in "ab"]
     kept, staged = bench(), bench().staged([{"id": 1}])
     kept.loader.delete_consumed(files)
     assert all(Path(file.url).exists() for file in files)
@@ -293,16 +293,16 @@ def test_cleanup_takes_nothing_outside_of_the_roots(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
-    inside = given(tmp_path / "in" / "a", LINES, "jsonl")
-    outside = [given(tmp_path / name, LINES, "jsonl") for name in "bc"]
+    inside = supplied(tmp_path / "in" / "a", LINES, "jsonl")
+    outside = [supplied(tmp_path / name, LINES, "jsonl") for name in "bc"]
     dotted = InputFile(f"{tmp_path}/in/../b", Encoding("jsonl"))
     b = bench(batch_config=BatchConfig(cleanup=True, **named))
     b.loader.delete_consumed([inside, *outside, dotted])
     assert Path(inside.url).exists() == (not named)
     assert all(Path(file.url).exists() for file in outside)
-    told = [record.getMessage() for record in caplog.records if "not deleted" in record.message]
-    assert len(told) == 1
-    assert told[0].endswith(f"such as '{tmp_path}/{'b' if named else 'in/a'}'")
+    reported = [record.getMessage() for record in caplog.records if "not deleted" in record.message]
+    assert len(reported) == 1
+    assert reported[0].endswith(f"such as '{tmp_path}/{'b' if named else 'in/a'}'")
 
 
 def test_options_never_reach_plans(bench: Any, spark: Any, tmp_path: Path, capfd: Any) -> None:
@@ -330,4 +330,4 @@ def test_avro_of_other_programs(bench: Any, spark: Any, tmp_path: Path) -> None:
         fastavro.writer(file, schema, [{"id": 1000, "name": 5}, {"id": 2000, "name": "x"}])
     stream = {"properties": {"id": {"type": "string", "format": "date-time"}, "name": {}}}
     b.load(InputFile(str(tmp_path / "x.avro"), Encoding("avro")), schema=stream)
-    assert [row[1] for row in found(spark, b)] == ["5", "x"]
+    assert [row[1] for row in actual(spark, b)] == ["5", "x"]

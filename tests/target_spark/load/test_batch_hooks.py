@@ -36,13 +36,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_records(folder: Path) -> None:
-    found = process_batch_files(JSONL, {"root": str(folder)}, ["a", f"file://{folder}/b"])
-    assert list(found) == [
+    actual = process_batch_files(JSONL, {"root": str(folder)}, ["a", f"file://{folder}/b"])
+    assert list(actual) == [
         {"id": 1, "n": Decimal("1.10")}, {"id": 2}, {"id": 123456789012345678901234567890},
     ]  # fmt: skip
     for form in ("csv", "parquet", "avro", "arrow"):
-        found = process_batch_files({"format": form}, None, [str(folder / form)])
-        assert list(found) == [{"id": "4", "at": "2026-01-01 00:00:00Z", "m": ""}]
+        actual = process_batch_files({"format": form}, None, [str(folder / form)])
+        assert list(actual) == [{"id": "4", "at": "2026-01-01 00:00:00Z", "m": ""}]
 
 
 def test_tables(folder: Path) -> None:

@@ -59,12 +59,12 @@ def ragged(folder: Path) -> InputFile:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("given", [staged, columnar, ragged])
+@pytest.mark.parametrize("supplied", [staged, columnar, ragged])
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 def test_rows_and_rejects_are_those_of_spark(
-    given: Callable[[Path], InputFile], form: str, tmp_path: Path, spark: Any
+    supplied: Callable[[Path], InputFile], form: str, tmp_path: Path, spark: Any
 ) -> None:
-    file = given(tmp_path)
+    file = supplied(tmp_path)
     failure = FailurePolicy("SendToDLQ", dead_letter_path="x")
 
     def loaded(name: str, loader: Callable[[TargetConfig], Loader]) -> tuple[LoadResult, Any]:

@@ -41,8 +41,8 @@ def divided(
     settings: dict[str, Any], changed: dict[str, T.DataType] | None = None
 ) -> tuple[list[str], list[str]]:
     """Return the columns that a map still makes, and those that it copies, with their paths."""
-    found = transform_settings({**DEFAULTS, **settings})
-    [output] = outputs(found, "s", SCHEMA, source_columns(SCHEMA), ["id"])
+    actual = transform_settings({**DEFAULTS, **settings})
+    [output] = outputs(actual, "s", SCHEMA, source_columns(SCHEMA), ["id"])
     assert output.transform is not None
     table = T.StructType(
         [
@@ -60,7 +60,7 @@ def divided(
 
 
 @pytest.mark.parametrize(
-    ("settings", "made", "copies"),
+    ("settings", "created", "copies"),
     [
         (
             {"stream_maps": {"s": {"tags": None}}},
@@ -76,9 +76,9 @@ def divided(
     ],
 )
 def test_what_is_only_copied_is_told_from_the_rest(
-    settings: dict[str, Any], made: list[str], copies: list[str]
+    settings: dict[str, Any], created: list[str], copies: list[str]
 ) -> None:
-    assert divided(settings) == (made, copies)
+    assert divided(settings) == (created, copies)
 
 
 def test_a_column_of_another_type_in_the_table_is_no_copy() -> None:
@@ -101,10 +101,14 @@ COPIES = (Copy("n", ("id",)), Copy("deep", ("deep",)), Copy("deep__a", ("deep", 
 
 
 def test_fields_of_null_objects_are_null() -> None:
-    found = select_copies(
+    actual = select_copies(
         COPIES, table_of([(1, {"a": 2}), (2, {"a": None}), (None, None)]).slice(1)
     )
-    assert found.to_pydict() == {"n": [2, None], "deep": [{"a": None}, None], "deep__a": [None] * 2}
+    assert actual.to_pydict() == {
+        "n": [2, None],
+        "deep": [{"a": None}, None],
+        "deep__a": [None] * 2,
+    }
 
 
 @given(st.lists(ROWS, max_size=4), st.integers(1, 5), st.sampled_from([1, 40, 1 << 20]))
@@ -125,7 +129,7 @@ def test_copies_come_beside_the_rows_that_are_left(
             kept = [row for row in given_rows if row[2]]
             expected += [(*row[:2], row[1] and row[1]["a"]) for row in kept]
             first += len(given_rows)
-    beside, found = CopiedColumnJoiner(), []
+    beside, actual = CopiedColumnJoiner(), []
     for start in range(0, len(rows), batch_rows):
         batch = rows[start : start + batch_rows]
         streams = [stream for stream, _ in batch if stream is not None]
@@ -133,9 +137,9 @@ def test_copies_come_beside_the_rows_that_are_left(
         places = pa.array([place for _, place in batch if place is not None], pa.int64())
         joined = beside.joined(pa.table({"made": places}), places)
         assert joined["made"].equals(pa.chunked_array([places]))
-        found += zip(*(joined[copy.name].to_pylist() for copy in COPIES), strict=True)
+        actual += zip(*(joined[copy.name].to_pylist() for copy in COPIES), strict=True)
         assert len(beside._streams) <= 1
-    assert found == expected
+    assert actual == expected
 
 
 def test_what_tasks_tell_is_no_stream() -> None:

@@ -102,14 +102,14 @@ def test_the_same_rows_come_out(
     bench: Bench, first: dict[str, Any], kind: str, side: str, maps: str
 ) -> None:
     settings = {"stream_maps": MAPS, **(FLAT if "flattening" in maps else {})}
-    found = loaded(bench, kind, side, settings)
-    assert found.tables == sorted(OUTPUTS)
+    actual = loaded(bench, kind, side, settings)
+    assert actual.tables == sorted(OUTPUTS)
     for name, count in OUTPUTS.items():
-        table = found.table(name).sort_by("id")
+        table = actual.table(name).sort_by("id")
         rows = table.to_pylist()
         assert len(rows) == count
-        known = first.setdefault(f"{maps} {name}", (table.column_names, rows))
-        assert (table.column_names, rows) == known
+        existing = first.setdefault(f"{maps} {name}", (table.column_names, rows))
+        assert (table.column_names, rows) == existing
 
 
 def test_the_rows_are_right(bench: Bench) -> None:

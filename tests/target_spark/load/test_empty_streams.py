@@ -14,11 +14,10 @@ from engines import threads
 from whole_runs import run_target
 
 from shared.engine.engine import Engine
-from target_spark.config import REGISTRY, target_config
+from target_spark.config import REGISTRY, table_name, target_config
 from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import StreamSchema
 from target_spark.load.loader import Loader
-from target_spark.stream_settings import table_name
 
 FORMATS = [
     pytest.param(name, marks=[pytest.mark.spark, pytest.mark.server] * (name == "iceberg"))

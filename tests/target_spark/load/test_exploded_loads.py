@@ -51,21 +51,21 @@ def sent() -> list[dict[str, Any]]:
 
 
 def lines(loaded: Loaded) -> list[tuple[int, int]]:
-    found = plain(loaded.rows("lines", "order_id"))
-    return sorted((row["order_id"], row["position"]) for row in found)
+    actual = plain(loaded.rows("lines", "order_id"))
+    return sorted((row["order_id"], row["position"]) for row in actual)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counts]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counts]:
     """The counts of each table, as commits tell them."""
     counts: dict[str, Counts] = {}
     commit = MappedLoader.commit
 
     def noting(self: Any, batch: Any, results: Any) -> Any:
-        found = commit(self, batch, results)
-        for name, one in found.items():
+        actual = commit(self, batch, results)
+        for name, one in actual.items():
             counts[name] = counts.get(name, Counts()) + one.counts
-        return found
+        return actual
 
     monkeypatch.setattr(MappedLoader, "commit", noting)
     return counts
@@ -73,7 +73,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counts]:
 
 @pytest.mark.parametrize("rows", [7, 10_000])
 def test_a_record_is_loaded_whole_or_rejected_once(
-    bench: Bench, spark: Any, told: dict[str, Counts], rows: int
+    bench: Bench, spark: Any, reported: dict[str, Counts], rows: int
 ) -> None:
     """However Spark cuts the rows into Arrow batches; dead letters hold the record as it came."""
     letters = bench.folder / "letters"
@@ -88,12 +88,12 @@ def test_a_record_is_loaded_whole_or_rejected_once(
     assert lines(loaded) == expected
     assert loaded.states == [{"at": 7}]
     assert sorted(row["id"] for row in loaded.rows("orders")) == [1, 2, 3, 4, 5, 7]
-    found = [json.loads(x) for path in letters.iterdir() for x in path.read_bytes().splitlines()]
-    rejected = {m["record"]["id"]: m for m in found if m["type"] == "RECORD"}
+    actual = [json.loads(x) for path in letters.iterdir() for x in path.read_bytes().splitlines()]
+    rejected = {m["record"]["id"]: m for m in actual if m["type"] == "RECORD"}
     assert [m["record"] for _, m in sorted(rejected.items(), key=str)] == [ORDERS[5], ORDERS[3]]
     assert rejected[4]["_sdc_error"]["reason"].startswith("element 20: property 'part': ZeroDiv")
-    assert len(found) == 3, "one letter a record, after the SCHEMA"
-    counts = told["lines"]
+    assert len(actual) == 3, "one letter a record, after the SCHEMA"
+    counts = reported["lines"]
     assert (counts.received, counts.committed, counts.exploded) == (7, 29, 26)
     assert (counts.rejected, counts.filtered, counts.missing) == (1, 3, 0)
 
@@ -112,8 +112,8 @@ def test_records_without_elements_move_the_bookmark(bench: Bench, form: str) -> 
     key = {"replication_key": "at", "replication_method": "INCREMENTAL"}
     settings = {"streams": [{**stream, **key}], "stream_maps": {"orders": None, **MAPS}}
     messages = bench.tap({**settings, **(batch if form != "RECORD" else {})})
-    found = bench.target(messages, {"add_record_metadata": False})
-    assert lines(found) == [(1, 0), (1, 1), (1, 2), (5, 0)]
+    actual = bench.target(messages, {"add_record_metadata": False})
+    assert lines(actual) == [(1, 0), (1, 1), (1, 2), (5, 0)]
     [bookmark] = messages[-1]["value"]["bookmarks"].values()
     assert bookmark["replication_key_value"] == 9
 

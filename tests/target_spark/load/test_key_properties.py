@@ -14,20 +14,20 @@ import pytest
 
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
-from target_spark.convert.read_rows import Piece, ReadPlan, read_task, split_origin
+from target_spark.convert.read_plan import Piece, ReadPlan, split_origin
+from target_spark.convert.read_rows import read_task
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import Rejects
-from target_spark.core.load_plans import InputFile, StreamSchema
+from target_spark.core.load_plans import DOCUMENT, InputFile, StreamSchema
 from target_spark.destinations.destination import ROW_ORIGIN, Tools
-from target_spark.tables.row_layout import DOCUMENT
-from target_spark.validation.row_checks import Key
+from target_spark.validation.checks import Key
 
 NULLABLE = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}}
 COLUMNS = pa.schema({"a": pa.int64(), "b": pa.string()})
 RECORDS: list[dict[str, Any]] = [
     {"a": 1, "b": "x"}, {"b": "y"}, {"a": None, "b": "z"}, {"a": 4}, {"a": 0, "b": ""}, {}
 ]  # fmt: skip
-FOUND = [(1, "x"), (0, "")]
+ACTUAL = [(1, "x"), (0, "")]
 REASONS = {
     2: "key property 'a' is null or missing",
     3: "key property 'a' is null or missing",
@@ -80,7 +80,7 @@ def read(file: InputFile, how: ReadPlan) -> tuple[list[dict[str, Any]], dict[int
 def test_every_format_gives_the_same_verdicts(form: str, strict: bool, tmp_path: Path) -> None:
     file = FILES[form](tmp_path / "file", RECORDS)
     rows, reasons = read(file, plan("a", "b", strict=strict))
-    assert ([(row["a"], row["b"]) for row in rows], reasons) == (FOUND, REASONS)
+    assert ([(row["a"], row["b"]) for row in rows], reasons) == (ACTUAL, REASONS)
     assert len(read(file, plan(strict=strict))[0]) == len(RECORDS), "no key, no refusal"
 
 

@@ -16,7 +16,7 @@ from shared.formats.file_formats import Encoding
 from shared.spark.conf import SparkSettings
 from target_spark.convert import batch_files
 from target_spark.convert.batch_files import LineUploads
-from target_spark.convert.read_rows import Piece, ReadPlan
+from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.core.load_plans import InputFile
 from target_spark.run_settings import StagingSettings, TargetConfig
 
@@ -47,8 +47,8 @@ def uploads(root: str, spark: SparkSettings = CLUSTER) -> LineUploads:
 
 def test_copies_exist_while_a_job_runs(root: str, tmp_path: Path) -> None:
     read = plan(tmp_path)
-    with uploads(root).reachable(read) as there:
-        (one, two), (other,) = there.tasks
+    with uploads(root).reachable(read) as present:
+        (one, two), (other,) = present.tasks
         assert one.url == two.url != one.file.url
         assert one.url.startswith(f"{root}/lines/")
         assert MEMORY.cat(one.url) == b"one\n"
@@ -63,12 +63,12 @@ def test_copies_go_if_the_job_fails(root: str, tmp_path: Path) -> None:
     assert MEMORY.find(root) == []
 
 
-@pytest.mark.parametrize("spark", [SparkSettings(), CLUSTER])
-def test_a_shared_disk_needs_no_copies(spark: SparkSettings, root: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [SparkSettings(), CLUSTER])
+def test_a_shared_disk_needs_no_copies(block: SparkSettings, root: str, tmp_path: Path) -> None:
     read = plan(tmp_path)
-    here = root if spark is not CLUSTER else str(tmp_path)
-    with uploads(here, spark).reachable(read) as there:
-        assert there is read
+    here = root if block is not CLUSTER else str(tmp_path)
+    with uploads(here, block).reachable(read) as present:
+        assert present is read
 
 
 def test_copies_of_killed_runs_go_a_day_later(
@@ -78,8 +78,8 @@ def test_copies_of_killed_runs_go_a_day_later(
     with uploads(root).reachable(plan(tmp_path)):
         assert MEMORY.exists(f"{root}/lines/old.jsonl")
     monkeypatch.setattr(batch_files, "KEPT", timedelta(seconds=-9))
-    with uploads(root).reachable(plan(tmp_path)) as there:
-        assert MEMORY.find(root) == [MEMORY._strip_protocol(there.tasks[0][0].url)]
+    with uploads(root).reachable(plan(tmp_path)) as present:
+        assert MEMORY.find(root) == [MEMORY._strip_protocol(present.tasks[0][0].url)]
 
 
 def test_a_storage_that_fails_is_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from target_spark.core.differences import Verification
 from target_spark.destinations.destination import Destination, Flush, TableWrite
 from target_spark.destinations.destination_declaration import Declaration, Supports
 from target_spark.load.loader import Loader
-from target_spark.operate import lake_tables, trial_runs
+from target_spark.operate import table_maintenance, trial_runs
 from target_spark.run_settings import TargetConfig
 
 MESSAGES = [schema("s", {"id": {"type": "integer"}}), record("s", {"id": 1}), state({"at": 1})]
@@ -70,11 +70,11 @@ def test_operating_on_it_says_what_it_lacks(config: TargetConfig) -> None:
         load(compared, [keyed, *MESSAGES[1:]])
     assert ROWS == []
     with pytest.raises(SettingsError, match="'kept' cannot be verified"):
-        trial_runs.check_format(config, repair=False)
+        trial_runs.check_compared(config, repair=False)
     with pytest.raises(SettingsError, match="'kept' does not keep earlier versions"):
-        lake_tables.check_format(config)
+        table_maintenance.check_kept(config)
     with pytest.raises(SettingsError, match="'kept' cannot be maintained"):
-        lake_tables.check_maintained(config)
+        table_maintenance.check_kept(config, maintains=True)
 
 
 def test_what_can_be_verified_has_operations() -> None:

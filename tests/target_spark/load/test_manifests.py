@@ -21,8 +21,8 @@ def files(*urls: str, encoding: Encoding = JSONL) -> list[InputFile]:
     return [InputFile(url, encoding) for url in urls]
 
 
-def urls(*given: str, roots: list[str] | None = None) -> list[str]:
-    return [file.url for file in resolve(files(*given), "s", roots)]
+def urls(*supplied: str, roots: list[str] | None = None) -> list[str]:
+    return [file.url for file in resolve(files(*supplied), "s", roots)]
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,30 +49,32 @@ def test_staged_files_are_left_alone() -> None:
     assert resolve(staged * 2, "s", ["/nowhere"]) == (*staged, *staged)
 
 
-@pytest.mark.parametrize("given", ["in/a", "in/./b/../c", "file://{}/in/x", "in/inner-link/a"])
-def test_inside_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+@pytest.mark.parametrize("supplied", ["in/a", "in/./b/../c", "file://{}/in/x", "in/inner-link/a"])
+def test_inside_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supplied: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in" / "sub").mkdir(parents=True)
     os.symlink("sub", "in/inner-link")
-    assert urls(given.format(tmp_path), roots=["in", "s3://b/p"])
+    assert urls(supplied.format(tmp_path), roots=["in", "s3://b/p"])
 
 
 @pytest.mark.parametrize(
-    "given",
+    "supplied",
     ["../x", "in/../out/x", "/etc/passwd", "inside/x", "in/link/x", "in/file", "file:///etc/hosts",
      "s3://b/other/x", "s3://b/pp/x", "s3://b/p/../q/x", "s3://other/p/x", "memory://b/p/x",
      "s3://b/x/../p/y", "s3://b//p/x", "s3://b@c/p/x",
      "simplecache::file:///etc/passwd", "zip://x::s3://b/p/a.zip"],
 )  # fmt: skip
-def test_outside_of_the_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_outside_of_the_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supplied: str
+) -> None:
     work = tmp_path / "work"
     (work / "in").mkdir(parents=True)
     monkeypatch.chdir(work)
     os.symlink(tmp_path, "in/link")
     os.symlink("/etc/hosts", "in/file")
     with pytest.raises(MessageError, match=r"stream 's'.*allowed_roots") as caught:
-        urls(given, roots=["in", "s3://b/p"])
-    assert given.rpartition("/")[2] in str(caught.value)
+        urls(supplied, roots=["in", "s3://b/p"])
+    assert supplied.rpartition("/")[2] in str(caught.value)
 
 
 def test_s3_prefixes() -> None:
@@ -89,18 +91,18 @@ WEB_ROOTS = ["https://h.example/in", "http://h.example:8080", "s3://b/p", "https
 
 
 @pytest.mark.parametrize(
-    "given",
+    "supplied",
     ["https://h.example/in/x", "https://H.EXAMPLE:443/in/x", "HTTPS://h.example/in/a%20b.json",
      "https://h.example/in/a b.json", "https://h.example/in/a/../b", "https://h.example/in/a%2fb",
      "http://h.example:8080/anything", "https://h.example/a%20b/x", "s3://b/p/x?y#z",
      "s3n://b/p/x", "https://h.example/in/100%25"],
 )  # fmt: skip
-def test_urls_inside_the_roots(given: str) -> None:
-    assert urls(given, roots=WEB_ROOTS) == [given]
+def test_urls_inside_the_roots(supplied: str) -> None:
+    assert urls(supplied, roots=WEB_ROOTS) == [supplied]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "supplied",
     ["https://h.example/in/../x", "https://h.example/in/%2e%2e/x", "https://h.example/in/%2E./x",
      "https://h.example/in/..%2fx", "https://h.example/in%2f..%2fx", "https://h.example/in/%252e%252e/x",
      "https://h.example/x/%252e%252e/in/y", "https://h.example/x/%2e%2e/in/y",
@@ -114,10 +116,10 @@ def test_urls_inside_the_roots(given: str) -> None:
      "https://h.example./in/x", "https://h.example/into/x", "//h.example/in/x",
      "s3://b/p/../q", "s3://b/p/%2e%2e/q", "s3://B/p/x", "ftp://h.example/in/x"],
 )  # fmt: skip
-def test_urls_outside_of_the_roots(given: str) -> None:
+def test_urls_outside_of_the_roots(supplied: str) -> None:
     """They are rejected, for every way in which a server may read them."""
     with pytest.raises(MessageError, match="allowed_roots"):
-        urls(given, roots=WEB_ROOTS)
+        urls(supplied, roots=WEB_ROOTS)
 
 
 def test_who_gets_options() -> None:

@@ -73,8 +73,10 @@ def check_keys(bench: Bench, caplog: Any, form: str, case: tuple[Any, ...]) -> N
     settings |= {"stream_maps": maps} if maps else {}
     loaded = bench.target(messages(keys), settings)
     assert loaded.states == [{"n": 1}]
-    told = [line for line in range(1, 9) if f"line {line}: rejected: key property" in caplog.text]
-    assert told == lines
+    reported = [
+        line for line in range(1, 9) if f"line {line}: rejected: key property" in caplog.text
+    ]
+    assert reported == lines
     if kept is not None:
         assert sorted(ids_of(loaded.path / "s"), key=str) == kept
 
@@ -103,9 +105,9 @@ def test_one_whole_record_without_a_key_ends_the_run(bench: Bench, mapped: bool)
 
 def ends(bench: Bench, mapped: bool, more: Mapping[str, Any]) -> None:
     settings = {**more, **({"stream_maps": {"*": {"id": "id"}}} if mapped else {})}
-    with pytest.raises(RecordError, match="line 3: key property 'id' is null or missing") as found:
+    with pytest.raises(RecordError, match="line 3: key property 'id' is null or missing") as actual:
         bench.target(messages(("id",)), settings)
-    assert found.value.exit_code == 5
+    assert actual.value.exit_code == 5
     assert bench.messages() == []
 
 
@@ -123,11 +125,11 @@ def test_rows_of_files_and_dead_letters_that_load_again(bench: Bench, mapped: bo
     settings = {"failure": failure, "add_record_metadata": False, **maps}
     loaded = bench.target(messages(("id",), *form.values()), settings)
     assert sorted(loaded.table("s").column("id").to_pylist()) == sorted([1, 3, 5] * 3)
-    found = [json.loads(x) for p in letters.iterdir() for x in p.read_bytes().splitlines()]
-    told = sorted((m["_sdc_error"]["file"], m["_sdc_error"]["line"])
-                  for m in found if m["type"] == "RECORD")  # fmt: skip
-    assert told == sorted((str(path), line) for _, path in form.values() for line in (2, 4))
-    mended = [m for m in found if m["type"] == "SCHEMA" or ".csv" not in m["_sdc_error"]["file"]]
+    actual = [json.loads(x) for p in letters.iterdir() for x in p.read_bytes().splitlines()]
+    reported = sorted((m["_sdc_error"]["file"], m["_sdc_error"]["line"])
+                  for m in actual if m["type"] == "RECORD")  # fmt: skip
+    assert reported == sorted((str(path), line) for _, path in form.values() for line in (2, 4))
+    mended = [m for m in actual if m["type"] == "SCHEMA" or ".csv" not in m["_sdc_error"]["file"]]
     for message in mended:
         message.get("record", {})["id"] = 9
     again = bench.target(mended, maps)

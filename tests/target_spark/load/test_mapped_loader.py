@@ -10,8 +10,7 @@ import pytest
 from engines import threads
 from target_fakes import FakeSpark
 
-from shared.engine.engine import Engine
-from shared.engine.settings import IN_PYTHON, SPARK_ABOVE
+from shared.engine.engine import IN_PYTHON, SPARK_ABOVE, Engine
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
@@ -280,8 +279,8 @@ def test_a_new_schema_is_planned_anew_and_the_old_one_still_known() -> None:
     mapped.plan(batch(serial=1, schema=more).stream)
     mapped.convert(batch())
     mapped.convert(batch(serial=1, schema=more))
-    found = [list(b.stream.schema["properties"]) for b in below.batches]
-    assert found == [["id", "name"], ["id", "name", "new"]]
+    actual = [list(b.stream.schema["properties"]) for b in below.batches]
+    assert actual == [["id", "name"], ["id", "name", "new"]]
 
 
 def test_maps_that_do_not_fit_the_stream_are_refused_with_their_place() -> None:
@@ -302,9 +301,9 @@ def test_metadata_columns_cannot_be_made(wanted: bool) -> None:
 
 class TestPruned:
     def test_keeps_what_is_read(self) -> None:
-        found = _pruned(SCHEMA, frozenset({"name"}), strict=True)
-        assert list(found["properties"]) == ["name"]
-        assert found["required"] == []
+        actual = _pruned(SCHEMA, frozenset({"name"}), strict=True)
+        assert list(actual["properties"]) == ["name"]
+        assert actual["required"] == []
 
     def test_never_becomes_a_schema_of_anything(self) -> None:
         assert list(_pruned(SCHEMA, frozenset(), strict=True)["properties"]) == ["id"]
@@ -327,8 +326,8 @@ class TestPruned:
         "word", [{"additionalProperties": True}, {"$schema": "x"}, {"x-own": 1}, {"title": "t"}]
     )
     def test_words_that_ask_nothing_of_the_whole(self, word: dict[str, Any]) -> None:
-        found = _pruned({**SCHEMA, **word}, frozenset({"name"}), strict=True)
-        assert list(found["properties"]) == ["name"]
+        actual = _pruned({**SCHEMA, **word}, frozenset({"name"}), strict=True)
+        assert list(actual["properties"]) == ["name"]
 
     def test_all_is_read_where_an_output_takes_rows_as_they_are(self) -> None:
         assert _pruned(SCHEMA, None, strict=True) is SCHEMA

@@ -45,8 +45,8 @@ def load(folder: Path, messages: list[Any], **settings: Any) -> list[bytes]:
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     kinds = pa.schema([("land", pa.string()), ("day", pa.date32())])
     layout = ds.partitioning(kinds, flavor="hive")
-    found = ds.dataset(folder / "out" / "s", partitioning=layout).to_table().to_pylist()
-    return sorted(json.loads(json.dumps(found, default=str)), key=lambda row: int(row["id"]))
+    actual = ds.dataset(folder / "out" / "s", partitioning=layout).to_table().to_pylist()
+    return sorted(json.loads(json.dumps(actual, default=str)), key=lambda row: int(row["id"]))
 
 
 def names(table: Path) -> set[str]:
@@ -56,9 +56,9 @@ def names(table: Path) -> set[str]:
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv"])
 def test_a_small_load_takes_no_spark(tmp_path: Path, form: str) -> None:
     assert load(tmp_path, MESSAGES, format=form, **BY_BOTH) == [b'{"at": 1}\n']
-    found = names(tmp_path / "out" / "s")
-    assert len(found) == len(ROWS)
-    assert {"land=DE/day=2026-01-31", "land=007/day=0001-01-01"} < found
+    actual = names(tmp_path / "out" / "s")
+    assert len(actual) == len(ROWS)
+    assert {"land=DE/day=2026-01-31", "land=007/day=0001-01-01"} < actual
     if form == "parquet":
         assert rows_of(tmp_path) == ROWS
         files = f"read_parquet('{tmp_path}/out/s/**/*.parquet', hive_partitioning = true)"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
 from target_spark.convert.converter import plan_tasks
-from target_spark.convert.read_rows import Piece, ReadPlan, origin_of, read_task, split_origin
+from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, split_origin
+from target_spark.convert.read_rows import read_task
 from target_spark.convert.rejected_originals import Originals
 from target_spark.convert.task_reports import Rejects, read_rejects
 from target_spark.core.load_plans import InputFile
@@ -35,13 +36,13 @@ def plan_of(pieces: Sequence[Piece], folder: Path | None = None, **more: Any) ->
 
 def places(read: ReadPlan) -> list[tuple[int, int]]:
     """Return the value and place of each row."""
-    found: list[tuple[int, int]] = []
+    actual: list[tuple[int, int]] = []
     for table in read_task(read, read.tasks[0], Rejects()):
-        found += zip(table["n"].to_pylist(), table[ROW_ORIGIN].to_pylist(), strict=True)
-    return found
+        actual += zip(table["n"].to_pylist(), table[ROW_ORIGIN].to_pylist(), strict=True)
+    return actual
 
 
-def told(read: ReadPlan, folder: Path, wanted: Sequence[int]) -> list[tuple[str, int, bytes]]:
+def reported(read: ReadPlan, folder: Path, wanted: Sequence[int]) -> list[tuple[str, int, bytes]]:
     """Return file, line and text of rows that failed, by their place."""
     originals, rejects = Originals(read), Rejects(str(folder))
     for place in wanted:
@@ -70,15 +71,26 @@ def test_lines_with_blanks_and_rejects_between(tmp_path: Path, packed: bool, end
         path = Path(file.url)
         path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     read = plan_of([Piece(file)])
-    found = places(read)
-    assert [(n, split_origin(place)) for n, place in found] == [
+    actual = places(read)
+    assert [(n, split_origin(place)) for n, place in actual] == [
         (0, (0, 0)),
         (3, (0, 3)),
         (6, (0, 6)),
     ]
-    rows = told(read, tmp_path, [place for _, place in found])
+    rows = reported(read, tmp_path, [place for _, place in actual])
     assert [line for _, line, _ in rows] == [1, 4, 7]
     assert [text.decode() for _, _, text in rows] == [lines[0], lines[3], lines[6]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_of_later_blocks_are_counted_from_the_first(tmp_path: Path, packed: bool) -> None:
+    wide = [f'{{"n": {n}, "text": "{"x" * 1000}"}}' for n in range(9000)]
+    wide[3] = wide[5000] = ""
+    file = lines_file(tmp_path / "a.jsonl", [*wide, '{"n": "no"}', '{"n": 9001}'], packed)
+    assert [split_origin(place) for _, place in places(plan_of([Piece(file)]))][-1] == (0, 9001)
+    read, rejects = plan_of([Piece(file)], tmp_path), Rejects(str(tmp_path))
+    list(read_task(read, read.tasks[0], rejects))
+    assert [row["rows"] for row in rejects.rows() if row["kind"] == "reject"] == [9001]
 
 
 @given(
@@ -95,12 +107,12 @@ def test_any_mixture_of_lines_in_any_pieces(kinds: list[str], share: int) -> Non
         size = Path(file.url).stat().st_size
         tasks = plan_tasks([file], lambda _: size, task_bytes=share)
         read = plan_of([piece for task in tasks for piece in task])
-        found = places(read)
-        assert [n for n, _ in found] == [n for n, kind in enumerate(kinds) if kind == "good"]
-        if found:
-            rows = told(read, Path(folder), [place for _, place in found])
-            assert [line - 1 for _, line, _ in rows] == [n for n, _ in found]
-            assert [json.loads(text)["n"] for _, _, text in rows] == [n for n, _ in found]
+        actual = places(read)
+        assert [n for n, _ in actual] == [n for n, kind in enumerate(kinds) if kind == "good"]
+        if actual:
+            rows = reported(read, Path(folder), [place for _, place in actual])
+            assert [line - 1 for _, line, _ in rows] == [n for n, _ in actual]
+            assert [json.loads(text)["n"] for _, _, text in rows] == [n for n, _ in actual]
 
 
 def test_staged_lines_name_the_line_of_stdin(tmp_path: Path) -> None:
@@ -109,9 +121,9 @@ def test_staged_lines_name_the_line_of_stdin(tmp_path: Path) -> None:
     path.write_text("\n".join(text) + "\n")
     file = InputFile(str(path), Encoding("singer"), line_map=((1, 10), (3, 50)))
     read = plan_of([Piece(file)])
-    rows = told(read, tmp_path, [place for _, place in places(read)])
+    rows = reported(read, tmp_path, [place for _, place in places(read)])
     assert [line for _, line, _ in rows] == [10, 11, 50, 51]
-    assert [text.encode() for text in text] == [found for _, _, found in rows]
+    assert [text.encode() for text in text] == [actual for _, _, actual in rows]
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
@@ -128,10 +140,10 @@ def test_rows_by_row_groups_and_several_files(tmp_path: Path, form: str) -> None
         file = InputFile(str(path), Encoding(form))
         pieces += [Piece(file, 0, 2, 0), Piece(file, 2, 2, 6)]
     read = plan_of(pieces)
-    found = places(read)
-    assert [n for n, _ in found] == [*range(10), *range(10)]
-    wanted = [found[1][1], found[7][1], found[15][1], found[19][1]]
-    rows = told(read, tmp_path, wanted)
+    actual = places(read)
+    assert [n for n, _ in actual] == [*range(10), *range(10)]
+    wanted = [actual[1][1], actual[7][1], actual[15][1], actual[19][1]]
+    rows = reported(read, tmp_path, wanted)
     assert [(Path(file).stem, line) for file, line, _ in rows] == [
         ("a", 2), ("a", 8), ("b", 6), ("b", 10),
     ]  # fmt: skip
@@ -144,9 +156,9 @@ def test_rows_of_csv_with_lines_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("n,x\n0,a\n1,b,too,many\n2,c\nx,d\n4,e\n5\n6,g\n")
     read = plan_of([Piece(InputFile(str(path), Encoding("csv")))])
-    found = places(read)
-    assert [(n, split_origin(place)[1]) for n, place in found] == [(0, 0), (2, 2), (4, 4), (6, 6)]
-    rows = told(read, tmp_path, [place for _, place in found])
+    actual = places(read)
+    assert [(n, split_origin(place)[1]) for n, place in actual] == [(0, 0), (2, 2), (4, 4), (6, 6)]
+    rows = reported(read, tmp_path, [place for _, place in actual])
     assert [line for _, line, _ in rows] == [1, 3, 5, 7]
     assert [json.loads(text)["x"] for _, _, text in rows] == ["a", "c", "e", "g"]
 
@@ -156,7 +168,7 @@ def test_places_out_of_order_are_found_all_the_same(tmp_path: Path) -> None:
     files = [lines_file(tmp_path / name, lines) for name in ("a", "b")]
     read = plan_of([Piece(file) for file in files])
     wanted = [place for _, place in places(read)][::-1]
-    rows = told(read, tmp_path, wanted)
+    rows = reported(read, tmp_path, wanted)
     assert [(Path(file).name, line) for file, line, _ in rows] == [
         (name, line) for name in ("b", "a") for line in range(5, 0, -1)
     ]

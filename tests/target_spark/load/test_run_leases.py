@@ -161,3 +161,46 @@ def test_the_end_of_a_run_does_not_fail(caplog: pytest.LogCaptureFixture) -> Non
     lease.error = DestinationError("the bucket is gone")
     own.leases.close()
     assert "the lease on '/t' was not released: the bucket is gone" in caplog.text
+
+
+def test_a_lease_that_cannot_be_released_keeps_no_other() -> None:
+    kept, other = FakeLease(), FakeLease()
+    leases_of_run = RunLeases(OverlapSettings())
+    leases_of_run.take("a", "'/a'", lambda: other)
+    leases_of_run.take("b", "'/b'", lambda: kept)
+    kept.error = DestinationError("access denied")
+    leases_of_run.close()
+    assert [lease.calls for lease in (kept, other)] == [["take", "release"]] * 2
+
+
+def test_a_storage_that_does_not_answer_is_asked_once_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each request would wait for its retries: hours for a thousand tables."""
+    asked: list[str] = []
+    renewing, ended = threading.Event(), threading.Event()
+
+    class DeadLease(FakeLease):
+        def renew(self) -> bool:
+            asked.append("renew")
+            renewing.set()
+            ended.wait()
+            raise DestinationError("no answer")
+
+        def release(self) -> None:
+            asked.append("release")
+            raise DestinationError("no answer") from ConnectionRefusedError()
+
+    expiry: Any = 0.04
+    leases_of_run = RunLeases(OverlapSettings(expiry_seconds=expiry))
+    for number in range(100):
+        leases_of_run.take(f"s{number}", f"'/t{number}'", DeadLease)
+    renewing.wait()
+    closing = threading.Thread(target=leases_of_run.close)
+    closing.start()
+    while not leases_of_run._over.is_set():
+        time.sleep(0.001)
+    ended.set()
+    closing.join()
+    assert asked == ["renew", "release"]
+    assert "the lease on '/t99' and 99 others was not released: no answer" in caplog.text

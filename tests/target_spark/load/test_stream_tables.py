@@ -44,12 +44,12 @@ def flush(method: str, keys: tuple[str, ...] = ("id",), **batch: Any) -> Flush:
 def test_a_flush_has_the_state_from_which_no_row_comes_twice(
     method: str, keys: tuple[str, ...], is_exact: bool, is_stored: bool
 ) -> None:
-    found = flush(method, keys, reached=Reached(STATE, 1, is_exact))
-    assert (found.source, found.state) == (None, '{"bookmarks":{"s":2}}' if is_stored else None)
+    actual = flush(method, keys, reached=Reached(STATE, 1, is_exact))
+    assert (actual.source, actual.state) == (None, '{"bookmarks":{"s":2}}' if is_stored else None)
 
 
 def test_a_mapped_flush_has_the_bookmark_of_its_source() -> None:
     not_run: Any = None
     making = Making("src", SCHEMA, ("id",), transform=not_run)
-    found = flush("append-only", making=making, reached=Reached(STATE, 1, is_exact=True))
-    assert (found.stream, found.source, found.state) == ("s", "src", '{"bookmarks":{"src":1}}')
+    actual = flush("append-only", making=making, reached=Reached(STATE, 1, is_exact=True))
+    assert (actual.stream, actual.source, actual.state) == ("s", "src", '{"bookmarks":{"src":1}}')

@@ -207,10 +207,10 @@ def test_the_table_of_before_stays(
         table = tmp_path / "out" / "a"
         name = f"{place}.`{table}`"
         if place == "iceberg":
-            found = lake_spark.read.format("iceberg").load(str(table))
+            actual = lake_spark.read.format("iceberg").load(str(table))
         else:
-            found = lake_spark.sql(f"SELECT id FROM {name}")
-        return sorted(row["id"] for row in found.collect())
+            actual = lake_spark.sql(f"SELECT id FROM {name}")
+        return sorted(row["id"] for row in actual.collect())
 
     assert run("a") == [b"1\n"]
     assert rows() == [10]

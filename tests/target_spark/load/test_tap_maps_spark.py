@@ -118,14 +118,14 @@ def test_the_key_is_followed_as_it_was_read(
     }
     more = {} if form == "RECORD" else {"batch_config": batches(bench, form, 2)}
     messages = bench.tap(settings(bench, {"orders": maps}, stream=stream, **more))
-    [found] = of_type(messages, "SCHEMA")
+    [actual] = of_type(messages, "SCHEMA")
     mapped = records(messages, "orders") if form == "RECORD" else sent_files(messages, "orders")
     # Rows that the filter leaves out move the bookmark too.
     kept = {IN_PYTHON: 2, "id != 2": 2, "id > 100": 0}.get(str(maps.get("__filter__")), 1)
     assert len(mapped) == (kept if "__filter__" in maps else 3)
     has_key = maps.get("at", "at") is not None
     assert all(("at" in row) == has_key for row in mapped)
-    assert found.get("bookmark_properties", []) == (["at"] if has_key else [])
+    assert actual.get("bookmark_properties", []) == (["at"] if has_key else [])
     bookmark = messages[-1]["value"]["bookmarks"]["orders"]
     assert bookmark == {"replication_key": "at", "replication_key_value": "2026-01-03"}
 
@@ -208,15 +208,15 @@ def test_only_what_is_needed_is_read(bench: Bench, spark: Any) -> None:
             return getattr(spark, name)
 
     bench.spark = Watch()  # type: ignore[assignment]
-    from tap_spark.send import slices
+    from tap_spark.send import spark_slices
 
-    real = slices.write_records
+    real = spark_slices.write_records
 
     def write(session: Any, plan: Any, piece: Slice, *more: Any, **named: Any) -> Any:
         seen.append(piece.frame._jdf.queryExecution().executedPlan().toString())
         return real(session, plan, piece, *more, **named)
 
-    bench.patch.setattr(slices, "write_records", write)
+    bench.patch.setattr(spark_slices, "write_records", write)
     streams = [{"name": "wide", "format": "parquet", "path": str(path)}]
     messages = bench.tap({"streams": streams, "stream_maps": maps})
     assert records(messages, "wide") == [{"id": 1, "made": "x"}]
@@ -241,8 +241,8 @@ def test_deletions_of_a_log_pass_the_maps(bench: Bench, spark: Any) -> None:
         resume=Resume.LOG_POSITION,
         source_schema=struct.json(),
     )
-    given = settings(bench, {"s": {"name": "name or '-'"}})
-    outputs, _ = outputs_of(tap_config(given).transforms, [plan], lambda: spark)
+    supplied = settings(bench, {"s": {"name": "name or '-'"}})
+    outputs, _ = outputs_of(tap_config(supplied).transforms, [plan], lambda: spark)
     [output] = outputs.of(plan)
     laid = output.mapped_slice(Slice(frame, ordered=True))
     assert laid.key_column is None
@@ -262,8 +262,8 @@ def test_rows_of_other_types_than_planned_are_mapped_by_those(bench: Bench, spar
         },
         columns=("id", "n"),
     )
-    given = settings(bench, {"s": {"twice": "n * 2"}})
-    outputs, _ = outputs_of(tap_config(given).transforms, [plan], lambda: spark)
+    supplied = settings(bench, {"s": {"twice": "n * 2"}})
+    outputs, _ = outputs_of(tap_config(supplied).transforms, [plan], lambda: spark)
     [output] = outputs.of(plan)
     frame = spark.createDataFrame([(1, 3)], "id int, n int")
     [row] = output.mapped_slice(Slice(frame)).frame.collect()

@@ -49,10 +49,10 @@ def sent(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def expected(number: int) -> dict[str, Any]:
-    found = row(number)
-    label = found["name"]
+    actual = row(number)
+    label = actual["name"]
     return {
-        "id": number, "name": label, "at": found["at"], "tags": found["tags"],
+        "id": number, "name": label, "at": actual["at"], "tags": actual["tags"],
         "deep": {"a": number, "b": '[1,{"c":"d"}]'}, "any": f'{{"z":1,"y":{number}}}',
         "label": label, "double": number * 2,
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_rows_are_those_of_the_maps(bench: Bench, spark: Any, form: str) -> None
         assert len(loaded.table("s").column_names) == 8 + 7
     else:
         frame = spark.read.orc(str(loaded.path / "s")).orderBy("id")
-        assert [found.double for found in frame.collect()] == [0, 2, 4, 6, 8, 10]
+        assert [actual.double for actual in frame.collect()] == [0, 2, 4, 6, 8, 10]
 
 
 def test_json_and_csv_hold_the_same(bench: Bench, spark: Any) -> None:
@@ -85,11 +85,11 @@ def test_json_and_csv_hold_the_same(bench: Bench, spark: Any) -> None:
         for file in sorted((text.path / "s").glob("part-*"))
         for line in file.read_text().splitlines()
     ]
-    assert sorted(lines, key=lambda found: found["id"]) == [expected(n) for n in range(3)]
+    assert sorted(lines, key=lambda actual: actual["id"]) == [expected(n) for n in range(3)]
     flat = bench.target(sent(3), {**settings, "format": "csv"})
     reader = spark.read.option("header", True).option("escape", '"')
-    found = reader.csv(str(flat.path / "s")).orderBy("id").collect()
-    assert [(row.id, row.double, json.loads(row.tags)) for row in found] == [
+    actual = reader.csv(str(flat.path / "s")).orderBy("id").collect()
+    assert [(row.id, row.double, json.loads(row.tags)) for row in actual] == [
         (str(n), str(2 * n), ["x", str(n)]) for n in range(3)
     ]
 
@@ -100,9 +100,9 @@ def test_a_table_grows_with_its_maps(either_bench: Bench) -> None:
     two = {"s": {"__else__": None, "id": "id", "n": "price", "more": "name"}}
     either_bench.target(sent(1), {**path, "stream_maps": one})
     loaded = either_bench.target(sent(2), {**path, "stream_maps": two})
-    found = [(r["id"], r["n"], r["more"]) for r in loaded.rows("s")]
+    actual = [(r["id"], r["n"], r["more"]) for r in loaded.rows("s")]
     assert loaded.table("s").num_rows == 3
-    assert set(found) == {(0, 0.0, None), (0, 0.0, "ann"), (1, 0.25, None)}
+    assert set(actual) == {(0, 0.0, None), (0, 0.0, "ann"), (1, 0.25, None)}
 
 
 def test_streams_are_split_renamed_and_removed(either_bench: Bench) -> None:
@@ -115,9 +115,9 @@ def test_streams_are_split_renamed_and_removed(either_bench: Bench) -> None:
     gone += [{"type": "ACTIVATE_VERSION", "stream": "gone", "version": 4}]
     loaded = either_bench.target([*gone, *sent(5)], {"stream_maps": maps})
     assert loaded.tables == ["even", "odd"]
-    assert [found["id"] for found in loaded.rows("even")] == [0, 2, 4]
+    assert [actual["id"] for actual in loaded.rows("even")] == [0, 2, 4]
     assert plain(loaded.rows("even"))[0] == {"id": 0}
-    assert [found["id"] for found in loaded.rows("odd")] == [1, 3]
+    assert [actual["id"] for actual in loaded.rows("odd")] == [1, 3]
     assert loaded.states == [{"at": 5}]
 
 
@@ -162,7 +162,7 @@ def test_it_is_left_out_where_the_policy_says_so(
 ) -> None:
     settings = {"stream_maps": FAILS, "failure": {"policy": "LogAndContinue"}}
     loaded = either_bench.target(failing(), settings)
-    assert [(found["id"], found["number"]) for found in loaded.rows("s")] == [(0, 1), (2, 3)]
+    assert [(actual["id"], actual["number"]) for actual in loaded.rows("s")] == [(0, 1), (2, 3)]
     assert "line 3: rejected: property 'number'" in caplog.text
     assert "stream 's': records rejected: 2" in caplog.text
 
@@ -174,15 +174,15 @@ def test_dead_letters_hold_the_original_and_can_be_loaded_again(either_bench: Be
     sent_now = [*failing(), bad]
     either_bench.target(sent_now, {"stream_maps": FAILS, "failure": policy})
     lines = [json.loads(x) for file in letters.iterdir() for x in file.read_text().splitlines()]
-    found = [line for line in lines if line["type"] == "RECORD"]
-    assert sorted(line["_sdc_error"]["line"] for line in found) == [3, 5, 7]
-    kept = {line["_sdc_error"]["line"]: line["record"] for line in found}
+    actual = [line for line in lines if line["type"] == "RECORD"]
+    assert sorted(line["_sdc_error"]["line"] for line in actual) == [3, 5, 7]
+    kept = {line["_sdc_error"]["line"]: line["record"] for line in actual}
     assert kept[3] == row(1, name="x")
     again = either_bench.target(
         [line for line in lines if line.get("record", {}).get("id") != "no integer"],
         {"stream_maps": {"s": {"name": "name"}}},
     )
-    assert sorted(found["name"] for found in again.rows("s")) == ["x", "y"]
+    assert sorted(actual["name"] for actual in again.rows("s")) == ["x", "y"]
 
 
 def batch(path: Path, form: str, codec: str = "none") -> dict[str, Any]:
@@ -199,7 +199,7 @@ def test_rows_of_batch_files_that_fail_are_named_by_file_and_row(
     policy = {"policy": "SendToDLQ", "dead_letter_path": str(letters)}
     messages = [schema("s", PROPERTIES, "id"), batch(path, "parquet"), state(1)]
     loaded = either_bench.target(messages, {"stream_maps": FAILS, "failure": policy})
-    assert [found["number"] for found in loaded.rows("s")] == [1, 3]
+    assert [actual["number"] for actual in loaded.rows("s")] == [1, 3]
     assert f"file '{path}', line 2: rejected" in caplog.text
     lines = [json.loads(x) for file in letters.iterdir() for x in file.read_text().splitlines()]
     assert [line["record"] for line in lines if line["type"] == "RECORD"] == [
@@ -247,8 +247,8 @@ def test_a_new_schema_within_the_run_is_mapped_anew(either_bench: Bench) -> None
         state(2),
     ]
     loaded = either_bench.target(messages, {"stream_maps": maps})
-    found = loaded.rows("s")
-    assert [(r["id"], r["twice"]) for r in found] == [(0, 0), (1, 2), (2, 4)]
+    actual = loaded.rows("s")
+    assert [(r["id"], r["twice"]) for r in actual] == [(0, 0), (1, 2), (2, 4)]
     table = pa.concat_tables(
         [pq.read_table(file) for file in (loaded.path / "s").glob("*.parquet")],
         promote_options="default",
@@ -300,7 +300,7 @@ def test_parquet_files_are_not_adopted_where_they_are_mapped(either_bench: Bench
     messages = [schema("s", nullable), batch(path, "parquet"), state(1)]
     maps = {"s": {"twice": "id * 2"}}
     loaded = either_bench.target(messages, {"stream_maps": maps, "add_record_metadata": False})
-    assert [found["twice"] for found in loaded.rows("s")] == [2, 4]
+    assert [actual["twice"] for actual in loaded.rows("s")] == [2, 4]
     same = {"stream_maps": {"s": {"__alias__": "'t'"}}, "add_record_metadata": False}
     assert either_bench.target(messages, same).tables == ["t"]
 
@@ -308,4 +308,4 @@ def test_parquet_files_are_not_adopted_where_they_are_mapped(either_bench: Bench
 def test_sql_maps(bench: Bench) -> None:
     maps = {"s": {"big": {"sql": "upper(name)"}, "__else__": None, "id": "id"}}
     loaded = bench.target(sent(2), {"stream_maps": maps})
-    assert [found["big"] for found in loaded.rows("s")] == ["ANN", None]
+    assert [actual["big"] for actual in loaded.rows("s")] == ["ANN", None]

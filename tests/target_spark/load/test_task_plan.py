@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shared.formats.file_formats import Encoding
-from shared.formats.row_groups import ROW_GROUPS
+from shared.formats.row_groups import grouped_encoding
 from shared.storage.files import open_output
 from target_spark.convert import converter
 from target_spark.convert.converter import plan_tasks
-from target_spark.convert.read_rows import Piece, ReadPlan, line_of, lines_before, read_task
+from target_spark.convert.read_lines import line_of, lines_before
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import read_task
 from target_spark.convert.task_reports import MAX_REJECTS, Rejects, read_rejects
 from target_spark.core.load_plans import InputFile, Reject
 
@@ -55,6 +57,31 @@ def test_files_are_dealt_out_evenly(sizes: list[int], cores: int, expected: list
     tasks = plan_tasks(files, lambda _: 0, cores=cores)
     assert [len(task) for task in tasks] == expected
     assert [piece.file for task in tasks for piece in task] == files
+
+
+@pytest.mark.parametrize(
+    ("size", "form", "cores", "tasks"),
+    [
+        (64, LINES, 1, 1),
+        (64, LINES, 2, 2),
+        (64, LINES, 8, 4),  # a task is not smaller than necessary
+        (30, LINES, 2, 1),
+        (65, LINES, 2, 2),
+        (20, Encoding("jsonl", "gzip"), 2, 1),
+    ],
+)
+def test_cores_share_the_lines_of_a_file_if_tasks_leave_no_files(
+    size: int, form: Encoding, cores: int, tasks: int
+) -> None:
+    file = InputFile("/none/0", form, None, size << 20)
+    planned = plan_tasks([file], lambda _: 0, cores=cores, shares_lines=True)
+    assert len(planned) == tasks
+    assert len(plan_tasks([file], lambda _: 0, cores=cores)) == 1
+    if tasks > 1:
+        pieces = [piece for task in planned for piece in task]
+        assert [piece.start for piece in pieces[1:]] == [
+            piece.start + (piece.length or 0) for piece in pieces[:-1]
+        ]
 
 
 def test_large_files_are_split() -> None:
@@ -100,9 +127,9 @@ def test_columnar_files_are_split_by_row_groups(
     assert sum(piece.length or 0 for piece in pieces) == 10
     for piece in pieces:
         groups = range(piece.start, piece.start + (piece.length or 0))
-        found = pa.concat_tables(ROW_GROUPS[form].read_groups(path, groups))
-        assert found.column("a")[0].as_py() == piece.rows_before == piece.start * 100
-    assert sum(rows for _, rows in ROW_GROUPS[form].group_sizes(path)) == 1000
+        actual = pa.concat_tables(grouped_encoding(form).read_groups(path, groups))
+        assert actual.column("a")[0].as_py() == piece.rows_before == piece.start * 100
+    assert sum(rows for _, rows in grouped_encoding(form).group_sizes(path)) == 1000
     Path(path).write_bytes(b"PAR1" + b"0" * 1000)
     assert plan_tasks([file], lambda _: size, task_bytes=size // 3) == ((Piece(file),),)
 
@@ -114,8 +141,8 @@ def test_row_groups_of_one_file_keep_all_cores_busy(
     write_parquet(path, pa.table({"a": list(range(1000))}), 100)
     file, size = InputFile(path, Encoding("parquet")), Path(path).stat().st_size
     monkeypatch.setattr(converter, "LEAST_BYTES", size // 4)
-    found = [len(plan_tasks([file], lambda _: size, cores=cores)) for cores in (1, 2, 8)]
-    assert found == [1, 2, 3]  # a task is not smaller than necessary
+    actual = [len(plan_tasks([file], lambda _: size, cores=cores)) for cores in (1, 2, 8)]
+    assert actual == [1, 2, 3]  # a task is not smaller than necessary
 
 
 def test_compressed_lines_are_shared(tmp_path: Path) -> None:
@@ -161,9 +188,9 @@ def test_all_rejects_are_in_the_file(tmp_path: Path) -> None:
     for line in range(MAX_REJECTS + 5):
         rejects.add(Reject("x", line, "bad"), b'{"a":%d}' % line)
     [file] = [row["url"] for row in rejects.rows() if row["kind"] == "reject file"]
-    found = list(read_rejects(file))
-    assert len(found) == MAX_REJECTS + 5
-    assert found[7] == (Reject("x", 7, "bad"), b'{"a":7}')
+    actual = list(read_rejects(file))
+    assert len(actual) == MAX_REJECTS + 5
+    assert actual[7] == (Reject("x", 7, "bad"), b'{"a":7}')
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

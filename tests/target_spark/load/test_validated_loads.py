@@ -56,12 +56,12 @@ def test_lines_and_batch_files_alike(spark: Any, tmp_path: Path) -> None:
     batch = b.batch(*files, schema=SCHEMA)
     result = b.loader.convert(batch)
     assert (result.rows, result.rejected) == (6, 15)
-    found: dict[str, dict[int, str]] = {}
+    actual: dict[str, dict[int, str]] = {}
     for url in result.reject_files:
         for reject, original in read_rejects(url):
-            found.setdefault(reject.file, {})[reject.line] = reject.reason
+            actual.setdefault(reject.file, {})[reject.line] = reject.reason
             assert b'"' in original
-    assert list(found.values()) == [
+    assert list(actual.values()) == [
         {100 + row: reason for row, reason in REASONS.items()},
         *[{1 + row: reason for row, reason in REASONS.items()}] * 2,
     ]

@@ -45,6 +45,6 @@ def test_all_rows_or_the_first_that_failed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spark_rows, "_IN_MEMORY", in_memory)
         whole = WholeRecords(1)
-        found = [row for part in whole.of(batches(rows, cuts)) for row in part.to_pylist()]
-    assert [tuple(row.values()) for row in found] == expected
+        actual = [row for part in whole.of(batches(rows, cuts)) for row in part.to_pylist()]
+    assert [tuple(row.values()) for row in actual] == expected
     assert whole.exploded == exploded

@@ -14,7 +14,7 @@ from shared.engine.engine import Engine
 from shared.errors import AuditError, DestinationError, SingerSparkError
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
-from target_spark.operate.lake_tables import LakeTables
+from target_spark.operate.table_maintenance import LakeTables
 from target_spark.run_settings import TargetConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -72,20 +72,20 @@ class Target:
     def table(self, name: str) -> Any:
         """Return the table as pyiceberg reads it."""
         static = pytest.importorskip("pyiceberg.table").StaticTable
-        found = (self._folder / "lake" / name / "metadata").glob("v*.metadata.json")
-        newest = max(found, key=lambda path: int(path.name[1:].partition(".")[0]))
+        actual = (self._folder / "lake" / name / "metadata").glob("v*.metadata.json")
+        newest = max(actual, key=lambda path: int(path.name[1:].partition(".")[0]))
         return static.from_metadata(str(newest))
 
     def rows(self, name: str, *columns: str, branch: str | None = None) -> list[tuple[Any, ...]]:
         if self.form == "delta":
-            found = deltalake_table(self._folder / "lake" / name).to_pyarrow_table().to_pylist()
-            return sorted(tuple(row[c] for c in ("id", "v", *columns)) for row in found)
+            actual = deltalake_table(self._folder / "lake" / name).to_pyarrow_table().to_pylist()
+            return sorted(tuple(row[c] for c in ("id", "v", *columns)) for row in actual)
         table = self.table(name)
         at = table.refs()[branch].snapshot_id if branch else None
         if at is None and table.current_snapshot() is None:
             return []
-        found = table.scan(snapshot_id=at).to_arrow().to_pylist()
-        return sorted(tuple(row[c] for c in ("id", "v", *columns)) for row in found)
+        actual = table.scan(snapshot_id=at).to_arrow().to_pylist()
+        return sorted(tuple(row[c] for c in ("id", "v", *columns)) for row in actual)
 
     def all_rows(self) -> dict[str, list[tuple[Any, ...]]]:
         return {name: self.rows(name) for name in STREAMS}
@@ -111,10 +111,10 @@ def deltalake_table(folder: Path) -> Any:
 @pytest.fixture(params=["iceberg", pytest.param("delta", marks=pytest.mark.slow)])
 def target(lake_spark: Any, tmp_path: Path, request: Any) -> Target:
     """Return a target whose tables have rows already."""
-    made = Target(lake_spark, tmp_path, request.param)
+    created = Target(lake_spark, tmp_path, request.param)
     first = [line for name in STREAMS for line in (schema(name), record(name, 1, "old"))]
-    assert made.run(*first, state(1)) == 1
-    return made
+    assert created.run(*first, state(1)) == 1
+    return created
 
 
 OLD = {name: [(1, "old")] for name in STREAMS}
@@ -147,7 +147,7 @@ def test_all_tables_change_at_the_end(target: Target) -> None:
     flushes = [c for c in histories["added"].commits if c.mark is not None and c.mark.rows]
     rows = {"iceberg": [1, 2, 2], "delta": [1, 4]}[target.form]
     assert [commit.mark.rows for commit in flushes] == rows, "all flushes, or all in one commit"
-    marks = [found for _, found in histories["merged"].marks(histories["merged"].newest).values()]
+    marks = [actual for _, actual in histories["merged"].marks(histories["merged"].newest).values()]
     assert [mark.state for mark in marks] == ['{"bookmarks":{"merged":3}}']
     for history in histories.values():
         assert list(history.lineage(history.newest))[::-1] == list(history.created), (
@@ -190,9 +190,9 @@ def kill(loader: Loader, point: int) -> None:
         held = operations.destination.held_tables
         calls, publish_one = [], held._publish
 
-        def publish_some(*given: Any) -> Any:
-            calls.append(given)
-            return publish_one(*given) if len(calls) < point else _die()
+        def publish_some(*supplied: Any) -> Any:
+            calls.append(supplied)
+            return publish_one(*supplied) if len(calls) < point else _die()
 
         held._publish = publish_some
 

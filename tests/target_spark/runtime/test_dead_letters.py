@@ -93,9 +93,9 @@ def test_a_letter_is_read_by_the_fast_path_and_the_error_is_passed_over(tmp_path
     assert isinstance(event, RecordsSeen)
     assert (event.stream, event.version, event.lines) == ("s", 3, 1)
     reader = LineReader({"properties": {"id": {"type": "integer"}}}, envelope=True, strict=True)
-    found = reader.read(bytes(event.data))
-    assert found.rejects == ()
-    assert found.table.column("id").to_pylist() == [5]
+    actual = reader.read(bytes(event.data))
+    assert actual.rejects == ()
+    assert actual.table.column("id").to_pylist() == [5]
 
 
 def test_the_same_call_again_writes_the_same_file(tmp_path):

@@ -266,8 +266,8 @@ def test_keys_reach_the_loader_and_their_files_are_consumed_once_state_is_out(tm
     result = Result(tmp_path).load(data, summary)
     assert result.loader.acts == [("commit", "s"), ("delete", ["k1", "k2"]), ("finish", "s")]
     assert (result.output.states, result.loader.deleted) == ([1], ["k1", "k2"])
-    found = summary.as_dict(None)["streams"]["s"]
-    assert (found["deleted"], found["received"]) == (1, 1)
+    actual = summary.as_dict(None)["streams"]["s"]
+    assert (actual["deleted"], actual["received"]) == (1, 1)
 
 
 def test_a_bad_line_keeps_what_was_committed_with_its_state(tmp_path):
@@ -449,14 +449,14 @@ def test_no_threads_and_descriptors_stay_behind(tmp_path):
 
 
 def test_a_cluster_needs_a_shared_staging_root(tmp_path, monkeypatch):
-    given = config(tmp_path)
-    given = replace(
-        given,
+    supplied = config(tmp_path)
+    supplied = replace(
+        supplied,
         spark=SparkSettings(master="spark://somewhere:7077"),
-        staging=replace(given.staging, root=None),
+        staging=replace(supplied.staging, root=None),
     )
     with pytest.raises(SettingsError, match=r"staging\.root"):
-        run(given, 0, Output())
+        run(supplied, 0, Output())
 
 
 def test_flushes_too_small_for_a_commit_are_warned_of_once(tmp_path, caplog):
@@ -531,18 +531,18 @@ def test_a_run_in_which_each_step_fails_once_ends_well(tmp_path, rows):
 
 def test_the_summary_has_what_became_durable(tmp_path: Path) -> None:
     summary = RunSummary("target-spark")
-    made = Result(tmp_path, failure={"policy": "LogAndContinue"}, batch_size_rows=2)
-    made.loader.policy = "LogAndContinue"
+    created = Result(tmp_path, failure={"policy": "LogAndContinue"}, batch_size_rows=2)
+    created.loader.policy = "LogAndContinue"
     input_ = lines(SCHEMA, record(1), record(2), record(3), state(3))
     broken = input_.replace(b'{"id":3}', b'{"id":3')
-    made.load(broken, summary)
-    found = summary.as_dict(None)
-    assert found["streams"]["s"]["received"] == 3
-    assert found["streams"]["s"]["rejected"] == 1
-    table = found["streams"]["s"]["tables"]["s"]
+    created.load(broken, summary)
+    actual = summary.as_dict(None)
+    assert actual["streams"]["s"]["received"] == 3
+    assert actual["streams"]["s"]["rejected"] == 1
+    table = actual["streams"]["s"]["tables"]["s"]
     assert (table["received"], table["committed"], table["rejected"]) == (3, 2, 1)
-    assert (found["state_messages"], sum(found["timeline"]["rows"])) == (1, 2)
-    assert found["columns"]["s"]["id"] == {"null_share": 0.0, "min": 0, "max": 2}
+    assert (actual["state_messages"], sum(actual["timeline"]["rows"])) == (1, 2)
+    assert actual["columns"]["s"]["id"] == {"null_share": 0.0, "min": 0, "max": 2}
 
 
 def test_a_lost_line_keeps_its_state_back(tmp_path: Path) -> None:
@@ -556,42 +556,42 @@ def test_a_lost_line_keeps_its_state_back(tmp_path: Path) -> None:
                 Path(file.url).write_bytes(b"".join(whole[:-1]))
             return super().convert(batch)
 
-    made = Result(tmp_path)
-    made.loader = Loses()
+    created = Result(tmp_path)
+    created.loader = Loses()
     with pytest.raises(BalanceError, match="3 records were staged, 2 were read"):
-        made.load(lines(SCHEMA, record(1), record(2), record(3), state(3)))
-    assert (made.output.states, made.loader.tables) == ([], {})
+        created.load(lines(SCHEMA, record(1), record(2), record(3), state(3)))
+    assert (created.output.states, created.loader.tables) == ([], {})
 
 
 @pytest.mark.parametrize(("least", "states"), [(2, [2]), (3, [])])
 def test_withheld_state(tmp_path: Path, least: int, states: list[int]) -> None:
     """STATE waits for the end of the run, and goes out only if the expectations hold."""
     expect = {"min_rows": least, "withhold_state": True}
-    made = Result(tmp_path, streams={"s": {"expect": expect}}, batch_size_rows=1)
+    created = Result(tmp_path, streams={"s": {"expect": expect}}, batch_size_rows=1)
     input_ = lines(SCHEMA, record(1), state(1), record(2), state(2))
     if states:
-        made.load(input_)
+        created.load(input_)
     else:
         with pytest.raises(ExpectationError, match="2 rows, at least 3"):
-            made.load(input_)
-    assert made.output.states == states
-    assert [row["id"] for row in made.loader.tables["s"]] == [1, 2]
+            created.load(input_)
+    assert created.output.states == states
+    assert [row["id"] for row in created.loader.tables["s"]] == [1, 2]
 
 
 def test_an_expectation_without_withholding(tmp_path: Path) -> None:
     """STATE goes out as usual; a stream that never came is missing."""
-    made = Result(tmp_path, streams={"other": {"expect": {"min_rows": 1}}})
+    created = Result(tmp_path, streams={"other": {"expect": {"min_rows": 1}}})
     with pytest.raises(ExpectationError, match="stream 'other': 0 rows"):
-        made.load(lines(SCHEMA, record(1), state(1)))
-    assert made.output.states == [1]
+        created.load(lines(SCHEMA, record(1), state(1)))
+    assert created.output.states == [1]
 
 
 def test_rows_are_published_at_the_end_and_state_follows(tmp_path: Path) -> None:
     audited = {"format": "iceberg", "write_audit_publish": True, "batch_size_rows": 1}
-    made = Result(tmp_path, **audited)
-    made.load(lines(SCHEMA, record(1), state(1), record(2), state(2)))
-    assert [act for act, _ in made.loader.acts] == ["commit", "commit", "publish", "finish"]
-    assert made.output.states == [2]
+    created = Result(tmp_path, **audited)
+    created.load(lines(SCHEMA, record(1), state(1), record(2), state(2)))
+    assert [act for act, _ in created.loader.acts] == ["commit", "commit", "publish", "finish"]
+    assert created.output.states == [2]
     expect = {"streams": {"s": {"expect": {"min_rows": 3}}}}
     failed = Result(tmp_path, **audited, **expect)
     with pytest.raises(AuditError, match="stream 's': 2 rows, at least 3 are expected"):
@@ -602,38 +602,42 @@ def test_rows_are_published_at_the_end_and_state_follows(tmp_path: Path) -> None
 
 def test_rows_that_are_held_back_are_ended_twice(tmp_path: Path) -> None:
     """Before the audit, to be looked at, and after STATE, as only then nothing is needed again."""
-    made = Result(tmp_path, format="delta", write_audit_publish=True)
-    made.loader.load_method = "overwrite"
-    made.load(lines(SCHEMA, record(1), state(1)))
-    assert [act for act, _ in made.loader.acts] == ["commit", "finish", "publish", "finish"]
-    assert made.output.states == [1]
+    created = Result(tmp_path, format="delta", write_audit_publish=True)
+    created.loader.load_method = "overwrite"
+    created.load(lines(SCHEMA, record(1), state(1)))
+    assert [act for act, _ in created.loader.acts] == ["commit", "finish", "publish", "finish"]
+    assert created.output.states == [1]
 
 
 def test_a_run_that_fails_publishes_nothing(tmp_path: Path) -> None:
-    made = Result(tmp_path, format="iceberg", write_audit_publish=True)
+    created = Result(tmp_path, format="iceberg", write_audit_publish=True)
     with pytest.raises(MessageError):
-        made.load(lines(SCHEMA, record(1), state(1), "not json"))
-    assert [act for act, _ in made.loader.acts] == ["commit"]
-    assert made.output.states == []
+        created.load(lines(SCHEMA, record(1), state(1), "not json"))
+    assert [act for act, _ in created.loader.acts] == ["commit"]
+    assert created.output.states == []
 
 
 def test_a_stalled_run_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = Result(tmp_path, stall_limit_seconds=0.4, batch_size_rows=1)
+    created = Result(tmp_path, stall_limit_seconds=0.4, batch_size_rows=1)
     with pipe() as (reader, writer):
         os.write(writer, lines(SCHEMA, record(1), state(1)))
         with pytest.raises(StalledRunError, match="stall_limit_seconds"):
-            run_with(made.config, reader, made.output, made.loader, fake_engine(made.spark))
-    assert made.output.states == [1]
+            run_with(
+                created.config, reader, created.output, created.loader, fake_engine(created.spark)
+            )
+    assert created.output.states == [1]
     assert "the run ends after" in caplog.text
 
 
 def test_a_run_that_waits_says_for_what(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    made = Result(tmp_path, heartbeat_seconds=1, stall_limit_seconds=1.5, batch_size_rows=1)
+    created = Result(tmp_path, heartbeat_seconds=1, stall_limit_seconds=1.5, batch_size_rows=1)
     with pipe() as (reader, writer):
         os.write(writer, lines(SCHEMA, record(1), state(1)))
         with pytest.raises(StalledRunError):
-            run_with(made.config, reader, made.output, made.loader, fake_engine(made.spark))
+            run_with(
+                created.config, reader, created.output, created.loader, fake_engine(created.spark)
+            )
     assert "no progress for 1 s: waiting for input" in caplog.text
 
 
@@ -644,9 +648,9 @@ def test_a_commit_that_lasts_is_named(tmp_path: Path, caplog: pytest.LogCaptureF
             return super().commit(batch, results)
 
     caplog.set_level(logging.INFO)
-    made = Result(tmp_path, heartbeat_seconds=1)
-    made.loader = Slow()
-    made.load(lines(SCHEMA, record(1), state(1)))
+    created = Result(tmp_path, heartbeat_seconds=1)
+    created.loader = Slow()
+    created.load(lines(SCHEMA, record(1), state(1)))
     assert "no progress for 1 s: waiting for the commit of stream 's'" in caplog.text
 
 
@@ -671,9 +675,9 @@ def test_what_is_something_to_do(
     (tmp_path / "a").touch()
     monkeypatch.chdir(tmp_path)
     summary = RunSummary("target-spark")
-    made = Result(tmp_path)
-    made.load(lines(*messages), summary)
+    created = Result(tmp_path)
+    created.load(lines(*messages), summary)
     assert summary.has_work is has_work
     summary.choose_exit_code(99)
     assert summary.as_dict(None)["exit_code"] == (0 if has_work else 99)
-    assert made.output.states == [1] * (messages[-1:] == (state(1),))
+    assert created.output.states == [1] * (messages[-1:] == (state(1),))

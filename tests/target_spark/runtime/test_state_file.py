@@ -37,21 +37,21 @@ def keep(file: StateFile, value: bytes) -> None:
 
 
 def run_once(tmp_path: Path, path: Path, *messages: dict) -> Result:
-    made = Result(tmp_path)
+    created = Result(tmp_path)
     (tmp_path / "messages.jsonl").write_bytes(lines(*messages))
     with (tmp_path / "messages.jsonl").open("rb") as data:
         file = StateFile(str(path))
         try:
-            run_with(made.config, data.fileno(), made.output, made.loader,
-                     fake_engine(made.spark), None, file)  # type: ignore[arg-type]  # fmt: skip
+            run_with(created.config, data.fileno(), created.output, created.loader,
+                     fake_engine(created.spark), None, file)  # type: ignore[arg-type]  # fmt: skip
         finally:
             file.close()
-    return made
+    return created
 
 
 def test_a_run_keeps_its_last_state_and_one_without_news_the_one_before(tmp_path, path):
-    made = run_once(tmp_path, path, SCHEMA, record(1), state(1), record(2), state(2))
-    assert made.output.states[-1] == 2
+    created = run_once(tmp_path, path, SCHEMA, record(1), state(1), record(2), state(2))
+    assert created.output.states[-1] == 2
     assert json.loads(path.read_bytes()) == {"n": 2}
     assert run_once(tmp_path, path, SCHEMA).output.states == []
     assert json.loads(path.read_bytes()) == {"n": 2}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.cli import documented_error
-from target_spark.receive.workers import StopSignals, Wakeup
+from target_spark.receive.action_executor import StopSignals, Wakeup
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "tests" / "helpers" / "target_fakes.py"

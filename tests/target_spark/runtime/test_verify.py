@@ -14,12 +14,11 @@ import pytest
 from shared.errors import DifferenceError, MessageError, SettingsError
 from shared.singer.stdout import MessageOutput
 from target_spark.cli import main
-from target_spark.config import target_config
+from target_spark.config import load_method, table_request, target_config
 from target_spark.core.differences import RangeDifference, TableDifference
 from target_spark.core.load_plans import Backfill, StreamSchema
 from target_spark.operate import trial_runs as command
 from target_spark.run_settings import TargetConfig
-from target_spark.stream_settings import load_method, table_request
 
 EQUAL = TableDifference("a", "'/t/a'", 3, 3)
 DIFFERENT = TableDifference("b", "'/t/b'", 3, 2, (RangeDifference(0, 3, 2, {"missing": 1}, {}),))
@@ -33,10 +32,10 @@ def config(**settings: Any) -> TargetConfig:
 def verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Any]]:
     """Return a function that runs the command over what is found, and returns its lines."""
 
-    def run(*found: TableDifference, part: Backfill | None = None, **how: Any) -> list[Any]:
+    def run(*actual: TableDifference, part: Backfill | None = None, **how: Any) -> list[Any]:
         def found_by(config: TargetConfig, fd: int, output: MessageOutput) -> None:
             output.write(b"a STATE\n")
-            for one in found:
+            for one in actual:
                 assert config.verification is not None
                 config.verification.report(one)
 
@@ -86,18 +85,18 @@ def test_files_can_be_compared_but_not_repaired(
 ) -> None:
     settings = tmp_path / "config.json"
     settings.write_text('{"path": "x"}')
-    given = ["verify", "--config", str(settings), "--input", str(settings)]
-    assert main([*given, "--repair"]) == 2
+    supplied = ["verify", "--config", str(settings), "--input", str(settings)]
+    assert main([*supplied, "--repair"]) == 2
     assert "tables of the format 'parquet' cannot be repaired" in caplog.text
-    assert main([*given, "--backfill", "s", "--column", "c", "--from", "1", "--to", "2"]) == 2
+    assert main([*supplied, "--backfill", "s", "--column", "c", "--from", "1", "--to", "2"]) == 2
     assert "the format 'parquet' cannot replace a range" in caplog.text
 
 
 def test_a_range_has_all_of_its_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = tmp_path / "config.json"
     settings.write_text('{"path": "x", "format": "delta"}')
-    given = ["verify", "--config", str(settings), "--backfill", "orders", "--from", "1"]
-    assert main(given) == 2
+    supplied = ["verify", "--config", str(settings), "--backfill", "orders", "--from", "1"]
+    assert main(supplied) == 2
     assert "a backfill needs four options" in caplog.text
 
 
@@ -124,8 +123,8 @@ class TestRequests:
             self.request(StreamSchema("a", self.STREAM.schema))
 
     def test_deletions_need_the_keys_alone(self) -> None:
-        found = self.request(deletes=True, partition_by=["day"], upsert_order_by="at")
-        assert (found.layout.partition_by, found.order_by) == ((), ())
+        actual = self.request(deletes=True, partition_by=["day"], upsert_order_by="at")
+        assert (actual.layout.partition_by, actual.order_by) == ((), ())
         with pytest.raises(SettingsError, match="'at' is not a column of the stream"):
             self.request(upsert_order_by="at")
 

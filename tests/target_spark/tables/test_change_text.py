@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import types as T  # noqa: N812
 
+from target_spark.destinations.files.stored_columns import struct_change
 from target_spark.tables.table_changes import (
     VARIANT,
     Column,
     TableChange,
     change_lines,
-    struct_change,
 )
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()

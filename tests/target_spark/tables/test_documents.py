@@ -15,10 +15,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Var
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.maps.record_metadata import DELETED_AT, RecordMetadata, record_schema
-from target_spark.convert.read_rows import Piece, ReadPlan, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import read_task
+from target_spark.convert.stream_tables import as_document
 from target_spark.convert.task_reports import Rejects
-from target_spark.core.load_plans import InputFile, TableName, TableRequest
-from target_spark.tables.row_layout import DOCUMENT, as_document
+from target_spark.core.load_plans import DOCUMENT, InputFile, TableName, TableRequest
 
 SCHEMA = {"properties": {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}}
 STRUCT = StructType().add("id", LongType()).add("name", StringType()).add(DELETED_AT, StringType())
@@ -91,11 +92,11 @@ def test_parquet_files(tmp_path: Path) -> None:
 
 def test_the_request() -> None:
     request = TableRequest("s", STRUCT, TableName("s"), keys=("id",))
-    found = as_document(request, view=True)
-    assert found.struct.names == ["id", DOCUMENT, DELETED_AT]
-    assert found.struct[DOCUMENT].dataType == VariantType()
-    assert found.view is not None
-    assert found.view.names == ["id", "name"]
+    actual = as_document(request, view=True)
+    assert actual.struct.names == ["id", DOCUMENT, DELETED_AT]
+    assert actual.struct[DOCUMENT].dataType == VariantType()
+    assert actual.view is not None
+    assert actual.view.names == ["id", "name"]
     assert as_document(request, view=False).view is None
 
 

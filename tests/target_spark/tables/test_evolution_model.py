@@ -67,15 +67,15 @@ def test_every_stream_finds_its_place(
 ) -> None:
     """A change never needs another one, and two names never share a column."""
     table: T.StructType | None = None
-    known: dict[str, str] = {}
+    existing: dict[str, str] = {}
     owners: dict[str, str] = {}
     homes: dict[tuple[str, str], str] = {}
     for stream in streams:
         asked = request(stream)
-        change = plan(table, asked, conflicts, rules=rules, renamed=known)
-        table, known = applied(table, change), dict(change.renamed)
-        again = plan(table, asked, conflicts, rules=rules, renamed=known)
-        assert not again.alters and again.renamed == known
+        change = plan(table, asked, conflicts, rules=rules, renamed=existing)
+        table, existing = applied(table, change), dict(change.renamed)
+        again = plan(table, asked, conflicts, rules=rules, renamed=existing)
+        assert not again.alters and again.renamed == existing
         assert sources(again) == sources(change)
         assert [item.target for item in change.projection] == table.names
         assert len({rules.fold(name) for name in table.names}) == len(table.names)

@@ -73,9 +73,9 @@ def test_record_metadata_keeps_its_names(style: str) -> None:
 
 def test_long_names_are_cut_by_bytes_between_characters() -> None:
     name = "ü" * 40
-    made = legal(name, max_bytes=63)
-    assert len(made.encode()) <= 63
-    assert made.startswith("ü" * 27 + "_")
+    created = legal(name, max_bytes=63)
+    assert len(created.encode()) <= 63
+    assert created.startswith("ü" * 27 + "_")
     assert legal("ü" * 31, max_bytes=63) == "ü" * 31
     both = legal_names([name, name + "x"], PG, {})
     assert len(set(both.values())) == 2
@@ -178,29 +178,30 @@ NAMES = st.lists(
 
 @given(NAMES, ANY_RULES)
 def test_no_two_names_become_the_same(names: list[str], rules: NameRules) -> None:
-    made = legal_names(names, rules, {})
-    assert list(made) == names
-    assert len({rules.fold(name) for name in made.values()}) == len(names)
+    created = legal_names(names, rules, {})
+    assert list(created) == names
+    assert len({rules.fold(name) for name in created.values()}) == len(names)
 
 
 @given(NAMES, ANY_RULES)
 def test_made_names_are_legal(names: list[str], rules: NameRules) -> None:
-    for made in legal_names(names, rules, {}).values():
-        if made.startswith("_sdc_"):
+    for created in legal_names(names, rules, {}).values():
+        if created.startswith("_sdc_"):
             continue
-        assert made and not set(made) & set(rules.forbidden) - {"_"}
+        assert created and not set(created) & set(rules.forbidden) - {"_"}
         assert (
-            rules.max_bytes is None or len(made.encode("utf-8", "surrogatepass")) <= rules.max_bytes
+            rules.max_bytes is None
+            or len(created.encode("utf-8", "surrogatepass")) <= rules.max_bytes
         )
-        assert made.lower() not in rules.reserved
-        assert rules.style == "keep" or not made[0].isdigit()
+        assert created.lower() not in rules.reserved
+        assert rules.style == "keep" or not created[0].isdigit()
 
 
 @given(NAMES, ANY_RULES)
 def test_legal_names_stay(names: list[str], rules: NameRules) -> None:
-    made = list(legal_names(names, rules, {}).values())
-    assert legal_names(made, rules, {}) == {name: name for name in made}
-    assert all(legal_name(name, rules) == name for name in made)
+    created = list(legal_names(names, rules, {}).values())
+    assert legal_names(created, rules, {}) == {name: name for name in created}
+    assert all(legal_name(name, rules) == name for name in created)
 
 
 @given(NAMES, ANY_RULES, st.randoms())
@@ -215,10 +216,10 @@ def test_the_order_of_arrival_does_not_matter(
 def test_names_once_given_stay_for_ever(
     first: list[str], then: list[str], rules: NameRules
 ) -> None:
-    known = legal_names(first, rules, {})
+    existing = legal_names(first, rules, {})
     both = list(dict.fromkeys([*then, *first]))
-    later = legal_names(both, rules, known)
-    assert {name: later[name] for name in first} == dict(known)
+    later = legal_names(both, rules, existing)
+    assert {name: later[name] for name in first} == dict(existing)
     assert len({rules.fold(name) for name in later.values()}) == len(both)
 
 
@@ -226,7 +227,7 @@ def test_names_once_given_stay_for_ever(
 def test_matches_are_one_to_one(
     names: list[str], existing: list[str], rules: NameRules, ours: bool
 ) -> None:
-    made = matched_names(names, existing, rules, {}, ours=ours)
-    assert len(set(made.values())) == len(names)
+    created = matched_names(names, existing, rules, {}, ours=ours)
+    assert len(set(created.values())) == len(names)
     for name in set(names) & set(existing):
-        assert made[name] == name
+        assert created[name] == name

@@ -51,9 +51,9 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def test_values_as_text(spark: SparkSession) -> None:
     frame = spark.sql("SELECT " + ", ".join(f"{sql} AS c{n}" for n, sql in enumerate(TEXTS)))
     texts = [value_text(F.col(f.name), f.dataType).alias(f.name) for f in frame.schema]
-    made = frame.select(*texts).first()
-    assert made is not None
-    assert dict(zip(TEXTS, made, strict=True)) == TEXTS
+    created = frame.select(*texts).first()
+    assert created is not None
+    assert dict(zip(TEXTS, created, strict=True)) == TEXTS
 
 
 def test_columns_are_found_by_name_at_any_depth(spark: SparkSession) -> None:
@@ -75,9 +75,9 @@ def test_columns_are_found_by_name_at_any_depth(spark: SparkSession) -> None:
         ),
     )
     change = plan(table, request(frame.schema), rules=NameRules(forbidden=" ."))
-    made = project(frame, change.projection)
-    assert as_nullable(made.schema) == as_nullable(applied(table, change))
-    assert rows(made) == [
+    created = project(frame, change.projection)
+    assert as_nullable(created.schema) == as_nullable(applied(table, change))
+    assert rows(created) == [
         {
             "m": {"k": {"new": None, "v": 1}},
             "n": None,
@@ -92,9 +92,9 @@ def test_null_text_and_own_columns(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 1 AS id, named_struct('a', 1) AS x, 5 AS extra")
     table = T.StructType.fromDDL("x STRING, old ARRAY<INT>, id BIGINT")
     change = plan(table, request(frame.select("id", "x").schema), "cast")
-    made = project(frame, change.projection)
-    assert made.schema.names == ["x", "old", "id"]
-    assert rows(made) == [{"x": '{"a":1}', "old": None, "id": 1}]
+    created = project(frame, change.projection)
+    assert created.schema.names == ["x", "old", "id"]
+    assert rows(created) == [{"x": '{"a":1}', "old": None, "id": 1}]
 
 
 def test_a_whole_table_is_turned_into_text(spark: SparkSession) -> None:
@@ -110,16 +110,16 @@ def test_variants_that_parts_hold_as_text_become_variants(spark: SparkSession) -
         Projected("v", "v", T.VariantType()),
         Projected("l", "l", T.ArrayType(T.VariantType())),
     ]
-    made = project(frame, items)
-    assert made.schema["v"].dataType == T.VariantType()
-    assert rows(made) == [{"v": {"a": 1}, "l": [2, None]}]
+    created = project(frame, items)
+    assert created.schema["v"].dataType == T.VariantType()
+    assert rows(created) == [{"v": {"a": 1}, "l": [2, None]}]
 
 
 def test_void_columns_take_any_type(spark: SparkSession) -> None:
     frame = spark.sql("SELECT null AS x, 1 AS id")
-    made = project(frame, [Projected("x", "x", T.StructType.fromDDL("a INT"), "cast")])
-    assert made.schema["x"].dataType == T.StructType.fromDDL("a INT")
-    assert rows(made) == [{"x": None}]
+    created = project(frame, [Projected("x", "x", T.StructType.fromDDL("a INT"), "cast")])
+    assert created.schema["x"].dataType == T.StructType.fromDDL("a INT")
+    assert rows(created) == [{"x": None}]
 
 
 def test_odd_names_and_missing_columns(spark: SparkSession) -> None:
@@ -159,5 +159,5 @@ def test_values_that_a_type_does_not_hold_exactly_are_null(spark: SparkSession) 
         Projected(f"c{n}", f"c{n}", T._parse_datatype_string(kind), "exact")
         for n, (kind, _) in enumerate(EXACT)
     ]
-    [found] = rows(project(frame, items))
-    assert dict(zip(EXACT, found.values(), strict=True)) == EXACT
+    [actual] = rows(project(frame, items))
+    assert dict(zip(EXACT, actual.values(), strict=True)) == EXACT

@@ -23,5 +23,5 @@ def test_null_is_the_oldest_and_the_first_difference_decides() -> None:
         columns = ", ".join(f"? AS {name}" for name in names[:count])
         query = f"SELECT 1 FROM (SELECT {columns}) s, (SELECT {columns}) t WHERE {condition}"
         for new, old in product(rows, rows):
-            found = database.execute(query, (*new, *old)).fetchone() is not None
-            assert found == (rank(new) >= rank(old)), (new, old)
+            actual = database.execute(query, (*new, *old)).fetchone() is not None
+            assert actual == (rank(new) >= rank(old)), (new, old)

@@ -303,14 +303,14 @@ def test_values_of_another_type_get_a_column_of_their_own() -> None:
 
 
 def test_each_type_finds_its_column_again() -> None:
-    table, known = struct("amount BIGINT"), {}
+    table, existing = struct("amount BIGINT"), {}
     for kind in ("STRING", "BOOLEAN", "STRING", "INT", "DOUBLE", "FLOAT", "BOOLEAN"):
-        change = plan(table, f"amount {kind}", "suffix", renamed=known)
-        table, known = applied(table, change), dict(change.renamed)
+        change = plan(table, f"amount {kind}", "suffix", renamed=existing)
+        table, existing = applied(table, change), dict(change.renamed)
     assert table == struct(
         "amount BIGINT, amount__string STRING, amount__boolean BOOLEAN, amount__double DOUBLE"
     )
-    assert sources(plan(table, "amount INT", "suffix", renamed=known))["amount"] == "amount"
+    assert sources(plan(table, "amount INT", "suffix", renamed=existing))["amount"] == "amount"
 
 
 def test_types_of_a_kind_share_a_column_while_it_can_hold_them() -> None:
@@ -332,8 +332,8 @@ def test_nested_types_are_told_apart_by_a_digest() -> None:
 
 def test_a_column_that_only_looks_like_it_is_not_taken() -> None:
     change = plan("x INT, x__string STRING", "x STRING, x__string STRING", "suffix")
-    [made] = change.add
-    assert made.name.startswith("x__string_") and made.source == "x"
+    [created] = change.add
+    assert created.name.startswith("x__string_") and created.source == "x"
     assert sources(change)["x__string"] == "x__string"
 
 

@@ -62,17 +62,17 @@ def in_json(value: Any, data_type: T.DataType) -> Any:
     return value
 
 
-def cleared(found: list[C.Check], array: pa.Array) -> list[bool]:
-    masks = [mask.to_pylist() for check in found if (mask := check(array, Facts(None)))]
+def cleared(actual: list[C.Check], array: pa.Array) -> list[bool]:
+    masks = [mask.to_pylist() for check in actual if (mask := check(array, Facts(None)))]
     return [not any(mask[row] for mask in masks) for row in range(len(array))]
 
 
-def compare(keyword: str, limit: Any, data_type: T.DataType, found: list[C.Check]) -> int:
+def compare(keyword: str, limit: Any, data_type: T.DataType, actual: list[C.Check]) -> int:
     values = [stored(value, data_type) for value in near(limit)]
     values = [value for value in values if value is not None]
     array = pa.array(values, spark_to_arrow(data_type))
     library, right = draft()({keyword: limit}), 0
-    for value, clear in zip(values, cleared(found, array), strict=True):
+    for value, clear in zip(values, cleared(actual, array), strict=True):
         valid = library.is_valid(in_json(value, data_type))
         assert valid or not clear, (keyword, limit, value)
         right += valid == clear
@@ -84,10 +84,10 @@ def compare(keyword: str, limit: Any, data_type: T.DataType, found: list[C.Check
 def test_bounds(keyword: str, limit: Any, column: str) -> None:
     data_type = COLUMNS[column]
     try:
-        found = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
+        actual = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
     except C.Unscreened:
         return
-    compare(keyword, limit, data_type, found)
+    compare(keyword, limit, data_type, actual)
 
 
 @pytest.mark.parametrize("keyword", BOUNDS)
@@ -97,9 +97,9 @@ def test_bounds_of_plain_numbers_are_screened_exactly(
     keyword: str, column: str, limit: int
 ) -> None:
     data_type = COLUMNS[column]
-    found = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
+    actual = C.bound_checks(keyword, limit, data_type, spark_to_arrow(data_type))
     count = len([v for v in near(limit) if stored(v, data_type) is not None])
-    assert compare(keyword, limit, data_type, found) == count
+    assert compare(keyword, limit, data_type, actual) == count
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -109,12 +109,12 @@ def test_bounds_of_plain_numbers_are_screened_exactly(
 )
 def test_values(allowed: list[Any], column: str) -> None:
     data_type = COLUMNS[column]
-    found = C.value_checks(allowed, data_type, spark_to_arrow(data_type))
+    actual = C.value_checks(allowed, data_type, spark_to_arrow(data_type))
     numbers = [value for value in allowed if C.is_number(value)]
     values = [stored(one, data_type) for number in [*numbers, 0] for one in near(number)]
     array = pa.array([v for v in values if v is not None], spark_to_arrow(data_type))
     library = draft()({"enum": allowed})
-    for value, clear in zip(array.to_pylist(), cleared(found, array), strict=True):
+    for value, clear in zip(array.to_pylist(), cleared(actual, array), strict=True):
         assert library.is_valid(in_json(value, data_type)) or not clear
 
 
@@ -127,13 +127,13 @@ def test_values(allowed: list[Any], column: str) -> None:
 def test_multiples(step: Any, column: str, numbers: list[int]) -> None:
     data_type = COLUMNS[column]
     try:
-        found = C.multiple_checks(step, data_type)
+        actual = C.multiple_checks(step, data_type)
     except C.Unscreened:
         return
     values = [stored(Decimal(number), data_type) for number in numbers]
     array = pa.array([v for v in values if v is not None], spark_to_arrow(data_type))
     library = draft()({"multipleOf": step})
-    for value, clear in zip(array.to_pylist(), cleared(found, array), strict=True):
+    for value, clear in zip(array.to_pylist(), cleared(actual, array), strict=True):
         assert library.is_valid(in_json(value, data_type)) == clear
 
 

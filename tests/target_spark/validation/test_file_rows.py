@@ -20,7 +20,8 @@ from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.formats.schema_nodes import JsonText, schema_columns
-from target_spark.convert.read_rows import Piece, ReadPlan, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import read_task
 from target_spark.core.load_plans import InputFile
 
 pytestmark = pytest.mark.once
@@ -32,14 +33,14 @@ def bare(node: Any) -> Any:
     """Return only the keywords that determine the type of a column."""
     if not isinstance(node, dict):
         return node
-    found = {key: value for key, value in node.items() if key in KEPT}
+    actual = {key: value for key, value in node.items() if key in KEPT}
     if isinstance(node.get("items"), dict):
-        found["items"] = bare(node["items"])
+        actual["items"] = bare(node["items"])
     if node.get("properties"):
-        found["properties"] = {name: bare(below) for name, below in node["properties"].items()}
+        actual["properties"] = {name: bare(below) for name, below in node["properties"].items()}
     if "minimum" in node and "maximum" in node and node.get("type") == "integer":
-        found |= {key: node[key] for key in ("minimum", "maximum")}
-    return found
+        actual |= {key: node[key] for key in ("minimum", "maximum")}
+    return actual
 
 
 def has_odd(data_type: T.DataType) -> bool:
@@ -75,8 +76,8 @@ def stands_for(value: Any) -> list[Any]:
     """Return all values that it may represent: a null may be missing."""
     if isinstance(value, dict):
         parts = [
-            [(key, part) for part in stands_for(found)] + ([None] if found is None else [])
-            for key, found in value.items()
+            [(key, part) for part in stands_for(actual)] + ([None] if actual is None else [])
+            for key, actual in value.items()
         ]
         return [dict(filter(None, chosen)) for chosen in product(*parts)]
     if isinstance(value, list):
@@ -115,7 +116,7 @@ def test_rows_as_their_records(tmp_path: Path, name: str, place: int) -> None:
             continue  # names of fields are plain there
         if form == "csv" and pa.types.is_nested(typed.table.schema.field("v").type):
             continue  # Arrow writes none
-        found = refused(tmp_path / form, schema, numbered, form)
+        actual = refused(tmp_path / form, schema, numbered, form)
         for row, text in enumerate(records):
             record = json.loads(text)
             if form == "csv" and record["v"] == "":
@@ -124,37 +125,37 @@ def test_rows_as_their_records(tmp_path: Path, name: str, place: int) -> None:
             if not any(map(types.is_valid, taken)) or (is_float and "0999" in text):
                 continue  # texts become decimals, and single precision rounds, before the file
             valid = any(map(library.is_valid, taken))
-            assert (row not in found) == valid, f"{form} {node} {text}: {found.get(row)}"
+            assert (row not in actual) == valid, f"{form} {node} {text}: {actual.get(row)}"
 
 
-def given(tmp_path: Path, schema: dict[str, Any], table: pa.Table) -> dict[int, str]:
+def supplied(tmp_path: Path, schema: dict[str, Any], table: pa.Table) -> dict[int, str]:
     return refused(tmp_path / "f", schema, table, "parquet")
 
 
 def test_null_stands_for_what_is_left_out(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array([1, None]), "b": pa.array([None, "x"])})
-    assert given(tmp_path, {"properties": OBJECT}, table) == {}
-    found = given(tmp_path, {"properties": OBJECT, "required": ["a", "b"]}, table)
-    assert list(found) == [1]
+    assert supplied(tmp_path, {"properties": OBJECT}, table) == {}
+    actual = supplied(tmp_path, {"properties": OBJECT, "required": ["a", "b"]}, table)
+    assert list(actual) == [1]
 
 
 def test_a_column_that_the_file_lacks(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2]})
-    assert given(tmp_path, {"properties": OBJECT}, table) == {}
-    found = given(tmp_path, {"properties": OBJECT, "required": ["b"]}, table)
-    assert found == {0: "'b' is a required property", 1: "'b' is a required property"}
+    assert supplied(tmp_path, {"properties": OBJECT}, table) == {}
+    actual = supplied(tmp_path, {"properties": OBJECT, "required": ["b"]}, table)
+    assert actual == {0: "'b' is a required property", 1: "'b' is a required property"}
 
 
 def test_columns_and_fields_that_the_schema_does_not_name(tmp_path: Path) -> None:
     nested = {"a": {"type": "object", "properties": OBJECT, "additionalProperties": False}}
     inner = pa.array([{"a": 1, "c": 1}, {"a": 1, "c": None}])
-    assert list(given(tmp_path, {"properties": nested}, pa.table({"a": inner}))) == [0]
+    assert list(supplied(tmp_path, {"properties": nested}, pa.table({"a": inner}))) == [0]
     closed = {"properties": OBJECT, "additionalProperties": False}
     table = pa.table({"a": [1, 2], "c": pa.array([None, "x"])})
-    assert list(given(tmp_path, closed, table)) == [1]
+    assert list(supplied(tmp_path, closed, table)) == [1]
     typed = {"properties": OBJECT, "additionalProperties": {"type": "integer"}}
     table = pa.table({"a": [1, 2], "c": pa.array([5, 6])})
-    assert given(tmp_path, typed, table) == {}
+    assert supplied(tmp_path, typed, table) == {}
 
 
 @pytest.mark.parametrize(
@@ -171,24 +172,24 @@ def test_text_that_holds_json(
     tmp_path: Path, node: Any, values: list[str | None], wrong: list[int]
 ) -> None:
     table = pa.table({"v": pa.array(values, pa.string())})
-    assert list(given(tmp_path, {"properties": {"v": node}}, table)) == wrong
+    assert list(supplied(tmp_path, {"properties": {"v": node}}, table)) == wrong
 
 
 def test_whole_records_of_free_form(tmp_path: Path) -> None:
     schema = {"type": "object", "additionalProperties": {"type": "integer"}}
     table = pa.table({"x": [1, 2], "y": pa.array([1, None])})
-    assert list(given(tmp_path, schema, table)) == [1]
+    assert list(supplied(tmp_path, schema, table)) == [1]
     table = pa.table({"x": ["1"]})
-    assert given(tmp_path, schema, table) == {0: "property 'x': '1' is not of type 'integer'"}
+    assert supplied(tmp_path, schema, table) == {0: "property 'x': '1' is not of type 'integer'"}
 
 
 def test_exact_decimals(tmp_path: Path) -> None:
     node = {"type": "number", "multipleOf": 0.05, "maximum": 0.1}
     values = [Decimal("0.10"), Decimal("0.15"), Decimal("0.01")]
     table = pa.table({"v": pa.array(values, pa.decimal128(5, 2))})
-    assert list(given(tmp_path, {"properties": {"v": node}}, table)) == [1, 2]
+    assert list(supplied(tmp_path, {"properties": {"v": node}}, table)) == [1, 2]
     text = {"type": "string", "format": "singer.decimal", "precision": 5, "scale": 2}
-    assert given(tmp_path, {"properties": {"v": text}}, table) == {}
+    assert supplied(tmp_path, {"properties": {"v": text}}, table) == {}
 
 
 def test_rows_after_others(tmp_path: Path) -> None:

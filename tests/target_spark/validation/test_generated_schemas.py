@@ -15,9 +15,8 @@ from jsonschema import Draft202012Validator
 from test_keyword_cases import NOT_STORED
 
 from shared.formats.json_lines import LineReader
-from target_spark.validation.judge import draft
-from target_spark.validation.patterns import certain_pattern
-from target_spark.validation.row_checks import LineChecker
+from target_spark.validation.checks import LineChecker
+from target_spark.validation.judge import certain_pattern, draft
 
 SLOW = settings(
     max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -108,9 +107,9 @@ def test_one_verdict(schema: dict[str, Any], records: list[dict[str, Any]]) -> N
     checker = LineChecker(schema, envelope=True)
     reader = LineReader(schema, envelope=True, strict=True, closed=checker.closed)
     read = reader.read(data)
-    found = checker.check(read, data)
-    refused, stored = dict(found.rejects), {line for line, _ in read.rejects}
-    assert found.table.num_rows == len(records) - len(refused)
+    actual = checker.check(read, data)
+    refused, stored = dict(actual.rejects), {line for line, _ in read.rejects}
+    assert actual.table.num_rows == len(records) - len(refused)
     library = draft()(schema)
     for place, record in enumerate(records):
         if library.is_valid(record):
@@ -167,10 +166,10 @@ def test_what_re2_matches_python_finds(parts: list[tuple[str, str]], texts: list
         return
     matched = pc.match_substring_regex(pa.array(texts), certain).to_pylist()
     for text, does in zip(texts, matched, strict=True):
-        found = python.search(text) is not None
-        assert found or not does, (pattern, certain, text)
+        actual = python.search(text) is not None
+        assert actual or not does, (pattern, certain, text)
         if text.isascii() and not set(text) & set("\n\x0b\x1c"):
-            assert does == found, (pattern, certain, text)
+            assert does == actual, (pattern, certain, text)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

@@ -13,7 +13,8 @@ from validation_cases import CASES, COMMON, DEFINITIONS, RECORDS, ROOTS
 
 from shared.formats.file_formats import Encoding
 from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
-from target_spark.convert.read_rows import Piece, ReadPlan, read_task
+from target_spark.convert.read_plan import Piece, ReadPlan
+from target_spark.convert.read_rows import read_task
 from target_spark.core.load_plans import InputFile, Reject
 
 pytestmark = pytest.mark.once
@@ -62,11 +63,11 @@ def verdicts(
     """Return the verdicts on records, one block for each, or all in one block."""
     if not alone:
         return refused(folder, schema, records, "singer")
-    found = {}
+    actual = {}
     for place, record in enumerate(records):
         for reason in refused(folder, schema, [record], "jsonl").values():
-            found[place] = reason
-    return found
+            actual[place] = reason
+    return actual
 
 
 def unstorable(schema: dict[str, Any], reason: str) -> bool:
@@ -83,15 +84,15 @@ def unstorable(schema: dict[str, Any], reason: str) -> bool:
     return bool(is_untyped and "is not of type" in reason)
 
 
-def compare(schema: dict[str, Any], records: list[str], found: dict[int, str]) -> None:
+def compare(schema: dict[str, Any], records: list[str], actual: dict[int, str]) -> None:
     library = Draft202012Validator(schema)
     for place, record in enumerate(records):
         valid = library.is_valid(json.loads(record))
-        told = f"{json.dumps(schema)} {record}: {found.get(place)}"
-        if valid and place in found:
-            assert unstorable(schema, found[place]), told
-        if not valid and place not in found:
-            assert any(word in record for word in WORDS), told
+        reported = f"{json.dumps(schema)} {record}: {actual.get(place)}"
+        if valid and place in actual:
+            assert unstorable(schema, actual[place]), reported
+        if not valid and place not in actual:
+            assert any(word in record for word in WORDS), reported
 
 
 ONE = [(name, place) for name, cases in CASES.items() for place in range(len(cases))]

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType
 from shared.errors import MessageError
 from shared.formats.json_text import shown
 from shared.formats.schema_nodes import JsonText, schema_columns
-from target_spark.convert.adoption import _only_types
+from target_spark.convert.adoption import filled_properties
 from target_spark.core.load_plans import StreamSchema
 from target_spark.validation.validator import SlowKeywords, checked
 
@@ -56,19 +56,23 @@ def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "plain"),
+    ("node", "filled"),
     [
-        ({"properties": {"a": {"type": ["string", "null"]}}}, True),
-        ({"$schema": "x", "properties": {"a": {"type": ["string", "null"]}}}, True),
-        ({"properties": {"a": {"type": ["string", "null"], "$ref": "#/$defs/b"}}}, False),
-        ({"$ref": "#/$defs/b", "properties": {}}, False),
-        ({"properties": {"a": {"type": ["string", "null"], "pattern": "a"}}}, False),
+        ({"properties": {"a": {"type": ["string", "null"]}}}, ()),
+        ({"$schema": "x", "properties": {"a": {"type": ["string", "null"]}}}, ()),
+        ({"properties": {"a": {"type": "string"}, "b": {"type": ["string"]}}}, ("a", "b")),
+        ({"properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}, ()),
+        ({"properties": {"a": {"type": ["string", "null"]}}, "required": ["b"]}, None),
+        ({"properties": {"a": {"type": ["string", "null"], "$ref": "#/$defs/b"}}}, None),
+        ({"$ref": "#/$defs/b", "properties": {}}, None),
+        ({"properties": {"a": {"type": ["string", "null"], "pattern": "a"}}}, None),
+        ({"properties": {"a": True}}, None),
     ],
 )
 def test_files_are_not_taken_over_unread_where_more_than_types_is_asked(
-    node: Any, plain: bool
+    node: Any, filled: tuple[str, ...] | None
 ) -> None:
-    assert _only_types(node) is plain
+    assert filled_properties(node) == filled
 
 
 def test_alternatives_inside_of_all_of_end() -> None:

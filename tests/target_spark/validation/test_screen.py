@@ -11,9 +11,9 @@ from validation_cases import OBJECT
 
 from shared.formats import plain_lines
 from shared.formats.json_lines import LineReader
-from shared.formats.plain_lines import NULL, NUMBER, TEXT
+from shared.formats.json_text import NULL, NUMBER, TEXT
 from target_spark.validation import judge
-from target_spark.validation.row_checks import LineChecker
+from target_spark.validation.checks import LineChecker
 from target_spark.validation.screen import Facts
 from target_spark.validation.validator import RecordValidator
 
@@ -80,8 +80,8 @@ def test_the_library_sees_no_record(
     ):
         if schema.get("additionalProperties") is False and has_odd_columns(node):
             continue
-        found = checked(schema, lines(values))
-        assert (found.rejects, found.table.num_rows) == ((), len(values))
+        actual = checked(schema, lines(values))
+        assert (actual.rejects, actual.table.num_rows) == ((), len(values))
         assert library_calls == []
         assert RecordValidator(schema).slow_keywords() == ()
 
@@ -98,9 +98,9 @@ def test_lines_without_spaces_are_judged_as_others(
         schema = {"properties": {"v": node}, "required": required}
         for value in VALUES:
             spaced = lines([value, None, value])
-            found, tight = checked(schema, spaced), checked(schema, spaced.replace(b": ", b":"))
-            assert tight.rejects == found.rejects
-            assert tight.table.equals(found.table)
+            actual, tight = checked(schema, spaced), checked(schema, spaced.replace(b": ", b":"))
+            assert tight.rejects == actual.rejects
+            assert tight.table.equals(actual.table)
 
 
 _KINDS = ("object", "array", "string", "number", "boolean", "null")
@@ -119,22 +119,22 @@ def test_a_map_in_a_closed_record_is_looked_at(library_calls: list[bytes]) -> No
 
 def test_only_suspects_are_judged(library_calls: list[bytes]) -> None:
     schema = {"properties": {"v": {"type": "integer", "minimum": 3}}}
-    found = checked(schema, lines([5, 2, 7, 1]))
-    assert found.rejects == (
+    actual = checked(schema, lines([5, 2, 7, 1]))
+    assert actual.rejects == (
         (1, "property 'v': 2 is less than the minimum of 3"),
         (3, "property 'v': 1 is less than the minimum of 3"),
     )
-    assert found.table.column("v").to_pylist() == [5, 7]
-    assert found.extracted_at.length() == found.versions.length() == 2
+    assert actual.table.column("v").to_pylist() == [5, 7]
+    assert actual.extracted_at.length() == actual.versions.length() == 2
     assert len(library_calls) == 2
 
 
 def test_rejects_of_reader_and_library_stay_in_order(library_calls: list[bytes]) -> None:
     schema = {"properties": {"v": {"type": "integer", "minimum": 3}}}
     data = b"\n" + lines([2, "x", 4]) + b" \r\n{\n" + lines([1])
-    found = checked(schema, data)
-    assert [line for line, _ in found.rejects] == [1, 2, 5, 6]
-    assert found.rows_read == 5
+    actual = checked(schema, data)
+    assert [line for line, _ in actual.rejects] == [1, 2, 5, 6]
+    assert actual.rows_read == 5
     assert len(library_calls) == 2
     marked = checked(schema, b"\xef\xbb\xbf" + lines([1, 5]))
     assert [line for line, _ in marked.rejects] == [0]
@@ -212,7 +212,7 @@ def test_pickled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "kind", "found"),
+    ("text", "name", "kind", "actual"),
     [
         ('{"a" : null}', "a", NULL, True),
         ('{"b":null,"a":1}', "a", NULL, False),
@@ -229,13 +229,13 @@ def test_pickled() -> None:
         ("{}", "é", TEXT, True),
     ],
 )
-def test_facts(text: str, name: str, kind: str, found: bool) -> None:
+def test_facts(text: str, name: str, kind: str, actual: bool) -> None:
     facts = Facts(text.encode())
-    assert facts.may_hold(name, kind) is facts.may_hold(name, kind) is found
+    assert facts.may_hold(name, kind) is facts.may_hold(name, kind) is actual
     assert not Facts(None).may_hold(name, kind)
     asked = {kind: {f"other{number}" for number in range(150)}}
     for _ in range(2):  # alone, then together with all that has been asked
-        assert Facts(text.encode(), asked=asked).may_hold(name, kind) is found
+        assert Facts(text.encode(), asked=asked).may_hold(name, kind) is actual
         assert len(asked[kind]) >= 150
 
 
@@ -244,8 +244,8 @@ def test_facts_of_many_names_in_one_block() -> None:
     for text in ('{"a":"1","b":2}', '{"a":1,"b":"2"}', '{"a":1,"b":2}', '{"a":null,"b":"2"}'):
         for kind, value in ((TEXT, '"'), (NULL, "n")):
             facts = Facts(text.encode(), asked=asked)
-            found = [facts.may_hold(name, kind) for name in "ab"]
-            assert found == [f'"{name}":{value}' in text for name in "ab"]
+            actual = [facts.may_hold(name, kind) for name in "ab"]
+            assert actual == [f'"{name}":{value}' in text for name in "ab"]
 
 
 @pytest.mark.parametrize(

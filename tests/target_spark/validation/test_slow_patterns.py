@@ -13,25 +13,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.formats.json_lines import LineReader
-from target_spark.validation import patterns
-from target_spark.validation.judge import is_valid, reason, validator_of
-from target_spark.validation.patterns import SlowPatternError, check_time, is_short
-from target_spark.validation.row_checks import LineChecker
+from target_spark.validation import judge
+from target_spark.validation.checks import LineChecker
+from target_spark.validation.judge import (
+    SlowPatternError,
+    check_time,
+    is_short,
+    is_valid,
+    reason,
+    validator_of,
+)
 
 pytestmark = pytest.mark.once
 
 EVIL = r"^(a+)+$"
 TEXT = "a" * 60 + "!"
 LIMIT = 1
-HELPERS = patterns._Helpers()
+HELPERS = judge._Helpers()
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A helper of the test's own, with a shorter time limit."""
-    helpers = patterns._Helpers()
-    monkeypatch.setattr(patterns, "SECONDS", LIMIT)
-    monkeypatch.setattr(patterns, "_HELPERS", helpers)
+    helpers = judge._Helpers()
+    monkeypatch.setattr(judge, "SECONDS", LIMIT)
+    monkeypatch.setattr(judge, "_HELPERS", helpers)
     yield helpers
     helpers.close()
 
@@ -75,11 +81,11 @@ def test_many_records_take_no_longer() -> None:
     lines = [json.dumps({"p": text}) for text in [TEXT, "aaa", "b"] * 200]
     block = "".join(f"{line}\n" for line in lines).encode()
     reader = LineReader(schema, envelope=False, strict=True)
-    found = LineChecker(schema, envelope=False).check(reader.read(block), block)
-    assert found.table.column("p").to_pylist() == ["aaa"] * 200
-    told = dict(found.rejects)
-    assert "property 'p': matching the pattern '^(a+)+$' takes more than" in told[0]
-    assert "does not match" in told[2]
+    actual = LineChecker(schema, envelope=False).check(reader.read(block), block)
+    assert actual.table.column("p").to_pylist() == ["aaa"] * 200
+    reported = dict(actual.rejects)
+    assert "property 'p': matching the pattern '^(a+)+$' takes more than" in reported[0]
+    assert "does not match" in reported[2]
     assert time.monotonic() - began < 10 * LIMIT
 
 
@@ -94,7 +100,7 @@ def test_in_any_thread() -> None:
 
 def _searched(answers: Any) -> None:
     check_time(EVIL, ["aaaa"])
-    answers.put(patterns._HELPERS._process is not None)
+    answers.put(judge._HELPERS._process is not None)
 
 
 def test_a_forked_process_has_a_helper_of_its_own(soon: Any) -> None:
@@ -163,8 +169,8 @@ PARTS = st.sampled_from(
 @settings(deadline=None, max_examples=60)
 def test_searches_that_are_said_to_be_short_are(pattern: str, times: int, anchored: bool) -> None:
     text = "a" * times + "b" * (times % 3) + "!"
-    found = f"^{pattern}" if anchored else pattern
-    assert not is_short(found, len(text)) or HELPERS.ends(found, text)
+    actual = f"^{pattern}" if anchored else pattern
+    assert not is_short(actual, len(text)) or HELPERS.ends(actual, text)
 
 
 def test_verdicts_are_those_of_the_library() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from shared.formats.json_lines import LineReader
 from shared.formats.typed_rows import RowReader, RowsRead
-from target_spark.validation.row_checks import RowChecker
+from target_spark.validation.checks import RowChecker
 
 TEXT = {"type": "string"}
 ROUND: list[tuple[dict[str, Any], str]] = [
@@ -57,8 +57,8 @@ def test_values_come_back(node: dict[str, Any], value: str) -> None:
 
 
 def check(schema: dict[str, Any], table: pa.Table, *, texts: bool = False) -> RowsRead:
-    found = RowReader(schema, strict=True, texts=texts).read(table)
-    return RowChecker(schema).check(found, table)
+    actual = RowReader(schema, strict=True, texts=texts).read(table)
+    return RowChecker(schema).check(actual, table)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_other_types_in_text_columns(values: list[Any], text: str) -> None:
 def test_reasons_after_rows_that_the_reader_refused() -> None:
     table = pa.table({"v": ["x", "5", "y", "1", None]})
     schema = {"properties": {"v": {"type": "integer", "minimum": 2}}, "required": ["v"]}
-    found = check(schema, table, texts=True)
-    assert [row for row, _ in found.rejects] == [0, 2, 3, 4]
-    assert found.rejects[2][1] == "property 'v': 1 is less than the minimum of 2"
-    assert found.table.column("v").to_pylist() == [5]
+    actual = check(schema, table, texts=True)
+    assert [row for row, _ in actual.rejects] == [0, 2, 3, 4]
+    assert actual.rejects[2][1] == "property 'v': 1 is less than the minimum of 2"
+    assert actual.table.column("v").to_pylist() == [5]
 
 
 def test_texts_of_nested_values_in_csv() -> None:
@@ -102,9 +102,9 @@ def test_decimals_of_files_are_exact() -> None:
 def test_columns_of_other_outputs_do_not_count() -> None:
     schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}
     table = pa.table({"a": [1], "b": [2]})
-    found = RowReader(schema, strict=True).read(table)
-    assert len(RowChecker(schema).check(found, table).rejects) == 1
-    assert RowChecker(schema, frozenset({"a", "b"})).check(found, table).rejects == ()
+    actual = RowReader(schema, strict=True).read(table)
+    assert len(RowChecker(schema).check(actual, table).rejects) == 1
+    assert RowChecker(schema, frozenset({"a", "b"})).check(actual, table).rejects == ()
 
 
 def test_an_empty_table() -> None:

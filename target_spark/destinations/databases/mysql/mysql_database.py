@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from shared.errors import DestinationError, SettingsError, Where
 from shared.formats.json_schema import holds_all
 from shared.formats.spark_types import T
-from shared.storage.storage_errors import NO_SUCH_HOST, is_unknown_host
+from shared.storage.access import NO_SUCH_HOST, is_unknown_host
 from target_spark.destinations.databases.database import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_tables import (
     Connection,

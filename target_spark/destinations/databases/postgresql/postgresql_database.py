@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shared.errors import SettingsError, Where
 from shared.formats.json_schema import holds_all
-from shared.storage.storage_errors import NO_SUCH_HOST
+from shared.storage.access import NO_SUCH_HOST
 from target_spark.destinations.databases.database import CONFLICT, LOST, Failure
 from target_spark.destinations.databases.database_tables import (
     Connection,

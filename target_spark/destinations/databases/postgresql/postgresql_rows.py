@@ -178,9 +178,10 @@ def binary_rows(
     pieces: list[_Piece] = [_Fixed(fields.to_bytes(2, "big"), {})]
     if before is not None:
         pieces.append(_fixed(numbers(before, count), 8))
+    alike = _alike(batch, columns)
     for column in columns:
         array = batch.column(column.source)
-        piece = _piece(array, column)
+        piece = alike.get(column.source) or _piece(array, column)
         if not isinstance(piece, _Fixed) and column.sql_type != "bytea" and _may_hold_nul(piece[1]):
             reject_nul(batch, [column])
         pieces.append(piece)
@@ -194,12 +195,35 @@ def binary_rows(
     return memoryview(data)[:last]
 
 
+def _alike(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> dict[str, _Fixed]:
+    """Return columns of one type, made together: each call of Arrow costs as much as many rows."""
+    kinds: dict[tuple[str, pa.DataType], list[str]] = {}
+    for column in columns:
+        kind = batch.schema.field(column.source).type
+        kinds.setdefault((column.sql_type, kind), []).append(column.source)
+    count, pieces = batch.num_rows, dict[str, _Fixed]()
+    for (sql_type, _), names in kinds.items():
+        make = _maker(sql_type)
+        if make is None or len(names) == 1:
+            continue
+        arrays = [batch.column(name) for name in names]
+        together = make(pa.concat_arrays(arrays))
+        for number, (name, array) in enumerate(zip(names, arrays, strict=True)):
+            rows = slice(number * count, (number + 1) * count)
+            strips = {at: strip[rows] for at, strip in together.strips.items()}
+            pieces[name] = _Fixed(together.image, strips, _validity(array))
+    return pieces
+
+
+def _maker(sql_type: str) -> Callable[[pa.Array], _Fixed] | None:
+    return _numeric if sql_type.startswith("numeric") else _FIXED.get(sql_type)
+
+
 def _piece(array: pa.Array, column: StagedColumn) -> _Piece:
     kind = column.sql_type
-    if kind in _FIXED:
-        return _FIXED[kind](array)
-    if kind.startswith("numeric"):
-        return _numeric(array)
+    make = _maker(kind)
+    if make is not None:
+        return make(array)
     if column.form == "json":
         array = json_text(array, column.data_type)
     return _sized(array, b"\x01" if kind == "jsonb" else b"")
@@ -319,7 +343,7 @@ def _arrays(piece: _Piece, count: int) -> Sequence[pa.Array]:
 
 def _array(piece: _Fixed, count: int) -> pa.Array:
     width = len(piece.image)
-    values = bytearray(piece.image * count)
+    values = bytearray(piece.image) * count
     for at, strip in piece.strips.items():
         values[at::width] = strip
     buffers = [piece.validity, _offsets(count, width), pa.py_buffer(values)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.formats.spark_types import T
+from target_spark.core.load_plans import DOCUMENT
 from target_spark.destinations.databases.database_tables import (
     Cursor,
     FoundColumn,
@@ -24,7 +25,6 @@ from target_spark.destinations.databases.statements import (
     NAMES,
     LoadSql,
 )
-from target_spark.tables.row_layout import DOCUMENT
 from target_spark.tables.table_changes import NameRules, legal_names
 
 if TYPE_CHECKING:

@@ -25,13 +25,12 @@ import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql.types import StructField, StructType
 
-from shared.formats.arrow_types import as_nullable, spark_to_arrow
+from shared.formats.arrow_types import as_nullable, loose, spark_to_arrow
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
 from target_spark.destinations.lakes.delta.delta_log import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.small_flush import same_columns
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
@@ -516,3 +515,21 @@ def remove_files(table: Path, names: Sequence[str]) -> None:
     for name in names:
         with suppress(OSError):
             (table / name).unlink()
+
+
+def same_columns(change: TableChange, struct: StructType) -> bool:
+    """Return whether parts have the table's names and types; variants are text in parts.
+
+    Args:
+        change: The projection of rows.
+        struct: Columns of the parts.
+    """
+    supplied = {item.source: item for item in change.projection if item.source is not None}
+    return supplied.keys() == set(struct.names) and all(
+        item.how == "as is"
+        and item.target == name
+        and not item.names
+        and loose(item.dtype) == loose(struct[name].dataType)
+        and "variant" not in item.dtype.simpleString()
+        for name, item in supplied.items()
+    )

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.engine.settings import SPARK
+from shared.engine.engine import SPARK, Spark
 from shared.formats.record_text import quoted as column_name
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
@@ -47,11 +47,11 @@ from target_spark.destinations.lakes.delta.delta_log import (
 )
 from target_spark.destinations.lakes.delta.delta_package import (
     KEEPS_ROWS,
+    ONE_TASK_BYTES,
     DeltaPackage,
     Transactions,
     marks_in,
 )
-from target_spark.destinations.lakes.engines import first_able
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableEngine
 from target_spark.destinations.lakes.lake_sql import (
@@ -63,17 +63,16 @@ from target_spark.destinations.lakes.lake_sql import (
 )
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
+    LostCommit,
     Place,
     absolute,
-    folders_of_tables,
-    tables_in,
-)
-from target_spark.destinations.lakes.shared_tables import (
-    LostCommit,
     configured,
+    folders_of_tables,
     one_writer,
     storage_conf,
+    tables_in,
 )
+from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.destinations.lakes.table_history import (
     Compaction,
     KeepPlan,
@@ -91,9 +90,6 @@ if TYPE_CHECKING:
 
     from target_spark.core.load_plans import Layout, TableName, TableRequest
     from target_spark.run_settings import TargetConfig
-
-ONE_TASK_BYTES = 8 << 20
-"""Table and flush of this size are merged as fast by one task as by many."""
 
 NO_CODE_BYTES = 1 << 20
 """For more bytes, code that Spark generates and compiles saves more time than it takes."""
@@ -115,7 +111,7 @@ def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -
         stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
         if not stores:
             _log.warning(_ONE_PROGRAM)
-    return LakeDestination(DeltaFormat(config), config, spark)
+    return LakeDestination(DeltaFormat(config, spark), config, spark)
 
 
 class DeltaFormat(LakeFormat):
@@ -140,7 +136,9 @@ class DeltaFormat(LakeFormat):
         r"|NULL value appeared in non-nullable field:\s+\S+"
     )
 
-    def __init__(self, config: TargetConfig) -> None:
+    def __init__(
+        self, config: TargetConfig, spark: Callable[[], SparkSession] | None = None
+    ) -> None:
         self._computing: dict[tuple[str, str], StructType] = {}
         self.copies = config.write_audit_publish
         self._path = config.path
@@ -153,6 +151,8 @@ class DeltaFormat(LakeFormat):
             adopts=config.adopt_files,
             changes_rows=config.engine != SPARK,
             shares_disk=shares_disk,
+            # A client of Spark Connect sends the keys of a flush with a plan, which has a limit.
+            tasks=None if spark is None or config.spark.remote else Spark(spark),
         )
         self.conf: Mapping[str, str] = {**storage_conf(config), **_ANY_VERSION}
         self.rules = NameRules(

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SettingsError, Where
-from shared.formats.arrow_types import mapped
-from shared.formats.spark_conform import loose
+from shared.formats.arrow_types import loose, mapped
 from shared.formats.spark_types import T
 from shared.storage.urls import join, local_path
 from target_spark.destinations.lakes.flush_frames import literal_path

@@ -1,32 +1,36 @@
-"""MERGE into Delta tables on a local disk without Spark: only files that hold a key are rewritten.
+"""MERGE into Delta tables on a local disk in Arrow: only files that hold a key are rewritten.
 
 Only for tables that `delta_files.is_plain` accepts. First the keys of files are read that may hold
 one of the flush. In memory are the rows of the flush, a number for each row of the table whose key
-was read, and for each thread a row group.
+was read, and for each thread a row group. Tasks of Spark have the same for their own files; they
+get only the keys of a flush whose parts become files of the table.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from shared.engine.engine import Runs, Work
 from shared.formats.arrow_types import conform, spark_to_arrow
 from shared.formats.columnar_encoding import dictionary_paths
 from shared.formats.line_encodings import ROW_GROUP_BYTES, TABLE_ROWS, grouped
+from shared.singer.platform import arrow_in_task
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta.delta_files import (
@@ -38,14 +42,14 @@ from target_spark.destinations.lakes.delta.delta_files import (
     is_committed,
     remove_files,
 )
-from target_spark.destinations.lakes.engines import first_of
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MergePlan
 from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once, rows_of
 
 MOST_REWRITTEN = 1 << 30
-"""Spark writes more bytes of files anew; up to these, threads are over in a third of its time."""
+"""Tasks of Spark write more bytes of files anew."""
 
 LINKED_BYTES = 32 << 20
 """Parts of more bytes become files of the table unchanged, if they can."""
@@ -56,7 +60,10 @@ _BUFFER_BYTES = 256 << 10
 """What is read ahead of each column; else all of a row group would be in memory."""
 _SMALL_BYTES = 128 << 20
 """A file of fewer bytes takes new rows as well."""
+_TASKS_PER_CORE = 4
+"""Each task makes a table of the flush's keys; one of some files may take longer than another."""
 _ENGINE = "target-spark"
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,13 @@ class StoredFile:
     Attributes:
         path: The file.
         size: Its bytes.
+        rows: Its rows.
         matches: For each row the row of the flush that has its key, or null.
     """
 
     path: Path
     size: int
+    rows: int
     matches: pa.Array
 
 
@@ -99,6 +108,7 @@ def merge(
     keys: int,
     metadata: str,
     transaction: Transaction | None,
+    tasks: Runs | None = None,
 ) -> int | None:
     """Merge parts into a table in one commit: the newest row of each key.
 
@@ -110,6 +120,7 @@ def merge(
         keys: Number of different keys.
         metadata: Metadata of the commit.
         transaction: Application and version, if the commit has them.
+        tasks: Runs tasks of Spark that read and write files of the table; None for threads.
 
     Returns:
         The rows that were inserted, updated or deleted; None if the table has this transaction.
@@ -124,13 +135,13 @@ def merge(
 
     def link() -> int | None:
         rows = rows_of(parts, [key.column for key in plan.keys], MOST_BYTES)
-        return _committed(folder, rows, now, plan, metadata, transaction, parts)
+        return _committed(folder, rows, now, plan, metadata, transaction, tasks, parts)
 
     def rewrite() -> int | None:
         rows = merged_once(parts, plan, keys, MOST_BYTES)
         if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
             raise NeedsSparkError  # which says so
-        return _committed(folder, rows, now, plan, metadata, transaction)
+        return _committed(folder, rows, now, plan, metadata, transaction, tasks)
 
     # Linked parts need Spark if the table has a key more than once.
     return first_of(link, rewrite) if _can_link(parts, now, plan, keys) else rewrite()
@@ -143,6 +154,7 @@ def _committed(
     plan: MergePlan,
     metadata: str,
     transaction: Transaction | None,
+    tasks: Runs | None,
     linked: Sequence[Part] = (),
 ) -> int | None:
     """Merge rows, of which no two have one key; see `merge` and `_Change`."""
@@ -153,10 +165,9 @@ def _committed(
     if has_transaction(opened, transaction):
         return None
     schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
-    created: list[Path] = []
+    change = _Change(table, conform(rows, schema).combine_chunks(), plan, linked)
     try:
-        flush = conform(rows, schema).combine_chunks()
-        files, results, inserted = _Change(table, flush, plan, created, linked).write(opened)
+        files, results, inserted = change.write(opened, tasks)
         metrics = {
             "numTargetRowsInserted": inserted,
             "numTargetRowsUpdated": sum(result.updated for result in results),
@@ -167,7 +178,7 @@ def _committed(
         _commit(table, opened.version() + 1, [*begin, *_actions(table, files, results)])
     except BaseException as error:
         # A signal may come right after the commit.
-        names = [path.name for path in created]
+        names = [path.name for path in table.glob(f"part-{change.name}-*")]
         if not is_committed(table, opened.version(), names):
             remove_files(table, names)
         if isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError | pa.ArrowTypeError):
@@ -220,25 +231,41 @@ class _Change:
         table: The folder.
         rows: The rows of the flush, with all columns of the table; of each key the newest.
         plan: Keys, columns and conditions.
-        created: Gets the files that are written.
         linked: Parts that become files of the table, so that only the keys of `rows` count.
+        name: In the names of files that are written.
     """
 
     table: Path
     rows: pa.Table
     plan: MergePlan
-    created: list[Path]
     linked: Sequence[Part] = ()
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def write(self, opened: Any) -> tuple[list[StoredFile], list[Changed], int]:
+    def write(self, opened: Any, tasks: Runs | None) -> tuple[list[StoredFile], list[Changed], int]:
         """Write the files of the change; return those they replace, them, and the rows inserted."""
+        written = self._in_threads(opened) if tasks is None else self._in_tasks(opened, tasks)
+        files, results, new, inserted = written
+        if self.linked:
+            results += map(self._link, self.linked)
+        elif new.num_rows:
+            results.append(self._written(iter([new])))
+        before = sum(file.rows for file in files) + inserted
+        if before != sum(result.rows + result.deleted for result in results):
+            raise NeedsSparkError
+        return files, results, inserted
+
+    def _in_threads(self, opened: Any) -> tuple[list[StoredFile], list[Changed], pa.Table, int]:
+        """Write files anew; return them, the new ones, rows left to add, and those to insert.
+
+        The smallest file takes the new rows if it is small.
+        """
         with ThreadPoolExecutor(os.cpu_count(), "merge") as pool:
-            keys = self.rows.select([key.column for key in self.plan.keys])
+            keys = self._keys
             matched = partial(self._matched, KeyPlaces(keys), keys.schema)
-            shares = _shares(self._candidates(opened))
+            shares = _shares(self._candidates(opened), os.cpu_count() or 1)
             files = [file for share in pool.map(matched, shares) for file in share]
             new = self._new_rows(files)
-            if not (self.plan.update or self.plan.deleted):
+            if not self._rewrites:
                 files = []
             if sum(file.size for file in files) > MOST_REWRITTEN:
                 raise NeedsSparkError
@@ -246,14 +273,40 @@ class _Change:
             joins = bool(files) and files[0].size <= _SMALL_BYTES and not self.linked
             extra = [new if joins and not number else None for number in range(len(files))]
             results = list(pool.map(self._rewritten, files, extra))
-        if self.linked:
-            results += map(self._link, self.linked)
-        elif new.num_rows and not joins:
-            results.append(self._written(iter([new])))
-        before = sum(len(file.matches) for file in files) + new.num_rows
-        if before != sum(result.rows + result.deleted for result in results):
-            raise NeedsSparkError
-        return files, results, new.num_rows
+        return files, results, new.slice(new.num_rows) if joins else new, new.num_rows
+
+    def _in_tasks(
+        self, opened: Any, tasks: Runs
+    ) -> tuple[list[StoredFile], list[Changed], pa.Table, int]:
+        """Do the same in tasks of Spark, of which each has some of the files."""
+        shares = _shares(self._candidates(opened), _TASKS_PER_CORE * (os.cpu_count() or 1))
+        work = Work(None, 0, reports="result binary")
+        reports = tasks.run(partial(_each, self._share, shares), len(shares), work)
+        pairs = [pair for report in reports for pair in _result(report["result"])]
+        files = [file for file, _ in pairs]
+        new = self._new_rows(files)
+        replaced = [(file, result) for file, result in pairs if result is not None]
+        return [f for f, _ in replaced], [r for _, r in replaced], new, new.num_rows
+
+    def _share(self, share: Sequence[tuple[Path, int]]) -> list[tuple[StoredFile, Changed | None]]:
+        """Write the files of a task anew that have a key; they keep the rows of the flush."""
+        keys = self._keys
+        return [
+            (
+                replace(file, matches=file.matches.drop_null().unique()),
+                self._rewritten(file, None) if self._rewrites else None,
+            )
+            for file in self._matched(KeyPlaces(keys), keys.schema, share)
+        ]
+
+    @property
+    def _keys(self) -> pa.Table:
+        return self.rows.select([key.column for key in self.plan.keys])
+
+    @property
+    def _rewrites(self) -> bool:
+        """Return whether rows of the table change."""
+        return bool(self.plan.update or self.plan.deleted)
 
     def _candidates(self, opened: Any) -> Iterator[tuple[Path, int]]:
         """Yield the files that may hold a key of the flush, with their sizes.
@@ -296,11 +349,11 @@ class _Change:
         if held:
             look_up()
         files = [
-            StoredFile(path, size, pa.concat_arrays(one))
+            StoredFile(path, size, sum(map(len, one)), pa.concat_arrays(one))
             for (path, size), one in zip(share, matches, strict=True)
             if one
         ]
-        return [file for file in files if file.matches.null_count < len(file.matches)]
+        return [file for file in files if file.matches.null_count < file.rows]
 
     def _new_rows(self, files: Sequence[StoredFile]) -> pa.Table:
         """Return the rows of the flush whose keys the table lacks."""
@@ -324,7 +377,7 @@ class _Change:
             for rows in _stored_rows(file.path, self.rows.schema):
                 yield from self._applied(rows, file.matches.slice(start, len(rows)), counts)
                 start += len(rows)
-            if start != len(file.matches):
+            if start != file.rows:
                 raise NeedsSparkError
             if new is not None:
                 yield new
@@ -371,8 +424,7 @@ class _Change:
         Raises:
             NeedsSparkError: It is on another disk.
         """
-        path = self.table / f"part-{len(self.created):05d}-{uuid.uuid4()}.parquet"
-        self.created.append(path)
+        path = self.table / f"part-{self.name}-{uuid.uuid4()}.parquet"
         try:
             os.link(local_path(part.url) or part.url, path)
         except OSError as error:
@@ -381,12 +433,11 @@ class _Change:
 
     def _written(self, tables: Iterator[pa.Table]) -> Changed:
         """Write a file, without bounds of floats: NaN, the greatest for Spark, is not in them."""
-        path = self.table / f"part-{len(self.created):05d}-{uuid.uuid4()}.snappy.parquet"
+        path = self.table / f"part-{self.name}-{uuid.uuid4()}.snappy.parquet"
         groups = grouped((table for table in tables if table.num_rows), ROW_GROUP_BYTES)
         first = next(groups, None)
         if first is None:
             return Changed(None, 0)
-        self.created.append(path)
         with parquet.ParquetWriter(
             path,
             first.schema,
@@ -414,9 +465,30 @@ def _has_bounds(kind: pa.DataType) -> bool:
     return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
-def _shares(files: Iterator[tuple[Path, int]]) -> list[list[tuple[Path, int]]]:
-    """Divide files among threads."""
-    shares: list[list[tuple[Path, int]]] = [[] for _ in range(os.cpu_count() or 1)]
+def _each(
+    work: Callable[[_Item], Any], items: Sequence[_Item], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what work on items of these numbers returns or raises, pickled; for `mapInArrow`."""
+    arrow_in_task()
+    for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+        try:
+            result = work(items[number])
+        except Exception as error:
+            result = error
+        yield pa.record_batch({"result": pa.array([pickle.dumps(result)], pa.binary())})
+
+
+def _result(data: bytes) -> Any:
+    """Return what `_each` has pickled, or raise it."""
+    result = pickle.loads(data)  # noqa: S301 - from a task of ours
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _shares(files: Iterator[tuple[Path, int]], count: int) -> list[list[tuple[Path, int]]]:
+    """Divide files among so many threads or tasks."""
+    shares: list[list[tuple[Path, int]]] = [[] for _ in range(count)]
     for file in sorted(files, key=lambda file: -file[1]):
         min(shares, key=lambda share: sum(size for _, size in share)).append(file)
     return [share for share in shares if share]

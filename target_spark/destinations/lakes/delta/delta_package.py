@@ -6,15 +6,17 @@ import datetime as dt
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
 
+from shared.engine.engine import Runs
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.urls import local_path
 from target_spark.core.balance import Committed
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.delta import delta_files, delta_merge
+from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transaction,
     can_register,
@@ -38,7 +40,8 @@ from target_spark.destinations.lakes.lake_format import (
     TableFlush,
 )
 from target_spark.destinations.lakes.lake_sql import table_comment
-from target_spark.destinations.lakes.lake_table import LakeTable, Place
+from target_spark.destinations.lakes.lake_table import LakeTable, Place, one_writer
+from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.row_changes import (
     keys_in_parts,
     merge_plan,
@@ -46,7 +49,6 @@ from target_spark.destinations.lakes.row_changes import (
     targets_of,
     whole_change,
 )
-from target_spark.destinations.lakes.shared_tables import one_writer
 from target_spark.destinations.lakes.small_flush import MOST_BYTES
 from target_spark.destinations.lakes.table_history import Mark, read_mark
 from target_spark.tables.table_changes import OURS
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
     from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
 
+
+ONE_TASK_BYTES = 8 << 20
+"""Table and flush of this size are merged as fast by one task of Spark as by many."""
 
 _EXACT_DIGITS = 15
 """Digits of a decimal that a double holds exactly."""
@@ -182,12 +187,14 @@ class DeltaPackage(TableEngine):
         adopts: Parts become files of tables.
         changes_rows: Rows and columns of existing tables are changed, too.
         shares_disk: What the driver calls a local path is one for executors.
+        tasks: Runs tasks of Spark, which merge what is large; None if only threads may.
     """
 
     transactions: Transactions
     adopts: bool
     changes_rows: bool
     shares_disk: bool
+    tasks: Runs | None = None
 
     def describe(self, place: Place) -> LakeTable | None:
         """See `TableEngine`."""
@@ -273,18 +280,27 @@ class DeltaPackage(TableEngine):
         return count
 
     def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
-        folder, parts = self._changeable(rows.place, rows.now), rows.flush.parts
+        from target_spark.destinations.lakes.delta.delta_merge import merge  # noqa: PLC0415
+
+        runs = self._mergers(rows)
+        folder, parts = self._changeable(rows.place, rows.now, wanted=bool(runs)), rows.flush.parts
         strict = {field.name for field in rows.now.struct if not field.nullable}
         if any(has_nulls(part.url, strict) for part in parts if strict):
             raise NeedsSparkError  # which says so
         if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
             raise NeedsSparkError
         plan, transaction = merge_plan(rows, keys[0]), self.transactions.of(rows.mark)
-        supplied = plan, keys[1], rows.mark.to_text(), transaction
+        supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transaction
         with one_writer(folder):
-            changed = delta_merge.merge(folder, parts, rows.now, *supplied)
+            changed = first_of(*(partial(merge, *supplied, run) for run in runs))
         self.transactions.remember(transaction)
         return merge_result(plan, changed, keys[1])
+
+    def _mergers(self, rows: TableFlush) -> list[Runs | None]:
+        """Return what may merge a flush: None for threads, then tasks of Spark if it is large."""
+        size = (rows.now.size or 0) + sum(part.size for part in rows.flush.parts)
+        is_large = self.adopts and self.tasks is not None and size > ONE_TASK_BYTES
+        return [*([None] if self.changes_rows else []), *([self.tasks] if is_large else [])]
 
     def exchange(
         self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
@@ -327,7 +343,7 @@ class DeltaPackage(TableEngine):
         self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
     ) -> None:
         """See `TableEngine`."""
-        folder = self._changeable(place, now)
+        folder = self._changeable(place, now, wanted=self.changes_rows)
         with one_writer(folder):
             activate(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
 
@@ -337,11 +353,11 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         return marks_in(delta_files.commit_infos(place.folder, limit))
 
-    def _changeable(self, place: Place, now: LakeTable) -> str:
-        """Return the folder of a table whose rows can be changed without Spark."""
+    def _changeable(self, place: Place, now: LakeTable, *, wanted: bool) -> str:
+        """Return the folder of a table whose rows can be changed without Java."""
         folder = place.folder
-        wanted = self.changes_rows and self.shares_disk
-        if folder is None or not wanted or not delta_files.is_plain(folder, now):
+        is_wanted = wanted and self.shares_disk
+        if folder is None or not is_wanted or not delta_files.is_plain(folder, now):
             raise NeedsSparkError
         return folder
 

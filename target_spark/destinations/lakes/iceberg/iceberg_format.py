@@ -17,33 +17,31 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
-from shared.formats.spark_conform import loose
+from shared.formats.arrow_types import loose
 from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
-from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
+from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     NAMES_PROPERTY,
     VERSION,
     Described,
     alterations,
+    catalog_conf,
+    check_empty,
     creation,
     described,
     finishing,
-    new_properties,
-    replacement,
-)
-from target_spark.destinations.lakes.iceberg.iceberg_layout import (
-    catalog_conf,
-    check_empty,
     hive_refusals,
     iceberg_storable,
     iceberg_widens,
     location_of,
     needs_version_3,
+    new_properties,
     partition_changes,
     partition_steps,
     partitions_sql,
     place_below,
     plain_columns,
+    replacement,
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
@@ -56,12 +54,14 @@ from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_sql import properties_sql, text_literal
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
+    LostCommit,
     Place,
     absolute,
+    configured,
     folders_of_tables,
+    one_writer,
     tables_in,
 )
-from target_spark.destinations.lakes.shared_tables import LostCommit, configured, one_writer
 from target_spark.destinations.lakes.table_history import (
     Compaction,
     KeepPlan,

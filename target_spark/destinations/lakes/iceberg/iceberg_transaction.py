@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
+from shared.formats.arrow_types import loose
 from shared.formats.record_text import quoted
-from shared.formats.spark_conform import loose
-from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
+from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     Described,
     identifiers,
-    replaced_properties,
-)
-from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     order_sql,
     partitions_sql,
+    replaced_properties,
     same_partitions,
 )
 from target_spark.tables.evolution import partition_fields

@@ -23,9 +23,9 @@ from shared.maps.arrow_maps import arrow_map, has_kernels
 from shared.maps.column_makers import Maker
 from shared.maps.expressions.arrow_columns import Rows, column, view
 from shared.maps.expressions.planned import plan
-from shared.maps.expressions.syntax import parse
+from shared.maps.expressions.syntax import ERROR, parse
 from shared.maps.expressions.values import Names
-from shared.maps.transform import ERROR, Cell, Transform
+from shared.maps.transform import Cell, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,10 +71,10 @@ def by_sdk(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
 
 def _sdk_result(stream_map: Any, record: dict[str, Any], own: str) -> Any:
     try:
-        made = stream_map.transform(record)
+        created = stream_map.transform(record)
     except Exception as error:  # an expression may raise any error
         return Raised(repr(error))
-    return as_json(made[own])
+    return as_json(created[own])
 
 
 def _md5(string: str) -> str:
@@ -91,13 +91,13 @@ OF_PYTHON = {"datetime": datetime, "json": json, "md5": _md5, "sha256": _sha256}
 def by_python(expression: str, all_records: Sequence[dict[str, Any]]) -> list[Any]:
     """Return Python's own result for each record."""
     code = compile(expression, "expression", "eval")
-    found = []
+    actual = []
     for record in all_records:
         try:
-            found.append(as_json(eval(code, {**OF_PYTHON, **record})))
+            actual.append(as_json(eval(code, {**OF_PYTHON, **record})))
         except Exception as error:
-            found.append(Raised(repr(error)))
-    return found
+            actual.append(Raised(repr(error)))
+    return actual
 
 
 def as_json(value: Any) -> Any:
@@ -136,8 +136,8 @@ def by_spark(
         for at, (text, planned) in enumerate(plans.items()):
             pairs = zip(table[f"v{at}"], table[f"e{at}"], strict=True)
             decode = decoders[at]
-            found = [Raised(said) if said is not None else decode(got) for got, said in pairs]
-            yield text, planned.compiled, found
+            actual = [Raised(said) if said is not None else decode(got) for got, said in pairs]
+            yield text, planned.compiled, actual
 
 
 def by_evaluation(
@@ -148,20 +148,20 @@ def by_evaluation(
 
     names = Names(struct, config=CONFIG, stream=STREAM, original=STREAM, own="name")
     table = pa.Table.from_pylist([dict(record) for record in all_records], to_arrow_schema(struct))
-    maker, found = Maker(names), {}
+    maker, actual = Maker(names), {}
     for text in expressions:
         try:
             result = maker.make(parse(text, WHERE), "name", WHERE)
         except SettingsError:
             continue
         cell = Cell("p", result.data_type, path=result.path, computed=result.computed)
-        made = () if result.computed is None else (result.computed,)
-        whole = arrow_map(Transform((cell,), made), struct)
+        created = () if result.computed is None else (result.computed,)
+        whole = arrow_map(Transform((cell,), created), struct)
         if whole is not None:
             rows = whole.apply(table)
             pairs = zip(rows["p"].to_pylist(), rows[ERROR].to_pylist(), strict=True)
-            found[text] = [as_json(got) if said is None else Raised(said) for got, said in pairs]
-    return found
+            actual[text] = [as_json(got) if said is None else Raised(said) for got, said in pairs]
+    return actual
 
 
 def by_kernels(
@@ -170,7 +170,7 @@ def by_kernels(
     """Return the values and errors of the expressions that are computed over Arrow."""
     schema = struct_to_arrow(StructType([one for one in names.struct if view(one.dataType)]))
     table = pa.Table.from_pylist([dict(row) for row in rows], schema)
-    found = {}
+    actual = {}
     for text in expressions:
         try:
             planned = plan(parse(text, WHERE), names, WHERE)
@@ -183,8 +183,8 @@ def by_kernels(
         arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
         batch = Rows(arrays, table.num_rows)
         values, errors = (batch.array(column(None) if one is None else one) for one in pair)
-        found[text] = list(zip(values.to_pylist(), errors.to_pylist(), strict=True))
-    return found
+        actual[text] = list(zip(values.to_pylist(), errors.to_pylist(), strict=True))
+    return actual
 
 
 def _shown(planned: Any) -> Any:
@@ -204,26 +204,26 @@ def _error(planned: Any) -> Any:
     return F.lit(None).cast("string") if error is None else error
 
 
-def same(expected: Any, found: Any) -> bool:
+def same(expected: Any, actual: Any) -> bool:
     """Return whether both are errors, or equal in type and value."""
-    if isinstance(expected, Raised) or isinstance(found, Raised):
-        return isinstance(found, Raised) and isinstance(expected, Raised)
-    if isinstance(expected, float) and isinstance(found, float):
-        both_nan = math.isnan(expected) and math.isnan(found)
-        signs = math.copysign(1, expected) == math.copysign(1, found)
-        return both_nan or (expected == found and signs)
-    if isinstance(expected, list) and isinstance(found, list):
-        return len(expected) == len(found) and all(map(same, expected, found))
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return expected.keys() == found.keys() and all(
-            same(value, found[key]) for key, value in expected.items()
+    if isinstance(expected, Raised) or isinstance(actual, Raised):
+        return isinstance(actual, Raised) and isinstance(expected, Raised)
+    if isinstance(expected, float) and isinstance(actual, float):
+        both_nan = math.isnan(expected) and math.isnan(actual)
+        signs = math.copysign(1, expected) == math.copysign(1, actual)
+        return both_nan or (expected == actual and signs)
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(same, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return expected.keys() == actual.keys() and all(
+            same(value, actual[key]) for key, value in expected.items()
         )
-    return type(expected) is type(found) and expected == found
+    return type(expected) is type(actual) and expected == actual
 
 
-def too_large(found: Any) -> bool:
+def too_large(actual: Any) -> bool:
     """Return whether it is the intended error: Python would go on with more bits."""
-    return isinstance(found, Raised) and "64 bits" in found.text
+    return isinstance(actual, Raised) and "64 bits" in actual.text
 
 
 def large_within(text: str, record: dict[str, Any]) -> bool:
@@ -234,10 +234,10 @@ def large_within(text: str, record: dict[str, Any]) -> bool:
 
 def _is_large(node: ast.expr, record: dict[str, Any]) -> bool:
     try:
-        found = eval(compile(ast.Expression(node), "part", "eval"), dict(record))
+        actual = eval(compile(ast.Expression(node), "part", "eval"), dict(record))
     except Exception:
         return False
-    return isinstance(found, int) and not -(2**63) <= found < 2**63
+    return isinstance(actual, int) and not -(2**63) <= actual < 2**63
 
 
 def differences(
@@ -247,22 +247,22 @@ def differences(
     oracle: Callable[[str, Sequence[dict[str, Any]]], list[Any]] = by_sdk,
 ) -> list[str]:
     """Return a line for each expression that differs, with the first record that shows it."""
-    found = []
+    actual = []
     for text, compiled, results in by_spark(frame, expressions):
         expected = oracle(text, all_records)
         how = "compiled" if compiled else "evaluated"
         if isinstance(results, SettingsError):
             values = [value for value in expected if not isinstance(value, Raised)]
             if values:
-                found.append(f"{text}: refused ({results}), but gives {values[0]!r}")
+                actual.append(f"{text}: refused ({results}), but gives {values[0]!r}")
             continue
-        found += wrong_results(f"{text} ({how})", text, expected, results, all_records)
+        actual += wrong_results(f"{text} ({how})", text, expected, results, all_records)
     names = Names(frame.schema, config=CONFIG, stream=STREAM, original=STREAM, own="name")
     for text, results in by_kernels(names, expressions, all_records).items():
         ours = [Raised(said) if said is not None else as_json(got) for got, said in results]
         expected = oracle(text, all_records)
-        found += wrong_results(f"{text} (over Arrow)", text, expected, ours, all_records)
-    return found
+        actual += wrong_results(f"{text} (over Arrow)", text, expected, ours, all_records)
+    return actual
 
 
 def wrong_results(

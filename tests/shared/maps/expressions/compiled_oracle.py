@@ -49,13 +49,13 @@ def value_of(text: str, names: Names, *, truth: bool = False) -> Value:
 
 def python(text: str, record: Mapping[str, Any], names: Names | None = None) -> Any:
     """Evaluate an expression as the SDK does; ERROR where it raises."""
-    known = {**record, "_": record, "record": record, "config": names.config if names else {}}
+    existing = {**record, "_": record, "record": record, "config": names.config if names else {}}
     if names is not None:
-        known |= {"__stream_name__": names.stream, "__original_stream_name__": names.original}
+        existing |= {"__stream_name__": names.stream, "__original_stream_name__": names.original}
         if names.own in record:
-            known["self"] = record[str(names.own)]
+            existing["self"] = record[str(names.own)]
     try:
-        return PythonsOwn(functions=dict(FUNCTIONS), names=known).eval(text)
+        return PythonsOwn(functions=dict(FUNCTIONS), names=existing).eval(text)
     except Exception:
         return ERROR
 
@@ -75,10 +75,10 @@ def spark_results(
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql import types as T  # noqa: N812
 
-    found = {text: _made(text, names, truth=truth) for text in expressions}
-    made = {text: both for text, both in found.items() if both is not None}
+    actual = {text: _created(text, names, truth=truth) for text in expressions}
+    created = {text: both for text, both in actual.items() if both is not None}
     columns = []
-    for place, (value, error) in enumerate(made.values()):
+    for place, (value, error) in enumerate(created.values()):
         columns.append(value.alias(f"v{place}"))
         columns.append((F.lit(None).cast("string") if error is None else error).alias(f"e{place}"))
     data = [tuple(row.get(name) for name in names.struct.names) for row in rows]
@@ -91,19 +91,19 @@ def spark_results(
     rows_found = frame.select(*columns).collect() if columns else []
     return {
         text: [ERROR if row[f"e{i}"] is not None else plain(row[f"v{i}"]) for row in rows_found]
-        for i, text in enumerate(made)
+        for i, text in enumerate(created)
     }
 
 
-def _made(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
+def _created(text: str, names: Names, *, truth: bool) -> tuple[Any, Any] | None:
     """Return the columns of values and errors: Spark's, or those of the evaluator."""
     value = value_of(text, names, truth=truth)
     if value.column is not None:
         return value.column(), value.error() if value.error else None
     if value.kind.name == "any" or value.mixed or value.source:
         return None
-    found = plan(parse(text, WHERE), names, WHERE, truth=truth)
-    return found.column(), found.error()
+    actual = plan(parse(text, WHERE), names, WHERE, truth=truth)
+    return actual.column(), actual.error()
 
 
 def plain(value: Any) -> Any:
@@ -152,8 +152,8 @@ def differences(
         records: The rows as JSON has them, where that differs.
     """
     wrong = []
-    for text, found in spark_results(spark, rows, names, expressions).items():
-        for record, got in zip(records or rows, found, strict=True):
+    for text, actual in spark_results(spark, rows, names, expressions).items():
+        for record, got in zip(records or rows, actual, strict=True):
             due = python(text, record, names)
             if not alike(got, due) and not (got == ERROR and _too_large(text, record, names)):
                 wrong.append(f"{text} of {record}: {got!r}, Python: {due!r}")
@@ -176,9 +176,9 @@ def _too_large(text: str, record: Mapping[str, Any], names: Names) -> bool:
                 seen.append(result)
             return result
 
-    known = {**record, "_": record, "record": record, "config": names.config}
+    existing = {**record, "_": record, "record": record, "config": names.config}
     try:
-        Watching(functions=dict(FUNCTIONS), names=known).eval(text)
+        Watching(functions=dict(FUNCTIONS), names=existing).eval(text)
     except Exception:
         return False
     return any(not -(2**63) <= number < 2**63 for number in seen)

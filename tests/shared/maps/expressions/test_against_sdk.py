@@ -50,19 +50,19 @@ def test_the_table_is_long_enough():
 def test_records_made_by_hand(spark: SparkSession):
     all_records = handmade()
     frame = framed(spark, all_records, DDL).cache()
-    found = differences(frame, EXPRESSIONS, all_records)
+    actual = differences(frame, EXPRESSIONS, all_records)
     frame.unpersist()
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def test_records_made_by_hand_without_spark():
     all_records = handmade()
     results = by_evaluation(STRUCT, EXPRESSIONS, all_records)
     assert len(results) > MOST
-    found = []
+    actual = []
     for text, ours in results.items():
-        found += wrong_results(text, text, by_sdk(text, all_records), ours, all_records)
-    assert not found, "\n".join(found)
+        actual += wrong_results(text, text, by_sdk(text, all_records), ours, all_records)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -72,16 +72,16 @@ def test_records_made_by_hypothesis(spark: SparkSession, all_records: list[dict[
     # The first that hypothesis makes are the simplest there are.
     assume(len({record["name"] for record in all_records}) > 8)
     frame = framed(spark, all_records, DDL).cache()
-    found = differences(frame, EXPRESSIONS, all_records)
+    actual = differences(frame, EXPRESSIONS, all_records)
     frame.unpersist()
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
 def test_functions_that_the_sdk_lacks_are_as_in_python(spark: SparkSession):
     all_records = handmade()
-    found = differences(framed(spark, all_records, DDL), MORE, all_records, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, all_records, DDL), MORE, all_records, by_python)
+    assert not actual, "\n".join(actual)
 
 
 def test_parts_of_more_than_64_bits():

@@ -47,17 +47,17 @@ def test_text_that_is_no_text() -> None:
 
 def test_decimals_and_floats_inside() -> None:
     text = '{"d":1.10,"f":1,"s":"NaN"}'
-    (found,) = read(NUMBERS, text)
-    assert found == {"d": Decimal("1.10"), "f": 1.0, "s": "NaN"}
-    assert [type(value) for value in found.values()] == [Decimal, float, str]
-    assert str(found["d"]) == "1.10"
+    (actual,) = read(NUMBERS, text)
+    assert actual == {"d": Decimal("1.10"), "f": 1.0, "s": "NaN"}
+    assert [type(value) for value in actual.values()] == [Decimal, float, str]
+    assert str(actual["d"]) == "1.10"
 
 
 def test_words_for_numbers_that_json_lacks() -> None:
     shape = Kind("list", item=Kind("float"))
-    (found, none) = read(shape, '["NaN","Infinity","-Infinity",1.5,null]', None)
-    assert math.isnan(found[0])
-    assert found[1:] == [math.inf, -math.inf, 1.5, None]
+    (actual, none) = read(shape, '["NaN","Infinity","-Infinity",1.5,null]', None)
+    assert math.isnan(actual[0])
+    assert actual[1:] == [math.inf, -math.inf, 1.5, None]
     assert none is None
     assert read(Kind("list", item=PLAIN), '["NaN"]') == [["NaN"]]
     assert read(Kind("dict", values=Kind("float")), '{"NaN":"NaN","a":null}')[0]["a"] is None
@@ -67,8 +67,8 @@ def test_integers_of_any_size_where_the_type_is_open() -> None:
     big = 10**30
     assert read(Kind("any"), str(big), "1.5", '[1,{"a":2.0}]') == [big, 1.5, [1, {"a": 2.0}]]
     both = Kind("dict", fields=(("v", Kind("any")), ("d", Kind("decimal"))))
-    (found,) = read(both, f'{{"v":[{big},1.5,{{"x":0.1}}],"d":0.1}}')
-    assert found == {"v": [big, 1.5, {"x": 0.1}], "d": Decimal("0.1")}
+    (actual,) = read(both, f'{{"v":[{big},1.5,{{"x":0.1}}],"d":0.1}}')
+    assert actual == {"v": [big, 1.5, {"x": 0.1}], "d": Decimal("0.1")}
 
 
 def test_without_the_fast_parser(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_shapes_know_what_they_hold() -> None:
 
 def test_records() -> None:
     plain = reader(Arrival())
-    made = records(("a", "b"), [plain, plain], [pa.array([1, 2]), pa.array(["x", None])], 2)
-    assert made == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    created = records(("a", "b"), [plain, plain], [pa.array([1, 2]), pa.array(["x", None])], 2)
+    assert created == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
     assert records((), [], [], 2) == [{}, {}]
 
 
@@ -126,9 +126,11 @@ def test_records() -> None:
 )
 def test_results_are_stored_exactly(form: Kind, value: Any, stored: Any) -> None:
     take = taken(form)
-    found = results(form, [take(value), take(None) if form.name != "decimal" else None], [None] * 2)
-    assert found.type == pa.struct([("value", storage(form)), ("error", pa.string())])
-    assert found.field("value").to_pylist() == [stored, None]
+    actual = results(
+        form, [take(value), take(None) if form.name != "decimal" else None], [None] * 2
+    )
+    assert actual.type == pa.struct([("value", storage(form)), ("error", pa.string())])
+    assert actual.field("value").to_pylist() == [stored, None]
 
 
 @pytest.mark.parametrize(
@@ -232,17 +234,17 @@ def test_depth_and_length_of_results() -> None:
 
 
 def test_one_bad_text_spoils_no_other() -> None:
-    found = results(Kind("str"), ["a", "\ud800", "b"], [None, None, None]).to_pylist()
-    assert [row["value"] for row in found] == ["a", None, "b"]
-    assert found[1]["error"].startswith("UnicodeEncodeError: ")
-    assert found[0]["error"] is None
+    actual = results(Kind("str"), ["a", "\ud800", "b"], [None, None, None]).to_pylist()
+    assert [row["value"] for row in actual] == ["a", None, "b"]
+    assert actual[1]["error"].startswith("UnicodeEncodeError: ")
+    assert actual[0]["error"] is None
 
 
 def test_a_batch_of_results_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_results, "LONGEST_BATCH", 10)
-    found = results(Kind("str"), ["12345", None, "67890", "x"], [None] * 4).to_pylist()
-    assert [row["value"] for row in found] == ["12345", None, "67890", None]
-    assert found[3]["error"] == "OverflowError: the results of a batch are too long"
+    actual = results(Kind("str"), ["12345", None, "67890", "x"], [None] * 4).to_pylist()
+    assert [row["value"] for row in actual] == ["12345", None, "67890", None]
+    assert actual[3]["error"] == "OverflowError: the results of a batch are too long"
 
 
 def test_no_results() -> None:

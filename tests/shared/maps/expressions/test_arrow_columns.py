@@ -20,9 +20,9 @@ def rows(everything: bool = False, **columns: Any) -> Rows:
 
 
 def counted(column: ArrowColumn, calls: list[int]) -> ArrowColumn:
-    def compute(found: Rows) -> Data:
-        calls.append(found.count)
-        return found.data(column)
+    def compute(actual: Rows) -> Data:
+        calls.append(actual.count)
+        return actual.data(column)
 
     return ArrowColumn(compute)
 
@@ -57,13 +57,13 @@ def test_a_trial_computes_every_branch() -> None:
 def test_integers_of_more_than_64_bits_are_null(function: str) -> None:
     least, most = -(2**63), 2**63 - 1
     batch = rows(n=[least, 1, None, most, -1], m=[most, most, 1, least, -1])
-    found = batch.array(getattr(F, function)(N, F.source(("m",)))).to_pylist()
+    actual = batch.array(getattr(F, function)(N, F.source(("m",)))).to_pylist()
     exact = {
         "try_add": [-1, None, None, -1, -2],
         "try_subtract": [None, 1 - most, None, None, 0],
         "try_multiply": [None, most, None, None, 1],
     }
-    assert found == exact[function]
+    assert actual == exact[function]
 
 
 def test_functions_of_python_are_called_for_each_row() -> None:
@@ -78,9 +78,9 @@ def test_functions_of_python_are_called_for_each_row() -> None:
 
 def test_elements_of_a_slice_are_those_of_its_own_rows() -> None:
     lists = pa.array([["a"], None, [], ["b", "c"]])
-    found = F.get(F.source(("l",)), F.source(("n",)))
+    actual = F.get(F.source(("l",)), F.source(("n",)))
     batch = Rows({"l": lists.slice(1), "n": pa.array([0, 0, 1])}, 3)
-    assert batch.array(found).to_pylist() == [None, None, "c"]
+    assert batch.array(actual).to_pylist() == [None, None, "c"]
 
 
 def test_a_column_has_its_type_even_if_all_rows_are_none() -> None:
@@ -100,8 +100,8 @@ def test_elements_of_a_list_that_all_rows_share(count: int) -> None:
 
 def test_no_text_is_repeated_less_than_never() -> None:
     """A row of another branch may have any number."""
-    found = rows(n=[2, -1, None]).array(F.repeat(F.lit("*"), N))
-    assert found.to_pylist() == ["**", "", None]
+    actual = rows(n=[2, -1, None]).array(F.repeat(F.lit("*"), N))
+    assert actual.to_pylist() == ["**", "", None]
 
 
 def test_what_only_spark_has_is_told() -> None:
@@ -112,8 +112,8 @@ def test_what_only_spark_has_is_told() -> None:
 
 
 def test_columns_are_kept_for_each_set_of_functions() -> None:
-    made = once(lambda: [over_arrow()])
+    created = once(lambda: [over_arrow()])
     with using(F):
-        assert made() == [F]
-        assert made() is made()
-    assert made() == [None]
+        assert created() == [F]
+        assert created() is created()
+    assert created() == [None]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.maps.expressions import texts
+from shared.maps.expressions import scalars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +35,12 @@ def written(folder: Path, codes: Iterable[int]) -> str:
     return path
 
 
-def columns_of(spark: SparkSession, path: str, made: dict) -> dict[str, list]:
+def columns_of(spark: SparkSession, path: str, created: dict) -> dict[str, list]:
     frame = spark.read.parquet(path).coalesce(1)
     return (
-        frame.select(*(column.alias(name) for name, column in made.items())).toArrow().to_pydict()
+        frame.select(*(column.alias(name) for name, column in created.items()))
+        .toArrow()
+        .to_pydict()
     )
 
 
@@ -48,22 +50,22 @@ def test_every_character_alone(spark: SparkSession, tmp_path: Path):
     from pyspark.sql import functions as F  # noqa: N812
 
     s = F.col("s")
-    found = columns_of(
+    actual = columns_of(
         spark,
         written(tmp_path, ALL),
         {
             "s": s,
-            "upper": texts.upper(s),
-            "lower": texts.lower(s),
-            "strip": F.btrim(s, F.lit(texts.WHITESPACE)),
-            "digits": texts.number_text(F.concat(F.lit("7"), s, F.lit("7"))),
+            "upper": scalars.upper(s),
+            "lower": scalars.lower(s),
+            "strip": F.btrim(s, F.lit(scalars.WHITESPACE)),
+            "digits": scalars.number_text(F.concat(F.lit("7"), s, F.lit("7"))),
         },
     )
-    for at, char in enumerate(found["s"]):
+    for at, char in enumerate(actual["s"]):
         for name in ("upper", "lower", "strip"):
-            assert found[name][at] == getattr(char, name)(), (hex(ord(char)), name)
+            assert actual[name][at] == getattr(char, name)(), (hex(ord(char)), name)
         digit = str(unicodedata.decimal(char)) if char.isdecimal() else char
-        assert found["digits"][at] == f"7{digit}7"
+        assert actual["digits"][at] == f"7{digit}7"
 
 
 @pytest.mark.spark
@@ -88,27 +90,27 @@ def wrong_beside_a_sigma(spark: SparkSession, folder: Path, codes: Iterable[int]
 
     s = F.col("s")
     around = {"a": ("A", SIGMA), "b": (SIGMA, ""), "c": ("A" + SIGMA, "B"), "d": ("A" + SIGMA, "")}
-    made = {
-        name: texts.lower(F.concat(F.lit(before), s, F.lit(after)))
+    created = {
+        name: scalars.lower(F.concat(F.lit(before), s, F.lit(after)))
         for name, (before, after) in around.items()
     }
-    found = columns_of(spark, written(folder, codes), {"s": s, **made})
+    actual = columns_of(spark, written(folder, codes), {"s": s, **created})
     return {
         ord(char)
-        for at, char in enumerate(found["s"])
+        for at, char in enumerate(actual["s"])
         for name, (before, after) in around.items()
-        if found[name][at] != f"{before}{char}{after}".lower()
+        if actual[name][at] != f"{before}{char}{after}".lower()
     }
 
 
 def test_white_space():
-    assert texts.WHITESPACE.split() == []
-    assert "\x1c" in texts.WHITESPACE and "\x1c" not in texts.NUMBER_SPACE
-    assert "\u200b" not in texts.WHITESPACE
+    assert scalars.WHITESPACE.split() == []
+    assert "\x1c" in scalars.WHITESPACE and "\x1c" not in scalars.NUMBER_SPACE
+    assert "\u200b" not in scalars.WHITESPACE
 
 
 def test_text_around_numbers_is_what_python_allows():
-    for code in (*range(0x300), *map(ord, texts.WHITESPACE), 0x200B, 0xFEFF):
+    for code in (*range(0x300), *map(ord, scalars.WHITESPACE), 0x200B, 0xFEFF):
         char = chr(code)
         if char in "+-_0123456789":
             continue
@@ -116,4 +118,4 @@ def test_text_around_numbers_is_what_python_allows():
             allowed = int(f"{char}7{char}") == 7
         except ValueError:
             allowed = False
-        assert allowed == (char in texts.NUMBER_SPACE), hex(code)
+        assert allowed == (char in scalars.NUMBER_SPACE), hex(code)

@@ -41,7 +41,7 @@ def rows(seed: int, count: int = 60) -> list[dict[str, Any]]:
     def maybe(values: list[Any]) -> Any:
         return None if draw.random() < 0.1 else draw.choice(values)
 
-    found = [
+    actual = [
         {
             "i": maybe(INTEGERS),
             "j": draw.choice(INTEGERS),
@@ -56,7 +56,7 @@ def rows(seed: int, count: int = 60) -> list[dict[str, Any]]:
         for _ in range(count)
     ]
     # As records are read: equal numbers are not one object, which `is` would tell.
-    decoded: list[dict[str, Any]] = pickle.loads(pickle.dumps(found))
+    decoded: list[dict[str, Any]] = pickle.loads(pickle.dumps(actual))
     return decoded
 
 

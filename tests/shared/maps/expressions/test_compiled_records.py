@@ -363,20 +363,20 @@ def test_sources_are_columns_as_they_are() -> None:
 )
 def test_kinds(text: str, kind: str) -> None:
     """The kind of a result is known without records."""
-    found = str(value_of(text, NAMES).kind)
-    assert found.removesuffix(" or None") == kind.removesuffix(" or None")
+    actual = str(value_of(text, NAMES).kind)
+    assert actual.removesuffix(" or None") == kind.removesuffix(" or None")
     if "None" in kind and kind != "any or None":
-        assert "None" in found
+        assert "None" in actual
 
 
 @pytest.mark.spark
 def test_case_of_names_and_errors_of_branches(spark: Any) -> None:
     """A branch that always fails only fails for records that take it."""
     texts = ["1 + 'a' if ok else id", "id or name.nope()", "ok and 1 + None", "id < 1 < 'a'"]
-    found = spark_results(spark, ROWS, NAMES, texts)
-    assert found["1 + 'a' if ok else id"] == [ERROR, -2, 0, ERROR]
-    assert found["id or name.nope()"] == [1, -2, ERROR, 2]
-    for text, results in found.items():
+    actual = spark_results(spark, ROWS, NAMES, texts)
+    assert actual["1 + 'a' if ok else id"] == [ERROR, -2, 0, ERROR]
+    assert actual["id or name.nope()"] == [1, -2, ERROR, 2]
+    for text, results in actual.items():
         for row, got in zip(ROWS, results, strict=True):
             assert alike(got, python(text, json_record(row), NAMES)), text
 
@@ -392,9 +392,9 @@ def test_conditions(spark: Any) -> None:
         "props",
     ]
     texts += ["name and 1 / id", "True", "'x' if ok else 5", "ok or 1 + 'a'", "1 < id < 3 or name"]
-    found = spark_results(spark, ROWS, NAMES, texts, truth=True)
-    assert set(found) == set(texts)
-    for text, results in found.items():
+    actual = spark_results(spark, ROWS, NAMES, texts, truth=True)
+    assert set(actual) == set(texts)
+    for text, results in actual.items():
         for row, got in zip(ROWS, results, strict=True):
             due = python(text, json_record(row), NAMES)
             assert got == (ERROR if isinstance(due, str) and due == ERROR else bool(due)), text

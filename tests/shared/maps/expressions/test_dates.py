@@ -144,9 +144,9 @@ def test_what_fails_for_every_record_is_refused(text, said):
 def test_dates_are_as_in_python(spark: SparkSession):
     every = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
     frame = framed(spark, every, "s string, n long").cache()
-    found = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
+    actual = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
     frame.unpersist()
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -173,8 +173,8 @@ def test_dates_made_by_hypothesis(spark: SparkSession, moments):
         f"{DAY}.toordinal()",
         f"{DAY} + datetime.timedelta(days=31)",
     ]
-    found = differences(framed(spark, every, "s string"), expressions, every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, "s string"), expressions, every, by_python)
+    assert not actual, "\n".join(actual)
 
 
 OPERATORS = {"+": ast.Add(), "-": ast.Sub()}

@@ -127,9 +127,9 @@ def failure(text: str, record: dict[str, Any] | None = None) -> str:
     ],
 )
 def test_python_values(text: str, expected: Any) -> None:
-    found = evaluate(text)
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = evaluate(text)
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_same_as_python(a: Any, b: Any, text: str) -> None:
     except Exception as error:
         assert failure(text, {"a": a, "b": b}) == error_text(error)
         return
-    found = evaluate(text, {"a": a, "b": b})
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = evaluate(text, {"a": a, "b": b})
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 def run(
@@ -213,13 +213,13 @@ def run(
 ) -> list[tuple[Any, str | None]]:
     expression = PortableExpression(text, tuple(columns), functions=FUNCTIONS)
     task = Task(expression, arrivals or [Arrival() for _ in columns], form)
-    found = task(list(columns.values()) or [pa.array([True, True])])
-    return [(row["value"], row["error"]) for row in found.to_pylist()]
+    actual = task(list(columns.values()) or [pa.array([True, True])])
+    return [(row["value"], row["error"]) for row in actual.to_pylist()]
 
 
 def test_batches_keep_the_order_of_records_and_errors() -> None:
-    found = run("10 // a", {"a": pa.array([5, 0, None, 2])}, Kind("int"))
-    assert found == [
+    actual = run("10 // a", {"a": pa.array([5, 0, None, 2])}, Kind("int"))
+    assert actual == [
         (2, None),
         (None, "ZeroDivisionError: integer division or modulo by zero"),
         (None, "TypeError: unsupported operand type(s) for //: 'int' and 'NoneType'"),
@@ -229,9 +229,9 @@ def test_batches_keep_the_order_of_records_and_errors() -> None:
 
 def test_batches_without_records() -> None:
     expression = PortableExpression("a", ("a",))
-    found = Task(expression, [Arrival()], Kind("int"))([pa.array([], pa.int64())])
-    assert len(found) == 0
-    assert found.type == pa.struct([("value", pa.int64()), ("error", pa.string())])
+    actual = Task(expression, [Arrival()], Kind("int"))([pa.array([], pa.int64())])
+    assert len(actual) == 0
+    assert actual.type == pa.struct([("value", pa.int64()), ("error", pa.string())])
 
 
 def test_expressions_that_read_nothing() -> None:
@@ -249,9 +249,9 @@ def test_results_of_another_kind_are_errors() -> None:
 def test_decimals_come_with_every_digit() -> None:
     text = "12345678901234567890.123456789012345678"
     arrivals = [Arrival(text=True, kind=Kind("decimal"))]
-    found = run("str(d * 1) if d else d", {"d": pa.array([text, None])}, Kind("str"), arrivals)
+    actual = run("str(d * 1) if d else d", {"d": pa.array([text, None])}, Kind("str"), arrivals)
     # Python's decimals are computed with 28 digits.
-    assert found == [("12345678901234567890.12345679", None), (None, None)]
+    assert actual == [("12345678901234567890.12345679", None), (None, None)]
     assert run("str(d)", {"d": pa.array([text])}, Kind("str"), arrivals) == [(text, None)]
 
 
@@ -260,10 +260,10 @@ def test_a_record_too_deep_to_be_read_spoils_no_other() -> None:
     deep = "[" * 50_000 + "]" * 50_000
     columns = {"v": pa.array(["1", deep, None, "[2]"]), "n": pa.array(range(4))}
     arrivals = [Arrival(text=True, kind=Kind("any")), Arrival()]
-    found = run("f'{n}{v}'", columns, Kind("str"), arrivals)
-    assert [value for value, _ in found] == ["01", None, "2None", "3[2]"]
-    assert [error is None for _, error in found] == [True, False, True, True]
-    assert str(found[1][1]).startswith("RecursionError: ")
+    actual = run("f'{n}{v}'", columns, Kind("str"), arrivals)
+    assert [value for value, _ in actual] == ["01", None, "2None", "3[2]"]
+    assert [error is None for _, error in actual] == [True, False, True, True]
+    assert str(actual[1][1]).startswith("RecursionError: ")
 
 
 def test_tasks_travel_without_what_they_have_made() -> None:

@@ -29,9 +29,9 @@ NAMES = Names(STRUCT, {"salt": "x", "n": 0}, "orders", "orders", own="total")
 
 def message(text: str, names: Names = NAMES) -> str:
     """Return the error of compiling."""
-    with pytest.raises(SettingsError) as found:
+    with pytest.raises(SettingsError) as actual:
         value_of(text, names)
-    return str(found.value)
+    return str(actual.value)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def message(text: str, names: Names = NAMES) -> str:
 )
 def test_certain_mistakes(text: str, said: str) -> None:
     """One line: the setting, the position, what is wrong, and what may have been meant."""
-    found = message(text)
-    assert said in found
-    assert found.startswith("setting 'stream_maps.orders.total': at ")
-    assert "\n" not in found
+    actual = message(text)
+    assert said in actual
+    assert actual.startswith("setting 'stream_maps.orders.total': at ")
+    assert "\n" not in actual
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ COLUMNS = ("id", "name", "price", "self", "my col")
 
 def message(text: str) -> str:
     """Return the error of parsing."""
-    with pytest.raises(SettingsError) as found:
+    with pytest.raises(SettingsError) as actual:
         parse(text, WHERE)
-    return str(found.value)
+    return str(actual.value)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_what_is_allowed(text: str) -> None:
 )
 def test_what_is_refused(text: str, said: str) -> None:
     """One line names the setting, the place and what is wrong there."""
-    found = message(text)
-    assert said in found
-    assert "setting 'stream_maps.orders.total'" in found
-    assert "\n" not in found
+    actual = message(text)
+    assert said in actual
+    assert "setting 'stream_maps.orders.total'" in actual
+    assert "\n" not in actual
 
 
 @pytest.mark.parametrize(

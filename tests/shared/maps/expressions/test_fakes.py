@@ -132,11 +132,11 @@ def test_kinds_of_what_is_invented(name: str, kind: str) -> None:
 
 
 def test_planning_infers_the_type() -> None:
-    found = planning("fake.email()")
-    assert not found.compiled
-    assert found.fresh
-    assert found.reads == frozenset()
-    assert found.result == T.StringType()
+    actual = planning("fake.email()")
+    assert not actual.compiled
+    assert actual.fresh
+    assert actual.reads == frozenset()
+    assert actual.result == T.StringType()
     assert planning("fake.pyint() + 1").result == T.LongType()
     assert planning("fake.date_of_birth()").result == T.DateType()
 

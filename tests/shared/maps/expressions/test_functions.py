@@ -191,16 +191,16 @@ def test_functions_are_as_in_python(spark: SparkSession):
     frame = framed(spark, every, DDL).cache()
     # A variant has no infinity: it is the text that JSON has for it here.
     expressions = [*COMPILED, *(text for text in EVALUATED if text != "json.loads(s)")]
-    found = differences(frame, expressions, every, by_python)
+    actual = differences(frame, expressions, every, by_python)
     frame.unpersist()
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
 def test_any_text_as_a_number(spark: SparkSession):
     every = [{"s": text} for text in numbers_as_text()]
-    found = differences(framed(spark, every, "s string"), ["int(s)", "float(s)"], every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, "s string"), ["int(s)", "float(s)"], every, by_python)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -224,5 +224,5 @@ def test_numbers_made_by_hypothesis(spark: SparkSession, texts, floats):
     assume(len(set(texts)) > 50 and len(set(floats)) > 50)
     every = [{"s": text, "x": x} for text, x in zip(texts, floats, strict=False)]
     expressions = ["int(s)", "float(s)", "int(x)", "round(x)", "abs(x)", "len(s)"]
-    found = differences(framed(spark, every, "s string, x double"), expressions, every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, "s string, x double"), expressions, every, by_python)
+    assert not actual, "\n".join(actual)

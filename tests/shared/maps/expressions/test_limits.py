@@ -31,10 +31,10 @@ small = st.one_of(
 
 def outcome(function: Callable[..., Any], *args: Any) -> Any:
     try:
-        found = function(*args)
+        actual = function(*args)
     except Exception as error:
         return type(error), str(error)
-    return type(found), repr(found)
+    return type(actual), repr(actual)
 
 
 @pytest.mark.parametrize("name", ["added", "multiplied", "remainder"])
@@ -212,8 +212,8 @@ def test_evaluates_as_the_library_does(text: str, record: dict[str, Any]) -> Non
     library = simpleeval.EvalWithCompoundTypes(names=dict(record))
     tree = ast.parse(text, mode="eval").body
     expected = outcome(lambda: library.eval(text, previously_parsed=tree))
-    found = outcome(lambda: Evaluator(PortableExpression(text, tuple(record))).value(dict(record)))
+    actual = outcome(lambda: Evaluator(PortableExpression(text, tuple(record))).value(dict(record)))
     if isinstance(expected[0], type) and issubclass(expected[0], Exception):
-        assert issubclass(found[0], Exception)
+        assert issubclass(actual[0], Exception)
     else:
-        assert found == expected
+        assert actual == expected

@@ -12,9 +12,9 @@ from sdk_expressions import CONFIG, STREAM
 from sdk_records import DDL, handmade
 
 from shared.formats.json_schema import spark_to_json_schema
+from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import transform_settings
 from shared.maps.stream_maps import outputs
-from shared.maps.transform import ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,10 +60,10 @@ def by_sdk(stream_map: dict[str, Any], record: dict[str, Any], schema: dict[str,
     mapper = PluginMapper(config, logging.getLogger("sdk"))
     mapper.register_raw_stream_schema(STREAM, schema, KEYS)
     try:
-        made = mapper.stream_maps[STREAM][0].transform(dict(record))
+        created = mapper.stream_maps[STREAM][0].transform(dict(record))
     except Exception as error:
         return Raised(repr(error))
-    return None if made is None else as_json(made)
+    return None if created is None else as_json(created)
 
 
 def by_this(
@@ -76,17 +76,17 @@ def by_this(
     struct = frame.drop("at").schema
     (output,) = outputs(transform_settings(values), STREAM, schema, struct, tuple(KEYS))
     assert output.transform is not None
-    made = output.transform.apply(frame, keep=["at"])
-    variants = {field.name for field in made.schema if field.dataType.typeName() == "variant"}
+    created = output.transform.apply(frame, keep=["at"])
+    variants = {field.name for field in created.schema if field.dataType.typeName() == "variant"}
     for name in variants:
-        made = made.withColumn(name, F.to_json(F.col(name)))
-    found: dict[int, dict[str, Any] | Raised] = {}
-    for row in made.toArrow().to_pylist():
+        created = created.withColumn(name, F.to_json(F.col(name)))
+    actual: dict[int, dict[str, Any] | Raised] = {}
+    for row in created.toArrow().to_pylist():
         at, error = row.pop("at"), row.pop(ERROR)
         for name in variants & row.keys():
             row[name] = None if row[name] is None else json.loads(row[name])
-        found[at] = Raised(error) if error is not None else as_json(row)
-    return found
+        actual[at] = Raised(error) if error is not None else as_json(row)
+    return actual
 
 
 @pytest.mark.spark
@@ -97,10 +97,10 @@ def test_maps_are_as_the_sdks(spark: SparkSession, name: str):
     records = [{**record, "len_of": len(record["name"] or "")} for record in handmade()]
     frame = framed(spark, records, f"{DDL}, len_of long")
     schema = spark_to_json_schema(frame.schema)
-    found = by_this(frame.withColumn("at", F.col("id")), MAPS[name], schema)
+    actual = by_this(frame.withColumn("at", F.col("id")), MAPS[name], schema)
     raised = kept = 0
     for record in records:
-        expected, result = by_sdk(MAPS[name], record, schema), found.get(record["id"])
+        expected, result = by_sdk(MAPS[name], record, schema), actual.get(record["id"])
         assert too_large(result) or same(expected, result), (record, expected, result)
         raised += isinstance(expected, Raised)
         kept += isinstance(expected, dict)

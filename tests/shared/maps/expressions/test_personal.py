@@ -128,10 +128,10 @@ def test_wrong_options(call: Any) -> None:
 @settings(deadline=None)
 @given(st.text(), st.integers(0, 10))
 def test_mask_keeps_length_and_shows_no_more_than_it_says(text: str, keep: int) -> None:
-    found = mask(text, keep, "\x00")
-    assert found is not None
-    assert len(found) == len(text)
-    shown = found.lstrip("\x00") if "\x00" not in text else ""
+    actual = mask(text, keep, "\x00")
+    assert actual is not None
+    assert len(actual) == len(text)
+    shown = actual.lstrip("\x00") if "\x00" not in text else ""
     assert len(shown) <= keep
     assert text.endswith(shown)
 
@@ -160,19 +160,19 @@ def test_salted_takes_that_of_the_settings_unless_one_is_given() -> None:
     "text", ["hash_value(s)", "hash_value(id, algorithm='sha512')", "mask(s)", "redact(s, 'x')"]
 )
 def test_compiled_where_spark_has_the_text(text: str) -> None:
-    found = planning(text, hash_salt="pepper")
-    assert found.compiled
-    assert found.result == T.StringType()
+    actual = planning(text, hash_salt="pepper")
+    assert actual.compiled
+    assert actual.result == T.StringType()
 
 
 @pytest.mark.parametrize(
     "text", ["hash_value(f)", "mask(o)", "truncate(s, id)", "redact(s, other)", "mask(s, char=s)"]
 )
 def test_left_to_python_where_it_has_not(text: str) -> None:
-    found = planning(text, hash_salt="pepper")
-    assert not found.compiled
-    assert found.why
-    assert found.result == T.StringType()
+    actual = planning(text, hash_salt="pepper")
+    assert not actual.compiled
+    assert actual.why
+    assert actual.result == T.StringType()
 
 
 @pytest.mark.parametrize(

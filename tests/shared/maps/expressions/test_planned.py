@@ -45,11 +45,11 @@ def planning(text: str, *, truth: bool = False, **options: Any) -> Planned:
     [("f", ("f",)), ("record['at']", ("at",)), ("_['l']", ("l",)), ("v", ("v",))],
 )
 def test_copies_keep_their_type(text: str, path: tuple[str, ...]) -> None:
-    found = planning(text)
-    assert found.source == path
-    assert found.result == STRUCT[path[0]].dataType
-    assert found.reads == set(path)
-    assert found.compiled and found.error() is None
+    actual = planning(text)
+    assert actual.source == path
+    assert actual.result == STRUCT[path[0]].dataType
+    assert actual.reads == set(path)
+    assert actual.compiled and actual.error() is None
 
 
 def test_self_is_the_property_that_is_made() -> None:
@@ -69,11 +69,11 @@ def test_self_is_the_property_that_is_made() -> None:
     ],
 )
 def test_what_spark_computes(text: str, result: T.DataType) -> None:
-    found = planning(text)
-    assert found.compiled
-    assert found.why == ""
-    assert found.result == result
-    assert not found.fresh
+    actual = planning(text)
+    assert actual.compiled
+    assert actual.why == ""
+    assert actual.result == result
+    assert not actual.fresh
 
 
 @pytest.mark.parametrize(
@@ -88,22 +88,22 @@ def test_what_spark_computes(text: str, result: T.DataType) -> None:
     ],
 )
 def test_what_python_computes(text: str, result: T.DataType, reads: set[str]) -> None:
-    found = planning(text)
-    assert not found.compiled
-    assert found.why
-    assert found.result == result
-    assert found.reads == reads
-    assert found.python is not None
-    assert set(found.python.task.expression.columns) == reads
+    actual = planning(text)
+    assert not actual.compiled
+    assert actual.why
+    assert actual.result == result
+    assert actual.reads == reads
+    assert actual.python is not None
+    assert set(actual.python.task.expression.columns) == reads
 
 
 def test_columns_go_to_python_in_the_order_of_the_record() -> None:
-    made = planning("str(d) + s + str(id)").python
-    assert made is not None
-    assert made.task.expression.columns == ("id", "s", "d")
-    assert made.task.expression.own is None
-    assert made.task.expression.fixed["__stream_name__"] == "out"
-    assert made.task.expression.fixed["__original_stream_name__"] == "orders"
+    created = planning("str(d) + s + str(id)").python
+    assert created is not None
+    assert created.task.expression.columns == ("id", "s", "d")
+    assert created.task.expression.own is None
+    assert created.task.expression.fixed["__stream_name__"] == "out"
+    assert created.task.expression.fixed["__original_stream_name__"] == "orders"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_fresh_values(text: str, fresh: bool) -> None:
     "text", ["id", "s", "d", "v", "f", "s and d", "str(d)", "v # a note", "(id, s)"]
 )
 def test_filters_are_booleans(text: str) -> None:
-    found = planning(text, truth=True)
-    assert found.result == T.BooleanType()
-    assert not found.source
+    actual = planning(text, truth=True)
+    assert actual.result == T.BooleanType()
+    assert not actual.source
 
 
 @pytest.mark.parametrize(

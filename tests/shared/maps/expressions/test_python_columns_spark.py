@@ -52,21 +52,21 @@ def names(frame: DataFrame, **options: Any) -> Names:
 def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options: Any) -> Planned:
     """Plan; with a kind, by Python even if Spark could compute it."""
     where = Where(setting=f"stream_maps.s.{text}")
-    found = plan(parse(text, where), names(frame, **options), where)
+    actual = plan(parse(text, where), names(frame, **options), where)
     if kind is None:
-        return found
+        return actual
     value = Value(kind, why="a test")
     return planned._in_python(
-        found.expression, names(frame, **options), where, value, found.reads, truth=False
+        actual.expression, names(frame, **options), where, value, actual.reads, truth=False
     )
 
 
 def results(frame: DataFrame, plans: list[Planned]) -> list[list[tuple[Any, str | None]]]:
     """Return value and error of all plans, for each row."""
     columns = [F.col("id")]
-    for at, found in enumerate(plans):
-        error = found.error()
-        columns.append(found.column().alias(f"v{at}"))
+    for at, actual in enumerate(plans):
+        error = actual.error()
+        columns.append(actual.column().alias(f"v{at}"))
         columns.append((F.lit(None) if error is None else error).alias(f"e{at}"))
     rows = frame.select(*columns).orderBy("id").collect()
     return [[(_plain(row[f"v{at}"]), row[f"e{at}"]) for at in range(len(plans))] for row in rows]
@@ -104,8 +104,8 @@ VIEWS = [
 
 def test_columns_come_as_in_record_messages(frame: DataFrame) -> None:
     first, second = results(frame, [planned_as(name, frame, ANY) for name, _ in VIEWS])
-    for (name, expected), found, empty in zip(VIEWS, first, second, strict=True):
-        assert found == (expected, None), name
+    for (name, expected), actual, empty in zip(VIEWS, first, second, strict=True):
+        assert actual == (expected, None), name
         assert empty == (None, None), name
 
 
@@ -116,7 +116,7 @@ MIXED = Kind("list", item=ANY)
 NESTED = Kind("dict", fields=(("a", DATETIME), ("b", ANY), ("c", DECIMAL)))
 MAP = Kind("dict", values=FLOAT)
 NONE_INT = "'NoneType' object cannot be interpreted as an integer"
-MADE = [
+CREATED = [
     (INT, "i + 1", 2),
     (FLOAT, "f * 2", 0.2),
     (FLOAT, "x", None),
@@ -160,18 +160,20 @@ def _deep(value: Any) -> Any:
 
 
 def test_results_have_the_type_that_was_promised(frame: DataFrame) -> None:
-    plans = [planned_as(text, frame, kind) for kind, text, _ in MADE]
+    plans = [planned_as(text, frame, kind) for kind, text, _ in CREATED]
     (first, second) = results(frame, plans)
     schema = frame.select(*[p.column().alias(f"c{i}") for i, p in enumerate(plans)]).schema
-    for (kind, text, expected), made, found, field in zip(MADE, plans, first, schema, strict=True):
-        assert field.dataType == made.result, text
+    for (kind, text, expected), created, actual, field in zip(
+        CREATED, plans, first, schema, strict=True
+    ):
+        assert field.dataType == created.result, text
         if kind.name != "decimal":
-            assert made.result == data_type_of(kind), text
+            assert created.result == data_type_of(kind), text
         if text == "x":
-            assert found[0] != found[0]
+            assert actual[0] != actual[0]
             continue
-        assert (_deep(found[0]), found[1]) == (expected, None), text
-    for (_, text, _), (value, error) in zip(MADE, second, strict=True):
+        assert (_deep(actual[0]), actual[1]) == (expected, None), text
+    for (_, text, _), (value, error) in zip(CREATED, second, strict=True):
         assert error is None or (value is None and "Error: " in error), text
 
 
@@ -214,8 +216,8 @@ def calls(frame: DataFrame) -> list[str]:
 
 def test_one_python_call_gives_value_and_error(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1,), (None,)], "i bigint")
-    made = planned_as("i + 1", rows, INT)
-    chosen = rows.select(made.column().alias("v"), made.error().alias("e"))
+    created = planned_as("i + 1", rows, INT)
+    chosen = rows.select(created.column().alias("v"), created.error().alias("e"))
     for query in (chosen, chosen.select("v"), chosen.select("e")):
         (call,) = calls(query)
         assert "pythonUDF1" not in call
@@ -224,16 +226,16 @@ def test_one_python_call_gives_value_and_error(spark: SparkSession) -> None:
 def test_two_expressions_share_a_worker(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1,), (None,)], "i bigint")
     plans = [planned_as("i + 1", rows, INT), planned_as("str(i)", rows, STR)]
-    (call,) = calls(rows.select(*[found.column() for found in plans]))
+    (call,) = calls(rows.select(*[actual.column() for actual in plans]))
     assert "pythonUDF1" in call
 
 
 def test_fields_of_nothing_are_errors_but_keep_their_type(frame: DataFrame) -> None:
     text = "TypeError: 'NoneType' object is not subscriptable"
-    found = planned_as("o['y']", frame)
-    assert found.compiled
-    assert found.result.simpleString() == "string"
-    assert results(frame, [found]) == [[("z", None)], [(None, text)]]
+    actual = planned_as("o['y']", frame)
+    assert actual.compiled
+    assert actual.result.simpleString() == "string"
+    assert results(frame, [actual]) == [[("z", None)], [(None, text)]]
     whole = planned_as("l", frame)
     assert whole.source == ("l",)
     assert whole.result == frame.schema["l"].dataType
@@ -242,9 +244,9 @@ def test_fields_of_nothing_are_errors_but_keep_their_type(frame: DataFrame) -> N
 def test_filters_by_truth(frame: DataFrame) -> None:
     where = Where(setting="stream_maps.s.__filter__")
     for text in ("i", "l", "record.get('m')", "fake.name() and i", "str(d) and d", "v", "v # x"):
-        found = plan(parse(text, where), names(frame), where, truth=True)
-        assert found.result.simpleString() == "boolean"
-        first, second = results(frame, [found])
+        actual = plan(parse(text, where), names(frame), where, truth=True)
+        assert actual.result.simpleString() == "boolean"
+        first, second = results(frame, [actual])
         assert first == [(True, None)], text
         assert second[0][0] in (False, None), text
 
@@ -291,8 +293,8 @@ def test_functions_that_hide_are_the_same_in_spark_and_python(spark: SparkSessio
     frame = spark.createDataFrame(rows, "id bigint, s string, b boolean")
     compiled = [planned_as(text, frame) for text in HIDING]
     python = [planned_as(text, frame, Kind("str", nullable=True)) for text in HIDING]
-    assert all(found.compiled for found in compiled)
-    assert not any(found.compiled for found in python)
+    assert all(actual.compiled for actual in compiled)
+    assert not any(actual.compiled for actual in python)
     for row in results(frame, [*compiled, *python]):
         for at, text in enumerate(HIDING):
             assert row[at] == row[at + len(HIDING)], text
@@ -302,7 +304,7 @@ def test_functions_that_hide_are_the_same_in_spark_and_python(spark: SparkSessio
 def test_hiding_what_spark_has_no_text_of(frame: DataFrame) -> None:
     texts = ["hash_value(f)", "mask(d, 2)", "truncate(l, 5)", "redact(o, 'z')", "truncate(dt, 4)"]
     plans = [planned_as(text, frame) for text in texts]
-    assert [found.compiled for found in plans] == [False, False, False, False, True]
+    assert [actual.compiled for actual in plans] == [False, False, False, False, True]
     first, second = results(frame, plans)
     assert first[1:] == [
         ("****00", None),
@@ -320,7 +322,7 @@ def test_seeded_fakes_depend_on_the_record_alone(frame: DataFrame) -> None:
     options = {"faker": {"seed": 7}}
     plans = [planned_as(text, frame, **options) for text in FAKES]
     twice = frame.unionAll(frame).repartition(3)
-    assert all(found.reads == frozenset(frame.columns) for found in plans)
+    assert all(actual.reads == frozenset(frame.columns) for actual in plans)
     once, again = results(frame, plans), results(twice, plans)
     assert again == [once[0], once[0], once[1], once[1]]
     assert once[0] != once[1]
@@ -334,7 +336,7 @@ def test_fakes_by_chance_and_in_a_language(frame: DataFrame) -> None:
         planned_as("fake.name() if i else None", frame, faker={"locale": "ja_JP"}),
         planned_as("fake.seed_instance(i) or fake.name()", frame),
     ]
-    assert all(found.fresh for found in plans)
+    assert all(actual.fresh for actual in plans)
     first, second = results(frame, plans)
     assert first[0][0] != second[0][0]
     assert not first[1][0].isascii()
@@ -346,10 +348,10 @@ def test_workers_need_none_of_our_modules(spark: SparkSession, frame: DataFrame)
     """What travels is unpickled where neither this project nor simpleeval can be imported."""
     from pyspark import cloudpickle
 
-    found = planned_as("str(d) + hash_value(i)", frame, STR).python
-    assert found is not None
+    actual = planned_as("str(d) + hash_value(i)", frame, STR).python
+    assert actual is not None
     python_columns.send_by_value()
-    data = cloudpickle.dumps(found.task)
+    data = cloudpickle.dumps(actual.task)
     code = (
         "import sys, pickle, pyarrow as pa\n"
         "class Block:\n"

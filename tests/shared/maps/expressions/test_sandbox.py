@@ -360,11 +360,11 @@ def test_errors_do_not_carry_long_texts() -> None:
 )
 def test_no_walk_of_attributes_leads_out(text: str) -> None:
     try:
-        found = Evaluator(PortableExpression(text, tuple(RECORD))).value(dict(RECORD))
+        actual = Evaluator(PortableExpression(text, tuple(RECORD))).value(dict(RECORD))
     except Exception:
         return
-    assert not isinstance(found, types.ModuleType)
-    assert not isinstance(found, type) or found in {*sandbox.CLASSES, bool, float}
+    assert not isinstance(actual, types.ModuleType)
+    assert not isinstance(actual, type) or actual in {*sandbox.CLASSES, bool, float}
 
 
 def test_weight_stops_early() -> None:

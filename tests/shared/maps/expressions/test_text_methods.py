@@ -140,6 +140,6 @@ def test_methods_are_as_in_python(spark: SparkSession):
         for at, name in enumerate(NAMES)
     ]
     frame = framed(spark, every, DDL).cache()
-    found = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
+    actual = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
     frame.unpersist()
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)

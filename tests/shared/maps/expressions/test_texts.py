@@ -10,7 +10,7 @@ import pytest
 from comparing import WHERE, by_python, differences, framed
 from pyspark.sql.types import StructType
 
-from shared.maps.expressions import texts
+from shared.maps.expressions import scalars
 from shared.maps.expressions.columns import compiled
 from shared.maps.expressions.operators import binary, contained
 from shared.maps.expressions.planned import plan
@@ -46,8 +46,8 @@ def test_slices_are_as_in_python(spark: SparkSession):
     expressions = [f"s[{low}:{high}]" for low, high in chosen]
     expressions += ["s[i:j]", "s[b:]", "s[:b]", "s[::-1]", "s[::1]", "s[::2]", "s[1:4:2]", "s[::i]"]
     every = values()
-    found = differences(framed(spark, every, DDL), expressions, every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, DDL), expressions, every, by_python)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -66,8 +66,8 @@ def test_operators_and_indices_are_as_in_python(spark: SparkSession):
         "b * s",
     ]
     expressions += ["s * i", "'' in s", "'b' in s", "'😀' in s", "s in 'xAb cd'", "s not in s"]
-    found = differences(framed(spark, every, DDL), expressions, every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, DDL), expressions, every, by_python)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -77,8 +77,8 @@ def test_formats_are_as_in_python(spark: SparkSession):
     expressions += ["f'{s}{i}{b}'", "f'{b:d}'", "f'{{}}{s}'", "f''", "f'a{1}b{None}c{True}'"]
     expressions += ["f'{i:5x}'", "f'{i:,x}'", "f'{s:d}'", "f'{i:s}'", "f'{s:05}'", "f'{s:,}'"]
     every = values()
-    found = differences(framed(spark, every, DDL), expressions, every, by_python)
-    assert not found, "\n".join(found)
+    actual = differences(framed(spark, every, DDL), expressions, every, by_python)
+    assert not actual, "\n".join(actual)
 
 
 @pytest.mark.spark
@@ -101,8 +101,8 @@ def of(text: str) -> Value:
 
 def test_texts_of_known_values_are_known():
     assert of("f'a{1}b{None}{True}{1.5}'").constant == "a1bNoneTrue1.5"
-    assert texts.text_of(constant(1e16)).constant == "1e+16"
-    assert texts.text_of(constant("x")).constant == "x"
+    assert scalars.text_of(constant(1e16)).constant == "1e+16"
+    assert scalars.text_of(constant("x")).constant == "x"
 
 
 def column() -> object:
@@ -110,15 +110,15 @@ def column() -> object:
 
 
 def test_what_only_the_evaluator_knows():
-    assert texts.text_of(Value(FLOAT, column)).column is None
-    assert "float" in texts.text_of(Value(FLOAT, column)).why
+    assert scalars.text_of(Value(FLOAT, column)).column is None
+    assert "float" in scalars.text_of(Value(FLOAT, column)).why
     spec = of("f'{f:.2f}'")
     assert spec.column is None and "format of float" in spec.why
     assert of("f'{i:5}'").column is None
     assert of("f'{s:5}'").column is None
-    step = texts.sliced(Value(STR, column), ends(None, None, 2))
+    step = scalars.sliced(Value(STR, column), ends(None, None, 2))
     assert step.column is None and "step" in step.why
-    assert texts.index(Value(STR, column), Value(ANY, column)).column is None
+    assert scalars.index(Value(STR, column), Value(ANY, column)).column is None
 
 
 @pytest.mark.parametrize("conversion", "rsa")
@@ -127,20 +127,20 @@ def test_conversions_change_nothing(conversion):
     assert compiled(text, Names(StructType()), WHERE)[0].constant == "x"
 
 
-def ends(*known: object) -> list[Value]:
-    return [constant(end) for end in known]
+def ends(*existing: object) -> list[Value]:
+    return [constant(end) for end in existing]
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: texts.index(Value(STR, column), Value(STR, column)), "string indices"),
+        (lambda: scalars.index(Value(STR, column), Value(STR, column)), "string indices"),
         (lambda: contained(Value(INT, column), Value(STR, column)), "requires string"),
         (
-            lambda: texts.sliced(Value(STR, column), [Value(STR, column), *ends(None, None)]),
+            lambda: scalars.sliced(Value(STR, column), [Value(STR, column), *ends(None, None)]),
             "slice indices",
         ),
-        (lambda: texts.sliced(Value(STR, column), ends(None, None, 0)), "cannot be zero"),
+        (lambda: scalars.sliced(Value(STR, column), ends(None, None, 0)), "cannot be zero"),
     ],
 )
 def test_what_fails_for_every_record(make, text):
@@ -153,11 +153,11 @@ def test_nothing_that_may_be_none_goes_unchecked():
     assert binary(ast.Add(), never, never).error is None
     assert binary(ast.Add(), nullable, never).error is not None
     assert contained(never, nullable).error is not None
-    assert texts.sliced(never, ends(1, None, None)).error is None
-    assert texts.sliced(nullable, ends(1, None, None)).error is not None
-    assert texts.index(never, constant(1)).error is not None
-    assert texts.text_of(nullable).error is None
-    assert texts.text_of(nullable).kind == STR
+    assert scalars.sliced(never, ends(1, None, None)).error is None
+    assert scalars.sliced(nullable, ends(1, None, None)).error is not None
+    assert scalars.index(never, constant(1)).error is not None
+    assert scalars.text_of(nullable).error is None
+    assert scalars.text_of(nullable).kind == STR
 
 
 def test_kinds():
@@ -166,4 +166,4 @@ def test_kinds():
     assert binary(ast.Mult(), text, number).kind == STR
     assert binary(ast.Mult(), number, text).kind == STR
     assert contained(text, text).kind == BOOL
-    assert texts.text_of(Value(NONE, column)).kind == STR
+    assert scalars.text_of(Value(NONE, column)).kind == STR

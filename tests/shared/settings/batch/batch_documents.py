@@ -154,9 +154,9 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 def _damage(draw: st.DrawFn, name: str, block: dict[str, Any]) -> None:
     how = draw(st.sampled_from(["replace", "drop", "add"]))
     if how == "add" or not block:
-        known = sorted({key for keys in STRATEGY_KEYS.values() for key in keys})
-        known += ["policy", "max_retries", "retry_backoff", "dead_letter_path", "format", "root"]
-        block[draw(st.sampled_from([*known, "sizee", "x"]))] = draw(wrong_values)
+        existing = sorted({key for keys in STRATEGY_KEYS.values() for key in keys})
+        existing += ["policy", "max_retries", "retry_backoff", "dead_letter_path", "format", "root"]
+        block[draw(st.sampled_from([*existing, "sizee", "x"]))] = draw(wrong_values)
     elif how == "drop":
         del block[draw(st.sampled_from(sorted(block)))]
     else:

@@ -174,8 +174,8 @@ def test_a_program_names_each_problem_once(program, document, paths):
     _, schema, rules = program
     with pytest.raises(InvalidSettingsError) as caught:
         complete_settings(schema, document, rules)
-    found = [line.partition(":")[0].removeprefix("config") for line in caught.value.problems]
-    assert sorted(found) == sorted(paths)
+    actual = [line.partition(":")[0].removeprefix("config") for line in caught.value.problems]
+    assert sorted(actual) == sorted(paths)
 
 
 def test_the_page_lies_in_the_repository():

@@ -134,18 +134,18 @@ def test_reads_a_right_value(kind, value, expected):
 
 @pytest.mark.parametrize(("kind", "value"), WRONG, ids=numbered)
 def test_refuses_a_wrong_value(kind, value):
-    found = faults(kind, value)
-    assert found
-    for fault in found:
+    actual = faults(kind, value)
+    assert actual
+    for fault in actual:
         assert fault.allowed
         assert len(fault.value) < 100
         assert "\n" not in fault.value
 
 
 def test_each_wrong_item_of_a_list_is_a_fault():
-    found = faults(WORDS, ["a", "", 3, "b", None])
-    assert [fault.path for fault in found] == [(1,), (2,), (4,)]
-    assert [fault.value for fault in found] == ["''", "3", "null"]
+    actual = faults(WORDS, ["a", "", 3, "b", None])
+    assert [fault.path for fault in actual] == [(1,), (2,), (4,)]
+    assert [fault.value for fault in actual] == ["''", "3", "null"]
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def plans(entry: dict[str, Any], **settings: Any) -> tuple[StreamPlan, ...]:
 
 
 def root(entry: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = entry["metadata"][0]["metadata"]
-    return found
+    actual: dict[str, Any] = entry["metadata"][0]["metadata"]
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_stream_names() -> None:
 
 def test_an_entry_describes_the_table() -> None:
     entry = table_entry(ORDERS)
-    found = root(entry)
+    actual = root(entry)
     assert entry["table_name"] == "orders"
-    assert found["schema-name"] == "public"
-    assert found["table-name"] == "orders"
-    assert found["is-view"] is False
-    assert found["row-count"] == 12
-    assert found["valid-replication-keys"] == ["id", "at"]
-    assert found["table-key-properties"] == ["id"]
+    assert actual["schema-name"] == "public"
+    assert actual["table-name"] == "orders"
+    assert actual["is-view"] is False
+    assert actual["row-count"] == 12
+    assert actual["valid-replication-keys"] == ["id", "at"]
+    assert actual["table-key-properties"] == ["id"]
     columns = metadata_of(entry)
     assert columns["properties", "id"]["sql-datatype"] == "bigint"
     assert "sql-datatype" not in columns["properties", "name"]

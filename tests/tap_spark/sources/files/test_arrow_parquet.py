@@ -57,8 +57,8 @@ def test_types_of_other_writers(tmp_path: Path, codec: str) -> None:
     pq.write_table(pa.table({n: c for n, (c, _, _) in COLUMNS.items()}), path, compression=codec)
     assert parquet_facts(path).is_refused is (codec == "brotli")
     struct = arrow_struct([path])
-    found = {field.name: field.dataType.simpleString() for field in struct}
-    assert found == {name: kind for name, (_, kind, _) in COLUMNS.items()}
+    actual = {field.name: field.dataType.simpleString() for field in struct}
+    assert actual == {name: kind for name, (_, kind, _) in COLUMNS.items()}
     (row,) = rows([path], struct)
     for name, (_, kind, value) in COLUMNS.items():
         if not kind.startswith("timestamp"):
@@ -141,8 +141,8 @@ def test_int96_of_all_years(tmp_path: Path) -> None:
     assert parquet_facts(path).is_refused
     struct = arrow_struct([path])
     assert struct["at"].dataType == T.TimestampType()
-    found = rows([path], struct)
-    assert [row["at"].replace(tzinfo=None) for row in found] == years.to_pylist()
+    actual = rows([path], struct)
+    assert [row["at"].replace(tzinfo=None) for row in actual] == years.to_pylist()
 
 
 def test_nanoseconds_of_int96(tmp_path: Path) -> None:
@@ -154,15 +154,15 @@ def test_nanoseconds_of_int96(tmp_path: Path) -> None:
         RuntimeError, match=r"column 'at' .*'schema'.*a.parquet|a.parquet.*'schema'"
     ):
         rows([path], arrow_struct([path]))
-    found = rows([path], T.StructType().add("at", "string").add("n", "long"))
+    actual = rows([path], T.StructType().add("at", "string").add("n", "long"))
     texts = {
         "1970-01-01T00:00:00.000001000Z",
         None,
         "2023-11-14T22:13:20.123456789Z",
         "1969-12-31T23:59:59.999999999Z",
     }
-    assert {row["at"] for row in found[:4]} == {row["at"] for row in found[-4:]} == texts
-    assert [row["n"] for row in found] == [*range(len(nanos))]
+    assert {row["at"] for row in actual[:4]} == {row["at"] for row in actual[-4:]} == texts
+    assert [row["n"] for row in actual] == [*range(len(nanos))]
     # What Hive and Impala write for an endless time, whose nanoseconds are over 64 bits.
     table = pa.table({"at": pa.array([253402300799999999], pa.timestamp("us"))})
     pq.write_table(table, path, use_deprecated_int96_timestamps=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -33,12 +34,12 @@ def blocks(tmp_path: Path, *files: bytes, start: int = 0) -> CsvBlocks | None:
     return csv_blocks(COMMAS, parts)
 
 
-def rows(found: CsvBlocks | None) -> list[tuple[str | None, ...]] | None:
+def rows(actual: CsvBlocks | None) -> list[tuple[str | None, ...]] | None:
     """Return the rows of all blocks; None if one is left to Spark."""
-    assert found is not None
+    assert actual is not None
     read: list[tuple[str | None, ...]] = []
-    for block in found.ranges:
-        columns = found.columns(block)
+    for block in actual.ranges:
+        columns = actual.columns(block)
         if columns is None:
             return None
         read += zip(*(column.to_pylist() for column in columns), strict=True)
@@ -48,11 +49,11 @@ def rows(found: CsvBlocks | None) -> list[tuple[str | None, ...]] | None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_blocks_have_each_line_once(tmp_path: Path, end: bytes) -> None:
     lines = [f'{number},"x, ""{number}"""'.encode() for number in range(100)]
-    found = blocks(tmp_path, end + b"a,b" + end + end + end.join(lines))
-    assert found is not None
-    assert (found.header, found.width) == (("a", "b"), 2)
-    assert len(found.ranges) > 10
-    assert rows(found) == [(str(number), f'x, "{number}"') for number in range(100)]
+    actual = blocks(tmp_path, end + b"a,b" + end + end + end.join(lines))
+    assert actual is not None
+    assert (actual.header, actual.width) == (("a", "b"), 2)
+    assert len(actual.ranges) > 10
+    assert rows(actual) == [(str(number), f'x, "{number}"') for number in range(100)]
 
 
 def test_lines_after_those_read_before(tmp_path: Path) -> None:
@@ -76,17 +77,17 @@ def test_layouts_that_differ_or_are_odd_are_left_to_spark(tmp_path: Path, other:
 )
 def test_odd_lines_are_left_to_spark(tmp_path: Path, odd: bytes) -> None:
     plain = b"1,2\n" * 20
-    found = blocks(tmp_path, b"a,b\n" + plain + odd + plain)
-    assert rows(found) is None
-    assert found is not None
-    assert found.forms() is None
+    actual = blocks(tmp_path, b"a,b\n" + plain + odd + plain)
+    assert rows(actual) is None
+    assert actual is not None
+    assert actual.forms() is None
 
 
 def test_a_file_that_got_shorter_ends_the_read(tmp_path: Path) -> None:
-    found = blocks(tmp_path, b"a,b\n" + b"1,2\n" * 20)
+    actual = blocks(tmp_path, b"a,b\n" + b"1,2\n" * 20)
     (tmp_path / "0.csv").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(OSError, match="truncated"):
-        rows(found)
+        rows(actual)
 
 
 @given(
@@ -101,11 +102,54 @@ def test_blocks_are_read_as_whole_files_are(
     path = tmp_path_factory.mktemp("blocks") / "a.csv"
     path.write_bytes(data)
     whole = COMMAS.columns(data.replace(b"\r\n", b"\n").removeprefix(b"a,b\n"), 2)
-    found = rows(csv_blocks(COMMAS, [(str(path), 0, len(data))]))
+    actual = rows(csv_blocks(COMMAS, [(str(path), 0, len(data))]))
     if whole is None:
-        assert found is None
+        assert actual is None
     else:
-        assert found == list(zip(*(column.to_pylist() for column in whole), strict=True))
+        assert actual == list(zip(*(column.to_pylist() for column in whole), strict=True))
+
+
+VALUES = {
+    "long": ["0", "-7", "12345", "9223372036854775807", "007", "-0", "+1", "9223372036854775808"],
+    "double": ["1.5", "-0.0", "3", "0.123456789012345", "1e5", ".5"],
+    "decimal(38,2)": ["1.50", "-0.00", "123456789012345.10", "1.5", "0.125"],
+    "decimal(38,0)": ["1", "-99999999999999999999", "9" * 38, "9" * 39],
+    "decimal(9,2)": ["1.50", "1234567.25", "12345678.50"],
+    "boolean": ["true", "false", "True", "1"],
+    "date": ["2024-02-29", "0001-01-01", "2023-02-29", "2024-2-1"],
+    "timestamp_ntz": ["2024-02-29 01:02:03", "2024-02-29T01:02:03.5", "2024-02-29 01:02"],
+    "timestamp": [
+        "2024-02-29 01:02:03+01:30",
+        "2024-02-29T01:02:03.123456Z",
+        "2024-02-29 01:02:03",
+    ],
+    "string": ["x", "-", "1,5", '"', "é"],
+}
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_blocks_whose_forms_are_known_are_read_alike(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    values = [
+        st.sampled_from(["", *VALUES[kind][: data.draw(st.integers(2, 9))]]) for kind in kinds
+    ]
+    lines = data.draw(st.lists(st.tuples(*values), max_size=9))
+    quote = data.draw(st.booleans())
+    path = tmp_path_factory.mktemp("typed") / "a.csv"
+    with path.open("w", newline="") as file:
+        style = csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL
+        csv.writer(file, lineterminator="\n", quoting=style).writerows([kinds, *lines])
+    actual = csv_blocks(COMMAS, [(str(path), 0, path.stat().st_size)])
+    assert actual is not None
+    places, types = range(len(kinds)), [parsed(kind) for kind in kinds]
+    module._FORMS.clear()
+    before = [actual.typed(block, places, types) for block in actual.ranges]
+    assert not module._FORMS
+    actual.forms()
+    assert [actual.typed(block, places, types) for block in actual.ranges] == before
 
 
 @pytest.mark.parametrize(
@@ -124,10 +168,12 @@ def test_blocks_are_read_as_whole_files_are(
     ],
 )
 def test_typed_columns(dtype: str, texts: list[str | None], values: list[object]) -> None:
-    found = typed_column(pa.array(texts, pa.string()), parsed(dtype))
-    assert found is not None
+    actual = typed_column(pa.array(texts, pa.string()), parsed(dtype))
+    assert actual is not None
     plain = (str, bool, int, float)
-    assert [v if v is None or isinstance(v, plain) else str(v) for v in found.to_pylist()] == values
+    assert [
+        v if v is None or isinstance(v, plain) else str(v) for v in actual.to_pylist()
+    ] == values
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_appended_lines_are_read_once(tmp_path_factory, parts):
     for tick, part in enumerate(parts):
         with path.open("ab") as file:
             file.write(part.encode())
-        lines, mark, found = run(path, mark, tick)
-        assert found in (None, FileChange.NEW, FileChange.GROWN)
+        lines, mark, actual = run(path, mark, tick)
+        assert actual in (None, FileChange.NEW, FileChange.GROWN)
         seen += lines
         again, same, _ = run(path, mark, tick)
         assert (again, same) == ([], mark)
@@ -132,27 +132,27 @@ def test_any_history_against_a_model(tmp_path_factory, steps):
     """After each run the lines read last for each place are exactly the file's lines."""
     path = tmp_path_factory.mktemp("p") / "f"
     path.write_bytes(b"")
-    known: list[bytes] = []
+    existing: list[bytes] = []
     mark = None
     for tick, (step, text, tail) in enumerate(steps):
         old = path.read_bytes()
         new = (text + tail).encode()
         path.write_bytes({"append": old + new, "truncate": old[: len(old) // 2]}.get(step, new))
         before = mark
-        lines, mark, found = run(path, mark, tick)
-        if found in (FileChange.TRUNCATED, FileChange.REWRITTEN, FileChange.NEW):
-            known = lines
-        elif found is FileChange.UNFINISHED:
-            known = known[:-1] + lines
+        lines, mark, actual = run(path, mark, tick)
+        if actual in (FileChange.TRUNCATED, FileChange.REWRITTEN, FileChange.NEW):
+            existing = lines
+        elif actual is FileChange.UNFINISHED:
+            existing = existing[:-1] + lines
         else:
-            known += lines
+            existing += lines
         current = path.read_bytes()
         unchanged = before is not None and len(old) >= before.offset
         unchanged = unchanged and current[: before.offset] == old[: before.offset]
         if step == "append" and unchanged:
-            assert found in (None, FileChange.NEW, FileChange.GROWN, FileChange.UNFINISHED)
-        if mark is not None and len(current) >= mark.offset and found is not None:
-            assert known == spark_lines(current)
+            assert actual in (None, FileChange.NEW, FileChange.GROWN, FileChange.UNFINISHED)
+        if mark is not None and len(current) >= mark.offset and actual is not None:
+            assert existing == spark_lines(current)
 
 
 @settings(max_examples=300, deadline=None)
@@ -169,8 +169,8 @@ def test_a_waiting_line_is_read_exactly_once(tmp_path_factory, data, tail, encod
     mark, seen = None, []
     for tick, cut in enumerate(sorted([*cuts, len(text)])):
         path.write_bytes(text[:cut])
-        lines, mark, found = run(path, mark, tick, wait=True)
-        assert found in (None, FileChange.NEW, FileChange.GROWN)
+        lines, mark, actual = run(path, mark, tick, wait=True)
+        assert actual in (None, FileChange.NEW, FileChange.GROWN)
         seen += lines
         assert run(path, mark, tick, wait=True)[0] == []
     assert seen == spark_lines(data.encode(encoding, errors="replace"))
@@ -225,8 +225,8 @@ def test_an_unfinished_last_line_is_read_again_when_it_continues(tmp_path):
     assert lines == [b"a", b"b"]
     assert run(path, mark, 1)[0] == [], "a static file without final line end is read once"
     path.write_bytes(b"a\nbc\nd\n")
-    lines, mark, found = run(path, mark, 2)
-    assert (lines, found) == ([b"bc", b"d"], FileChange.UNFINISHED)
+    lines, mark, actual = run(path, mark, 2)
+    assert (lines, actual) == ([b"bc", b"d"], FileChange.UNFINISHED)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -253,8 +253,8 @@ def test_rewriting_with_equal_size_is_noticed(tmp_path):
     path.write_bytes(b"a\nb\n")
     _, mark, _ = run(path, None, 0)
     path.write_bytes(b"a\nc\n")
-    lines, _, found = run(path, mark, 1)
-    assert (lines, found) == ([b"a", b"c"], FileChange.REWRITTEN)
+    lines, _, actual = run(path, mark, 1)
+    assert (lines, actual) == ([b"a", b"c"], FileChange.REWRITTEN)
 
 
 def test_positions_of_missing_files_are_kept_for_a_while():
@@ -291,8 +291,8 @@ def test_a_run_that_stopped_inside_a_file_resumes_there(tmp_path):
     path.write_bytes(b"a\nb\nc\n")
     look = StorageFileInspector()
     size, digest = path.stat().st_size, look.fingerprint(str(path), 2)
-    lines, mark, found = run(path, FilePosition(2, size, "0", digest), 0)
-    assert (lines, found, mark.offset) == ([b"b", b"c"], FileChange.GROWN, size)
+    lines, mark, actual = run(path, FilePosition(2, size, "0", digest), 0)
+    assert (lines, actual, mark.offset) == ([b"b", b"c"], FileChange.GROWN, size)
 
 
 def test_files_that_grow_while_they_are_read_are_read_to_the_planned_end(tmp_path):

@@ -26,8 +26,8 @@ from tap_spark.sources.files.file_source import NO_PARTITION, exact_field, value
 )
 def test_types_that_keep_the_text(values: list[str], dtype: T.DataType, kept: bool) -> None:
     urls = [f"/t/k={value}/a.csv" for value in values]
-    found = exact_field(T.StructField("k", dtype), urls).dataType
-    assert found == (dtype if kept else T.StringType())
+    actual = exact_field(T.StructField("k", dtype), urls).dataType
+    assert actual == (dtype if kept else T.StringType())
 
 
 def test_names_and_values_are_unescaped() -> None:

@@ -100,9 +100,9 @@ def rows(path: Path, struct: T.StructType, *, case: bool = False, **settings: An
 
 def inferred(path: Path, **settings: Any) -> T.StructType:
     batches = read(path, kinds_of, **settings)
-    found = type_of(merged_all(pickle.loads(b["kinds"][0].as_py()) for b in batches))
-    assert isinstance(found, T.StructType)
-    return found
+    actual = type_of(merged_all(pickle.loads(b["kinds"][0].as_py()) for b in batches))
+    assert isinstance(actual, T.StructType)
+    return actual
 
 
 def failure(call: Any) -> dict[str, str]:
@@ -120,10 +120,10 @@ def test_a_line_that_is_no_object(tmp_path: Path, line: Any, reason: str, packed
     path.write_bytes(gzip.compress(data) if packed else data)
     struct = T.StructType([*LONG.fields, T.StructField("b", T.StringType())])
     for call in (lambda: inferred(path), lambda: rows(path, struct)):
-        found = failure(call)
-        assert found["file"] == str(path)
-        assert reason in found["problem"]
-        assert "(line 3)" in found["problem"]
+        actual = failure(call)
+        assert actual["file"] == str(path)
+        assert reason in actual["problem"]
+        assert "(line 3)" in actual["problem"]
 
 
 @pytest.mark.parametrize("shape", ["{}", '{{"n":{}}}', "[{}]", '[{{"n":[{}]}}]'])
@@ -206,9 +206,9 @@ def test_documents(tmp_path: Path, text: str) -> None:
         if isinstance(expected, int):
             assert len(rows(path, LONG, document=True)) == expected
         else:
-            found = failure(lambda path=path: rows(path, LONG, document=True))
-            assert expected in found["problem"]
-            assert found["file"] == str(path)
+            actual = failure(lambda path=path: rows(path, LONG, document=True))
+            assert expected in actual["problem"]
+            assert actual["file"] == str(path)
 
 
 def test_the_records_of_a_path() -> None:

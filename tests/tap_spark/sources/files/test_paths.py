@@ -58,12 +58,12 @@ PLAIN = {"a.csv", "b.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"}
 )
 def test_names_of_files(folder, path, names):
     one = isinstance(path, str)
-    given = tuple(part.replace("{}", str(folder)) for part in ((path,) if one else path))
-    paths = resolve(stream("csv", given[0] if one else given))
-    found = [os.path.relpath(file.url, folder) for file in list_files(paths)]
-    assert sorted(found) == sorted(names)
+    supplied = tuple(part.replace("{}", str(folder)) for part in ((path,) if one else path))
+    paths = resolve(stream("csv", supplied[0] if one else supplied))
+    actual = [os.path.relpath(file.url, folder) for file in list_files(paths)]
+    assert sorted(actual) == sorted(names)
     # Spark reads a file as often as paths lead to it.
-    assert sum(len(list_files((part,))) for part in paths) == len(found)
+    assert sum(len(list_files((part,))) for part in paths) == len(actual)
 
 
 def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_target(folder, tmp_path):

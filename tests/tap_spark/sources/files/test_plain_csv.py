@@ -16,28 +16,28 @@ from tap_spark.sources.files.text_types import simple_ddl
 COMMAS = PlainCsv(",", header=True)
 
 
-Found = tuple[tuple[str, ...] | None, list[list[str | None]]]
+Columns = tuple[tuple[str, ...] | None, list[list[str | None]]]
 
 
-def read(tmp_path: Path, data: bytes, *, start: int = 0) -> Found | None:
+def read(tmp_path: Path, data: bytes, *, start: int = 0) -> Columns | None:
     """Return the header and the columns of a file of one block; None if Spark must read it."""
     path = tmp_path / "a.csv"
     path.write_bytes(data)
-    found = csv_blocks(COMMAS, [(str(path), start, len(data))])
-    if found is None:
+    actual = csv_blocks(COMMAS, [(str(path), start, len(data))])
+    if actual is None:
         return None
-    columns = list(found.each(lambda texts: [values.to_pylist() for values in texts]))
-    return None if None in columns else (found.header, columns[0] or [] if columns else [])
+    (columns,) = list(map(actual.columns, actual.ranges)) or [[]]
+    return None if columns is None else (actual.header, [one.to_pylist() for one in columns])
 
 
 def test_plain_and_quoted_fields(tmp_path: Path) -> None:
-    found = read(tmp_path, b'a,"b ""c"""\r\n\r\n1,"x, ""y"""\r\n,""\r\n \\ ,\xc3\xa9')
-    assert found == (("a", 'b "c"'), [["1", None, " \\ "], ['x, "y"', None, "é"]])
+    actual = read(tmp_path, b'a,"b ""c"""\r\n\r\n1,"x, ""y"""\r\n,""\r\n \\ ,\xc3\xa9')
+    assert actual == (("a", 'b "c"'), [["1", None, " \\ "], ['x, "y"', None, "é"]])
 
 
 def test_lines_from_the_middle_have_the_header_of_the_file(tmp_path: Path) -> None:
-    found = read(tmp_path, b"a,b\n1,2\n3,4\n", start=8)
-    assert found == (("a", "b"), [["3"], ["4"]])
+    actual = read(tmp_path, b"a,b\n1,2\n3,4\n", start=8)
+    assert actual == (("a", "b"), [["3"], ["4"]])
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_odd_headers_are_left_to_spark(tmp_path: Path, header: bytes) -> None:
     ],
 )
 def test_options_that_only_spark_knows(options: dict[str, str]) -> None:
-    assert plain_csv(options, header=True) is None
+    assert plain_csv(options) is None
 
 
 def test_separators() -> None:
-    assert plain_csv({"sep": "\\t"}, header=False) == PlainCsv("\t", header=False)
-    assert plain_csv({"Delimiter": ";", "header": "true"}, header=True) == PlainCsv(";", True)
+    assert plain_csv({"sep": "\\t", "header": "false"}) == PlainCsv("\t", header=False)
+    assert plain_csv({"Delimiter": ";", "header": "true"}) == PlainCsv(";", True)
 
 
 @given(rows=st.lists(st.lists(st.text('a",;\\ é\t'), min_size=3, max_size=3)), every=st.booleans())
@@ -95,16 +95,16 @@ def test_what_a_writer_wrote_is_read(rows: list[list[str]], every: bool) -> None
     out = io.StringIO()
     quoting = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
     csv.writer(out, quoting=quoting, lineterminator="\n").writerows([["x", "y", "z"], *rows])
-    found = COMMAS.columns(out.getvalue().encode(), 3)
-    assert found is not None
-    read = [list(row) for row in zip(*(column.to_pylist() for column in found), strict=True)]
+    actual = COMMAS.columns(out.getvalue().encode(), 3)
+    assert actual is not None
+    read = [list(row) for row in zip(*(column.to_pylist() for column in actual), strict=True)]
     assert read == [["x", "y", "z"], *([value or None for value in row] for row in rows)]
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_left_to_spark(data: bytes) -> None:
-    found = COMMAS.columns(data, 2)
-    assert found is None or len(found) == 2
+    actual = COMMAS.columns(data, 2)
+    assert actual is None or len(actual) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,5 @@ def test_any_bytes_are_read_or_left_to_spark(data: bytes) -> None:
     ],
 )
 def test_simple_ddl(text: str, types: list[str] | None) -> None:
-    found = simple_ddl(text)
-    assert (found and [f.dataType.simpleString() for f in found]) == types
+    actual = simple_ddl(text)
+    assert (actual and [f.dataType.simpleString() for f in actual]) == types

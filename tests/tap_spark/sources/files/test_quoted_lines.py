@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tap_spark.sources.files.file_positions import NotTextError, kind_of
 from tap_spark.sources.files.line_reader import Quotes
-from tap_spark.sources.files.paths import NotTextError, kind_of
-from tap_spark.sources.reader_options import encoding_name
+from tap_spark.sources.source_declaration import encoding_name
 
 LINES = Quotes(b",", b'"', b'"')
 SPANS = Quotes(b",", b'"', b'"', spans_lines=True)
@@ -26,7 +26,7 @@ def records(quotes: Quotes, data: bytes, cuts: tuple[int, ...] = ()) -> list[byt
 
 def expected(data: bytes) -> list[bytes] | None:
     """Go through the text byte by byte; None if a quoted value does not end."""
-    found, at, begin = [], 0, 0
+    actual, at, begin = [], 0, 0
     while at < len(data):
         if data[at : at + 1] == b'"':
             at += 1
@@ -43,10 +43,10 @@ def expected(data: bytes) -> list[bytes] | None:
             at += 1
             if at < len(data):
                 continue
-        found.append(data[begin:at])
+        actual.append(data[begin:at])
         at += 2 if data[at : at + 2] == b"\r\n" else 1
         begin = at
-    return found
+    return actual
 
 
 @example('"\n"\ra', set())

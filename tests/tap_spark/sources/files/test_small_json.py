@@ -23,8 +23,8 @@ def test_types(tmp_path: Path) -> None:
 
 {"z": 1.0, "in": {"y": [{"b": 1}, null, {"a": -9223372036854775808}]}, "\ufb01": "", "🎉": "-0"}
 """
-    found = inferred_struct([part(tmp_path, data.encode().replace(b"\n", b"\r\n"))])
-    assert found.simpleString() == (
+    actual = inferred_struct([part(tmp_path, data.encode().replace(b"\n", b"\r\n"))])
+    assert actual.simpleString() == (
         "struct<in:struct<X:boolean,y:array<struct<a:bigint,b:bigint>>>,none:array<string>,"
         "null:string,s:string,z:double,🎉:string,\ufb01:string>"
     )
@@ -93,16 +93,16 @@ def test_what_is_inferred_by_spark(tmp_path: Path, data: bytes) -> None:
     ],
 )
 def test_doubles_are_written_as_java_does(tmp_path: Path, value: str, text: str) -> None:
-    found = part(tmp_path, f'{{"a":{value}}}'.encode())
+    actual = part(tmp_path, f'{{"a":{value}}}'.encode())
     struct = T.StructType([T.StructField("a", T.DoubleType())])
-    assert record_texts([found], struct).to_pylist() == [f'{{"a":{text}}}']
+    assert record_texts([actual], struct).to_pylist() == [f'{{"a":{text}}}']
 
 
 @pytest.mark.parametrize("value", ["0.30000000000000004", "1e15", "1e-16", "5e-324", '"1"', "true"])
 def test_other_doubles_are_left_to_spark(tmp_path: Path, value: str) -> None:
-    found = part(tmp_path, f'{{"a":{value}}}'.encode())
+    actual = part(tmp_path, f'{{"a":{value}}}'.encode())
     with pytest.raises(UnsureError):
-        record_texts([found], T.StructType([T.StructField("a", T.DoubleType())]))
+        record_texts([actual], T.StructType([T.StructField("a", T.DoubleType())]))
 
 
 @pytest.mark.parametrize(
@@ -123,21 +123,21 @@ def test_values_of_another_type_are_left_to_spark(
     tmp_path: Path, dtype: T.DataType, value: object
 ) -> None:
     struct = T.StructType([T.StructField("a", dtype)])
-    found = part(tmp_path, json.dumps({"a": value}).encode())
+    actual = part(tmp_path, json.dumps({"a": value}).encode())
     with pytest.raises(UnsureError):
-        record_texts([found], struct)
-    assert small_json.record_batch(found, struct) is None
+        record_texts([actual], struct)
+    assert small_json.record_batch(actual, struct) is None
 
 
 def test_rows_far_larger_than_the_file_are_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     struct = T.StructType([T.StructField(f"c{number}", T.LongType()) for number in range(10)])
-    found = part(tmp_path, b"{}\n" * 100)
-    assert len(record_texts([found], struct)) == 100
+    actual = part(tmp_path, b"{}\n" * 100)
+    assert len(record_texts([actual], struct)) == 100
     monkeypatch.setattr(small_json, "ROW_BYTES", 30_000)
     with pytest.raises(UnsureError):
-        record_texts([found], struct)
+        record_texts([actual], struct)
 
 
 def test_no_lines(tmp_path: Path) -> None:

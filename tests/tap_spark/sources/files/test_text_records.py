@@ -14,8 +14,8 @@ NTZ, MONEY = T.TimestampNTZType(), T.DecimalType(5, 2)
 
 def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
     """Return the JSON of values alone in a record."""
-    found = records_of({"k": pa.array(values, pa.string())}, {"k": dtype})
-    texts = None if found is None else [text for part in found for text in part.to_pylist()]
+    actual = records_of({"k": pa.array(values, pa.string())}, {"k": dtype})
+    texts = None if actual is None else [text for part in actual for text in part.to_pylist()]
     return None if texts is None else [text[len('{"k":') : -1] for text in texts]
 
 
@@ -74,9 +74,9 @@ def test_values_that_are_left_to_spark(dtype: T.DataType, text: str) -> None:
 def test_names_are_escaped() -> None:
     column = pa.array(["1"], pa.string())
     types = {'a "é': T.LongType(), "b": T.LongType()}
-    found = records_of(dict.fromkeys(types, column), types)
-    assert found is not None
-    assert [part.to_pylist() for part in found] == [['{"a \\"é":1,"b":1}']]
+    actual = records_of(dict.fromkeys(types, column), types)
+    assert actual is not None
+    assert [part.to_pylist() for part in actual] == [['{"a \\"é":1,"b":1}']]
 
 
 def test_many_rows_come_in_arrays(monkeypatch: pytest.MonkeyPatch) -> None:

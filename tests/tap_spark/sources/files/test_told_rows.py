@@ -33,9 +33,9 @@ def test_footers_of_all_files_count(tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(table(number), tmp_path / f"{number}.parquet")
     (tmp_path / "_SUCCESS").touch()
-    found = source(tmp_path)
-    assert isinstance(found, TellingSource)
-    assert found.told_rows() == 3
+    actual = source(tmp_path)
+    assert isinstance(actual, TellingSource)
+    assert actual.told_rows() == 3
     orc.write_table(table(7), tmp_path / "a.orc")
     assert source(tmp_path / "a.orc", "orc").told_rows() == 7
 
@@ -66,8 +66,8 @@ def summaries(monkeypatch: pytest.MonkeyPatch) -> list[RunSummary]:
 
 
 def facts(summaries: list[RunSummary]) -> dict[str, Any]:
-    found: dict[str, Any] = summaries[-1].as_dict(None)["streams"]["s"]
-    return found
+    actual: dict[str, Any] = summaries[-1].as_dict(None)["streams"]["s"]
+    return actual
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

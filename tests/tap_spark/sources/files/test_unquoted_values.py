@@ -37,8 +37,8 @@ RECORD = struct(
 
 def changed(line: str, dtype=RECORD) -> str:
     change = UnquotedValues(text_fields_of(dtype))
-    (found,) = change(pa.array([line.encode()])).to_pylist()
-    return found.decode()
+    (actual,) = change(pa.array([line.encode()])).to_pylist()
+    return actual.decode()
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ JSON_VALUES = st.recursive(
 )
 def test_every_record_keeps_its_values(record, ascii_only, indent):
     line = json.dumps(record, ensure_ascii=ascii_only, indent=indent)
-    found = json.loads(changed(line))
-    assert found.keys() == record.keys()
-    assert {k: v for k, v in found.items() if k != "t"} == {
+    actual = json.loads(changed(line))
+    assert actual.keys() == record.keys()
+    assert {k: v for k, v in actual.items() if k != "t"} == {
         k: v for k, v in record.items() if k != "t"
     }
-    before, after = record.get("t"), found.get("t")
+    before, after = record.get("t"), actual.get("t")
     assert after == before or json.loads(after) == before

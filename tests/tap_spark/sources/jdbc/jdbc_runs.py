@@ -55,10 +55,10 @@ def slices_of(spark, stream, state=None, catalog=None, deselect=()) -> list[Slic
 
 
 def rows_of(spark, stream, **run: Any) -> list[tuple]:
-    found = []
+    actual = []
     for piece in slices_of(spark, stream, **run):
-        found += [tuple(row) for row in piece.frame.collect()]
-    return found
+        actual += [tuple(row) for row in piece.frame.collect()]
+    return actual
 
 
 def bookmark(value: Any, key: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def run_tap(
     connections = [{**item, "exclude": ["*"]} for item in settings["connections"]]
     config = tap_config({**settings, "connections": connections})
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sync, "engine_of", lambda *_: Engine.of(lambda: spark))
+        patch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(lambda: spark))
         path = Path(folder) / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))

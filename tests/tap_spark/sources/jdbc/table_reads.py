@@ -19,10 +19,10 @@ def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str 
     types = custom_schema(table.columns)
     frame = frame.option("customSchema", types) if types else frame
     frame = frame.option("query", query).load()
-    made = frame.select(*typed(frame, table.columns))
+    created = frame.select(*typed(frame, table.columns))
     wanted = struct_of(table.columns)
-    assert [f.dataType for f in made.schema] == [f.dataType for f in wanted]
-    return made
+    assert [f.dataType for f in created.schema] == [f.dataType for f in wanted]
+    return created
 
 
 def texts(frame: Any) -> list[dict[str, str | None]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jdbc_runs
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from postgres_server import PASSWORD, Database
@@ -18,7 +19,7 @@ from shared.errors import SourceError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.send import sync
-from tap_spark.sources.jdbc import copy_rule
+from tap_spark.sources.jdbc import copy_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 BY_JDBC = {"options": {"queryTimeout": "600"}}
@@ -84,8 +85,8 @@ def _digits(text: str) -> str:
 
 def _precision(text: str) -> str:
     """Return the cast of a numeric, whose precision a CASE forgets."""
-    found = re.search(r"::numeric\(\d+,\d+\)$", text)
-    return found[0] if found else ""
+    actual = re.search(r"::numeric\(\d+,\d+\)$", text)
+    return actual[0] if actual else ""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,12 +159,21 @@ def test_arrays_alike(lake_spark: Any, postgres: Database) -> None:
     assert sent(copied) == sent(jdbc)
 
 
+@pytest.mark.parametrize(("table", "direct"), [("every", True), ("nested", False)])
+def test_rows_without_arrays_do_not_pass_through_java(
+    lake_spark: Any, postgres: Database, table: str, direct: bool
+) -> None:
+    (slice_,) = jdbc_runs.slices_of(lake_spark, jdbc_runs.table_stream(postgres, table))
+    assert (slice_.own_tasks is not None) == direct
+
+
 @pytest.mark.parametrize("key", MIDDLE)
 def test_bookmarks_alike(lake_spark: Any, postgres: Database, tmp_path: Path, key: str) -> None:
     settings = settings_of(postgres, "every", replication_key=key)
-    first = by_threads(tmp_path, settings)
+    first, copied = by_threads(tmp_path, settings), by_spark(lake_spark, settings)
     jdbc = by_spark(lake_spark, settings_of(postgres, "every", replication_key=key, **BY_JDBC))
-    assert others(first) == others(jdbc)
+    assert others(first) == others(copied) == others(jdbc)
+    assert sent(copied) == sent(jdbc)
     mark = {"replication_key": key, "replication_key_value": MIDDLE[key]}
     state = {"bookmarks": {"s": mark}}
     again = by_threads(tmp_path, settings, state)
@@ -184,6 +194,35 @@ def test_batch_files_of_several_parts(postgres: Database, tmp_path: Path) -> Non
     assert len(set(rows["v"])) == 30000
 
 
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return moments as numbers, as Python does not have all of them."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+@pytest.mark.parametrize("key", [{}, {"replication_key": "d"}, {"replication_key": "f8"}])
+@pytest.mark.parametrize("size", [None, 700])
+def test_batch_files_by_spark_are_those_of_jdbc(
+    lake_spark: Any, postgres: Database, tmp_path: Path, key: dict[str, str], size: int | None
+) -> None:
+    files = []
+    for name, own in (("copy", {}), ("jdbc", BY_JDBC)):
+        settings = settings_of(postgres, "every", **own, **key)
+        encoding = {"format": "parquet", "compression": "none"}
+        storage = {"root": str(tmp_path / name)}
+        settings["batch_config"] = {"encoding": encoding, "storage": storage}
+        settings["batch_config"] |= {} if size is None else {"batch_size": size}
+        (tmp_path / name).mkdir()
+        messages = by_spark(lake_spark, settings)
+        table = ds.dataset(str(tmp_path / name), format="parquet").to_table().sort_by("id")
+        values = [repr(_numbers(column).to_pylist()) for column in table.columns]
+        urls = [m for m in messages if m["type"] == "BATCH"]
+        files.append((others(messages), table.schema, values, size and len(urls)))
+        assert table.num_rows == ROWS
+    assert files[0] == files[1]
+
+
 def test_failures_are_errors_of_the_database(postgres: Database, tmp_path: Path) -> None:
     settings = settings_of(postgres, "missing")
     settings["connections"][0]["password"] = "wrong one"
@@ -197,7 +236,7 @@ def test_another_kind_of_server_is_left_to_jdbc(
     postgres: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "SELECT 'PostgreSQL 8.0.2 on x, Redshift 1.0.77' AS version"
-    monkeypatch.setattr(copy_rule, "_PROBE", said)
-    assert copy_rule.CopyRule().login(postgres.connection()) is None
-    monkeypatch.setattr(copy_rule, "_PROBE", "SELECT nope()")
-    assert copy_rule.CopyRule().login(postgres.connection()) is None
+    monkeypatch.setattr(copy_driver, "_PROBE", said)
+    assert copy_driver.CopyRule().login(postgres.connection()) is None
+    monkeypatch.setattr(copy_driver, "_PROBE", "SELECT nope()")
+    assert copy_driver.CopyRule().login(postgres.connection()) is None

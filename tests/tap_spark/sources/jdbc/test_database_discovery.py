@@ -72,13 +72,13 @@ def shop(postgres: Database) -> Database:
     return postgres
 
 
-def found(spark: Any, shop: Database, **changes: Any) -> dict[str, DiscoveredTable]:
+def actual(spark: Any, shop: Database, **changes: Any) -> dict[str, DiscoveredTable]:
     connection = shop.connection(**changes)
     return {item.stream.name: item for item in DatabaseTables(connection).tables(spark)}
 
 
 def test_tables(lake_spark: Any, shop: Database) -> None:
-    tables = found(lake_spark, shop)
+    tables = actual(lake_spark, shop)
     assert list(tables) == sorted(tables, key=lambda name: (tables[name].schema_name, name))
     plain = {name for name in tables if tables[name].table_name not in HOSTILE}
     assert plain == {
@@ -170,11 +170,11 @@ def test_hostile_names(lake_spark: Any, shop: Database, name: str) -> None:
 def test_patterns(
     lake_spark: Any, shop: Database, changes: Mapping[str, Any], wanted: set[str]
 ) -> None:
-    assert set(found(lake_spark, shop, **changes)) == wanted
+    assert set(actual(lake_spark, shop, **changes)) == wanted
 
 
 def test_only_what_the_user_may_read_is_listed(lake_spark: Any, shop: Database) -> None:
-    tables = found(lake_spark, shop, user="reader", password="reader pw")
+    tables = actual(lake_spark, shop, user="reader", password="reader pw")
     assert set(tables) == {"public-keyed", "public-looks", "public-half"}
     assert tables["public-half"].struct.names == ["open"]
     login = shop.connection(user="reader", password="reader pw")
@@ -200,7 +200,7 @@ def test_a_catalog(lake_spark: Any, shop: Database) -> None:
 
 def test_a_wrong_password_is_not_shown(lake_spark: Any, shop: Database) -> None:
     with pytest.raises(SourceError) as caught:
-        found(lake_spark, shop, password="wrong hush")
+        actual(lake_spark, shop, password="wrong hush")
     assert "hush" not in str(caught.value)
     assert "password" in str(caught.value)
 

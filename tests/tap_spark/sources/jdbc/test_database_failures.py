@@ -107,11 +107,19 @@ def test_other_errors_are_not_of_a_database() -> None:
     assert database_error(Exception("[PATH_NOT_FOUND] Path does not exist"), WHERE) is None
 
 
-def test_a_missing_driver_is_reported() -> None:
-    text = "java.lang.ClassNotFoundException: org.x.Driver\n at spark.jdbc.DriverRegistry"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.lang.ClassNotFoundException: org.x.Driver\n at spark.jdbc.DriverRegistry",
+        "(java.lang.ClassNotFoundException) org.x.Driver",
+    ],
+)
+def test_a_missing_driver_is_reported(text: str) -> None:
     error = database_error(Exception(text), WHERE)
     assert "driver org.x.Driver is not installed" in str(error)
     assert "'package'" in str(error)
+    other = "(java.lang.ClassNotFoundException) org.x.Codec"
+    assert database_error(Exception(other), WHERE) is None
 
 
 def test_the_network_cause_is_reported() -> None:

@@ -39,16 +39,16 @@ class Runs:
 
     def __init__(self, folder: Path, shop: Database, **connection: Any) -> None:
         self.folder = folder
-        self.given = {"name": "shop", "url": shop.url, "user": "postgres", **connection}
+        self.supplied = {"name": "shop", "url": shop.url, "user": "postgres", **connection}
 
     def tap(self, *options: str, **settings: Any) -> list[str]:
         path = self.folder / "tap.json"
-        path.write_text(json.dumps({"spark": SPARK, "connections": [self.given], **settings}))
+        path.write_text(json.dumps({"spark": SPARK, "connections": [self.supplied], **settings}))
         return [*TAP, "--config", str(path), *options]
 
     def run(self, command: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         # The password comes as secrets do: not from the file.
-        connections = json.dumps([{**self.given, "password": PASSWORD}])
+        connections = json.dumps([{**self.supplied, "password": PASSWORD}])
         environ = {**os.environ, "TAP_SPARK_CONNECTIONS": connections}
         ran = subprocess.run(
             [*command, "--config=ENV"] if command[:3] == TAP else command,
@@ -68,9 +68,9 @@ def records(output: bytes) -> list[dict[str, Any]]:
 
 def test_discover_select_load_and_resume(shop: Database, tmp_path: Path) -> None:
     runs = Runs(tmp_path, shop)
-    found = runs.run(runs.tap("--discover"))
-    assert found.returncode == 0, found.stderr.decode()
-    catalog = json.loads(found.stdout)
+    actual = runs.run(runs.tap("--discover"))
+    assert actual.returncode == 0, actual.stderr.decode()
+    catalog = json.loads(actual.stdout)
     assert [entry["stream"] for entry in catalog["streams"]] == [
         "public-empty_one",
         "public-orders",
@@ -90,10 +90,10 @@ def test_discover_select_load_and_resume(shop: Database, tmp_path: Path) -> None
     assert json.loads(state)["bookmarks"]["public-orders"]["replication_key_value"] == ROWS
     table = pq.read_table(tmp_path / "out" / "public-orders")
     assert table.num_rows == ROWS
-    known = shop.run("select sum(total), max(at at time zone 'UTC') from orders").strip()
+    existing = shop.run("select sum(total), max(at at time zone 'UTC') from orders").strip()
     total = sum(value for value in table["total"].to_pylist())
     newest = max(table["at"].to_pylist()).strftime("%Y-%m-%d %H:%M:%S")
-    assert known == f"{total}|{newest}"
+    assert existing == f"{total}|{newest}"
 
     shop.run(f"insert into orders values ({ROWS + 1}, 1.5, null, 'new')")
     (tmp_path / "state.json").write_bytes(state)
@@ -119,10 +119,10 @@ def test_the_summary_has_the_rows_that_the_database_counts(shop: Database, tmp_p
     ]
     sent = runs.run(runs.tap("--summary", "summary.json", streams=streams))
     assert sent.returncode == 0, sent.stderr.decode()
-    found = json.loads((tmp_path / "summary.json").read_text())["streams"]
-    there = int(shop.value("select count(*) from orders"))
-    assert (found["orders"]["sent"], found["orders"]["source_rows"]) == (there, there)
-    changed = found["changing"]
+    actual = json.loads((tmp_path / "summary.json").read_text())["streams"]
+    present = int(shop.value("select count(*) from orders"))
+    assert (actual["orders"]["sent"], actual["orders"]["source_rows"]) == (present, present)
+    changed = actual["changing"]
     text = f"{changed['sent']} records were sent, the source had {changed['source_rows']} rows when"
     assert changed["sent"] != changed["source_rows"]
     assert sent.stderr.decode().count("records were sent, the source had") == 1
@@ -137,8 +137,9 @@ def test_a_connection_that_is_cut_is_tried_again(
     stream = {
         "name": "orders",
         "format": "jdbc",
-        # Slow, so that the connection is still at work when it is cut.
-        "query": "select * from orders where id % 100 <> 0 or pg_sleep(0.01)::text = ''",
+        # Slow and of several fetches, so that the connection is still at work when it is cut.
+        "query": "select *, repeat('x', 600) as pad from orders "
+        "where id % 200 <> 0 or pg_sleep(0.01)::text = ''",
         "connection": "shop",
         "key_properties": ["id"],
         "replication_method": method,

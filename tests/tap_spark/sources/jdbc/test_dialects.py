@@ -224,8 +224,8 @@ def test_types_of_mysql() -> None:
 
 
 def oracle(words: str, digits: int | None = None, scale: int | None = None) -> str | None:
-    found = oracle_type({"words": words, "digits": digits, "scale": scale})
-    return found and found[0]
+    actual = oracle_type({"words": words, "digits": digits, "scale": scale})
+    return actual and actual[0]
 
 
 def test_types_of_oracle() -> None:
@@ -262,13 +262,13 @@ def one_table(database: str, columns: list[dict[str, Any]]) -> tuple[TableInfo, 
     tables = [{**_T, "kind": "table", "row_count": 7, "size_bytes": None}]
     keys = [{**_T, "column": "b", "place": 2}, {**_T, "column": "a", "place": 1}]
     ask = Canned(tables, keys, [{**_T, **item} for item in columns])
-    (found,) = dialect_for(URLS[database]).tables(ask, ("s", "t'x"))
-    return found, ask
+    (actual,) = dialect_for(URLS[database]).tables(ask, ("s", "t'x"))
+    return actual, ask
 
 
 def test_tables_of_sqlserver() -> None:
     base = {"digits": 0, "scale": 0, "length": 8, "nullable": 1}
-    found, ask = one_table(
+    actual, ask = one_table(
         "sqlserver",
         [
             {**base, "column": "b", "place": 2, "type": "bigint", "words": "bigint"},
@@ -278,22 +278,27 @@ def test_tables_of_sqlserver() -> None:
             {**base, "column": "d", "place": 4, "type": "nvarchar", "words": "Phone"},
         ],
     )
-    assert found.primary_key == ("a", "b")
-    assert [c.spark_type for c in found.columns] == [
+    assert actual.primary_key == ("a", "b")
+    assert [c.spark_type for c in actual.columns] == [
         *("decimal(38,10)", "bigint", "timestamp_ntz", "string")
     ]
-    assert [c.sql_type for c in found.columns] == ["decimal(38,10)", "bigint", "datetime2", "Phone"]
-    assert [c.nullable for c in found.columns] == [False, True, True, True]
-    assert "[c]]]" in found.columns[2].expression
-    assert found.replication_keys == ("a", "b", "c]")
-    assert (found.row_count, found.size_bytes) == (7, None)
+    assert [c.sql_type for c in actual.columns] == [
+        "decimal(38,10)",
+        "bigint",
+        "datetime2",
+        "Phone",
+    ]
+    assert [c.nullable for c in actual.columns] == [False, True, True, True]
+    assert "[c]]]" in actual.columns[2].expression
+    assert actual.replication_keys == ("a", "b", "c]")
+    assert (actual.row_count, actual.size_bytes) == (7, None)
     assert all("s.name = N's' AND o.name = N't''x'" in query for query in ask.asked)
     assert all("ORDER BY" not in query for query in ask.asked)  # not allowed inside of a subquery
 
 
 def test_tables_of_oracle() -> None:
     base = {"digits": None, "scale": None, "nullable": "Y"}
-    found, ask = one_table(
+    actual, ask = one_table(
         "oracle",
         [
             {**base, "column": "b", "place": 2, "words": "DATE"},
@@ -301,9 +306,9 @@ def test_tables_of_oracle() -> None:
             {**base, "column": "shape", "place": 3, "words": "SDO_GEOMETRY"},
         ],
     )
-    assert [c.name for c in found.columns] == ["a", "b"]
-    assert [c.sql_type for c in found.columns] == ["NUMBER(10,2)", "DATE"]
-    assert custom_schema(found.columns) == "`a` decimal(10,2), `b` timestamp_ntz"
+    assert [c.name for c in actual.columns] == ["a", "b"]
+    assert [c.sql_type for c in actual.columns] == ["NUMBER(10,2)", "DATE"]
+    assert custom_schema(actual.columns) == "`a` decimal(10,2), `b` timestamp_ntz"
     assert all("o.OWNER = 's' AND o.OBJECT_NAME = 't''x'" in query for query in ask.asked)
 
 

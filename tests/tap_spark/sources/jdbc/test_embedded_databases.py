@@ -48,10 +48,10 @@ create view s2.looks as select 1 as x;
 
 
 def described(spark: Any, connection: ConnectionConfig) -> dict[str, TableInfo]:
-    found = dialect_for(str(connection.url)).tables(query_runner(spark, connection))
-    for table in found:
+    actual = dialect_for(str(connection.url)).tables(query_runner(spark, connection))
+    for table in actual:
         assert table_info(spark, connection, table.parts) == table
-    return {table.name: table for table in found}
+    return {table.name: table for table in actual}
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +68,22 @@ def test_init_drafts_settings_with_the_tables(sqlite: ConnectionConfig, spark: A
         [connection] = config.connections
         return list(table_lister(connection).tables(spark))
 
-    made = without_comments(source_draft(str(sqlite.url), None, {}, ask))
-    [drafted] = tap_config(made).connections
+    created = without_comments(source_draft(str(sqlite.url), None, {}, ask))
+    [drafted] = tap_config(created).connections
     assert drafted.name == "a_b"
     assert "every" in drafted.include
     # Each name is a glob that finds its table.
-    found = list(table_lister(drafted).tables(spark))
-    assert [table.table_name for table in found] == [
+    actual = list(table_lister(drafted).tables(spark))
+    assert [table.table_name for table in actual] == [
         table.table_name for table in table_lister(sqlite).tables(spark)
     ]
 
 
 @pytest.fixture(scope="module")
 def duckdb(tmp_path_factory: pytest.TempPathFactory) -> ConnectionConfig:
-    made = pytest.importorskip("duckdb")
+    created = pytest.importorskip("duckdb")
     path: Path = tmp_path_factory.mktemp("duckdb") / "a b.duckdb"
-    with made.connect() as database:
+    with created.connect() as database:
         # The Java driver may be older than Python's library.
         database.execute(f"attach '{path}' as x (storage_version 'v1.0.0'); use x")
         database.execute(DUCKDB)

@@ -71,11 +71,11 @@ def test_dangerous_urls(url: str, name: str) -> None:
 
 
 def _names(url: str) -> list[str]:
-    found = []
+    actual = []
     for at, text in property_problems({"url": url}):
         assert at == ("url",)
-        found.append(text.split("'")[1])
-    return found
+        actual.append(text.split("'")[1])
+    return actual
 
 
 @pytest.mark.parametrize("name", " ".join(DANGEROUS.values()).split())
@@ -113,12 +113,12 @@ def test_options_of_spark_are_not_properties(name: str) -> None:
 
 
 def test_what_the_reader_is_given() -> None:
-    found = options(user="u", password="p", fetch_size=7, properties={"applicationname": "mine"})
-    assert found["driver"] == "org.postgresql.Driver"
-    assert (found["user"], found["password"], found["fetchsize"]) == ("u", "p", "7")
-    assert found["applicationname"] == "mine"
-    assert "ApplicationName" not in found
-    assert found["readOnly"] == "true"
+    actual = options(user="u", password="p", fetch_size=7, properties={"applicationname": "mine"})
+    assert actual["driver"] == "org.postgresql.Driver"
+    assert (actual["user"], actual["password"], actual["fetchsize"]) == ("u", "p", "7")
+    assert actual["applicationname"] == "mine"
+    assert "ApplicationName" not in actual
+    assert actual["readOnly"] == "true"
 
 
 def test_an_unknown_driver() -> None:
@@ -157,6 +157,6 @@ def test_secrets_of_urls(url: str, secret: str) -> None:
 
 
 def test_secrets_of_settings() -> None:
-    given = {"sslpassword": "deep secret", "loginTimeout": "5"}
-    found = ConnectionConfig(name="c", url=PG, password="hush", properties=given)
-    assert secrets_of(found) == ("deep secret", "hush")
+    supplied = {"sslpassword": "deep secret", "loginTimeout": "5"}
+    actual = ConnectionConfig(name="c", url=PG, password="hush", properties=supplied)
+    assert secrets_of(actual) == ("deep secret", "hush")

@@ -60,10 +60,10 @@ def database(server: MySqlLikeServer) -> ConnectionConfig:
 
 
 def test_tables(lake_spark: Any, database: ConnectionConfig) -> None:
-    found = dialect_for(str(database.url)).tables(query_runner(lake_spark, database))
-    tables = {table.name: table for table in found}
+    actual = dialect_for(str(database.url)).tables(query_runner(lake_spark, database))
+    tables = {table.name: table for table in actual}
     assert set(tables) == {"every", "looks", HOSTILE}
-    for table in found:
+    for table in actual:
         assert table_info(lake_spark, database, table.parts) == table
         assert table_info(lake_spark, database, (table.name,)) == table
     every = tables["every"]

@@ -137,8 +137,8 @@ def test_a_full_table_is_divided_by_blocks() -> None:
 
 def facts(rows: int, **key: Any) -> TableStatistics:
     bounds = tuple(range(0, 1010, 10))
-    known = KeyStatistics(**{"indexed": True, "bounds": bounds, "correlation": 1.0, **key})
-    return TableStatistics(pages=1000, size=rows * 100, rows=rows, key=known)
+    existing = KeyStatistics(**{"indexed": True, "bounds": bounds, "correlation": 1.0, **key})
+    return TableStatistics(pages=1000, size=rows * 100, rows=rows, key=existing)
 
 
 def test_few_rows_above_the_bookmark_are_found_by_the_index() -> None:
@@ -181,8 +181,8 @@ def test_a_table_in_another_order_is_not_sliced_unless_asked() -> None:
     st.booleans(),
 )
 def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered) -> None:
-    known = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
-    table = TableStatistics(pages=100, rows=rows, key=known)
+    existing = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
+    table = TableStatistics(pages=100, rows=rows, key=existing)
     cut = plan_parts(table, parts, start, "long", ordered=ordered)
     if cut.slices:
         every = [part for piece in cut.slices for part in piece]
@@ -200,8 +200,8 @@ def test_any_plan_reads_every_row_once(bounds, start, parts, rows, key, ordered)
     st.integers(0, 10**9),
 )
 def test_no_slice_ends_at_or_above_the_end(bounds, start, end, parts, rows) -> None:
-    known = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
-    table = TableStatistics(pages=100, rows=rows, key=known)
+    existing = KeyStatistics(indexed=True, bounds=tuple(sorted(bounds)), correlation=0.9)
+    table = TableStatistics(pages=100, rows=rows, key=existing)
     cut = plan_parts(table, parts, start, "long", end=end)
     highs = [part.high for piece in cut.slices for part in piece]
     assert all(high < end for high in highs if high is not None)

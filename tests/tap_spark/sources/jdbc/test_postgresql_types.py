@@ -10,8 +10,8 @@ import pytest
 from postgres_server import Database
 from table_reads import csv_rows, read, texts
 
-from tap_spark.sources.jdbc.copy_frames import CopySource
-from tap_spark.sources.jdbc.copy_rule import CopyRule
+from tap_spark.sources.jdbc.copy_driver import CopyRule
+from tap_spark.sources.jdbc.copy_reader import CopySource
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.dialects.postgresql import column_type
 from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, custom_schema, struct_of
@@ -267,24 +267,24 @@ def rows(
     source = dialect.table(table.parts)
     copy = CopySource(login, ("SET TRANSACTION READ ONLY", "SET TIME ZONE 'UTC'"))
     query = JdbcQuery(dialect, source, table.columns, {}, copy=copy)
-    found = query.in_one_part(lake_spark)
-    assert [f.dataType for f in found.schema] == [f.dataType for f in struct_of(table.columns)]
-    return texts(found.orderBy("id"))
+    actual = query.in_one_part(lake_spark).frame
+    assert [f.dataType for f in actual.schema] == [f.dataType for f in struct_of(table.columns)]
+    return texts(actual.orderBy("id"))
 
 
 def test_types(postgres: Database, table: TableInfo) -> None:
-    found = {column.name: column for column in table.columns}
+    actual = {column.name: column for column in table.columns}
     for n, (_, spark_type, _, _) in enumerate(CASES):
-        column = found[f"c{n}"]
+        column = actual[f"c{n}"]
         assert (column.spark_type, column.nullable) == (spark_type, True), column
         words = postgres.value(
             "select format_type(atttypid, atttypmod) from pg_attribute"
             f" where attrelid = 'every'::regclass and attname = 'c{n}'"
         )
         assert column.sql_type == words
-    assert not found["last"].nullable
-    assert not found["dom"].nullable
-    assert (found["dom"].sql_type, found["dom"].spark_type) == ("needed", "decimal(12,3)")
+    assert not actual["last"].nullable
+    assert not actual["dom"].nullable
+    assert (actual["dom"].sql_type, actual["dom"].spark_type) == ("needed", "decimal(12,3)")
     assert table.primary_key == ("id",)
     assert custom_schema(table.columns) is None
 
@@ -297,17 +297,17 @@ def test_values(postgres: Database, rows: list[dict[str, str | None]]) -> None:
         said = [row[name] for row in printed if row[name] is not None]
         places = [place for place, row in enumerate(printed) if row[name] is not None]
         assert len(said) == len(values)
-        found = [rows[place][name] for place in places]
+        actual = [rows[place][name] for place in places]
         others = [row[name] for place, row in enumerate(rows) if place not in places]
         assert others == [None] * len(others), words
         if wanted is None and spark_type in ("float", "double"):
-            assert [float(str(v)) for v in found if v != "NaN"] == [
+            assert [float(str(v)) for v in actual if v != "NaN"] == [
                 float(str(v)) for v in said if v != "NaN"
             ]
         elif wanted is None and spark_type.startswith("decimal"):
-            assert [Decimal(str(v)) for v in found] == [Decimal(str(v)) for v in said]
+            assert [Decimal(str(v)) for v in actual] == [Decimal(str(v)) for v in said]
         else:
-            assert found == (wanted or said), words
+            assert actual == (wanted or said), words
 
 
 def test_keys(table: TableInfo) -> None:
@@ -320,18 +320,18 @@ def test_keys(table: TableInfo) -> None:
 
 def test_nan_in_a_column_without_nulls_is_an_error(lake_spark: Any, postgres: Database) -> None:
     postgres.run("create table strict (n numeric(5,2) not null); insert into strict values ('NaN')")
-    found = table_info(lake_spark, postgres.connection(), ("public", "strict"))
+    actual = table_info(lake_spark, postgres.connection(), ("public", "strict"))
     with pytest.raises(Exception, match="NaN") as caught:
-        texts(read(lake_spark, postgres.connection(), found))
+        texts(read(lake_spark, postgres.connection(), actual))
     error = str(source_error("s", caught.value))
     assert "column n" in error and "deselect" in error
 
 
 def test_an_array_of_other_dimensions_fails_loudly(lake_spark: Any, postgres: Database) -> None:
     postgres.run("create table deep (a int[]); insert into deep values ('{{1,2},{3,4}}')")
-    found = table_info(lake_spark, postgres.connection(), ("public", "deep"))
+    actual = table_info(lake_spark, postgres.connection(), ("public", "deep"))
     with pytest.raises(Exception, match=r"'a'.*other dimensions") as caught:
-        texts(read(lake_spark, postgres.connection(), found))
+        texts(read(lake_spark, postgres.connection(), actual))
     error = str(source_error("s", caught.value))
     assert "column 'a'" in error and "[1:2][1:2]" in error and "'query'" in error
 
@@ -339,9 +339,9 @@ def test_an_array_of_other_dimensions_fails_loudly(lake_spark: Any, postgres: Da
 def test_intervals_and_ranges_of_time(lake_spark: Any, postgres: Database) -> None:
     postgres.run("""create table spans (i interval, r tstzrange);
         insert into spans values ('1 year -3 days 04:05:06.789', '[2024-01-01 00:00+00,)')""")
-    found = table_info(lake_spark, postgres.connection(), ("public", "spans"))
-    assert [column.spark_type for column in found.columns] == ["string", "string"]
-    (row,) = texts(read(lake_spark, postgres.connection(), found))
+    actual = table_info(lake_spark, postgres.connection(), ("public", "spans"))
+    assert [column.spark_type for column in actual.columns] == ["string", "string"]
+    (row,) = texts(read(lake_spark, postgres.connection(), actual))
     assert row["i"] in ("1 year -3 days +04:05:06.789", "P1Y-3DT4H5M6.789S")
     assert row["r"] is not None
 
@@ -352,13 +352,13 @@ def test_servers_before_14_lack_an_exact_epoch(lake_spark: Any, postgres: Databa
         select timestamptz '1000-02-03 04:05:06.654321+00' + i * interval '97 days 1.000001 second'
           as tz from generate_series(1, 3000) i;
         alter table moments add ts timestamp; update moments set ts = tz at time zone 'UTC'""")
-    found = table_info(lake_spark, postgres.connection(), ("public", "moments"))
+    actual = table_info(lake_spark, postgres.connection(), ("public", "moments"))
     columns = []
-    for column, base in zip(found.columns, ("timestamptz", "timestamp"), strict=True):
+    for column, base in zip(actual.columns, ("timestamptz", "timestamp"), strict=True):
         spark_type, expression = column_type({**old, "base": base}, f'"{column.name}"')
         assert (spark_type, expression != column.expression) == (column.spark_type, True)
         columns.append(replace(column, expression=expression))
     connection = postgres.connection()
-    told = texts(read(lake_spark, connection, found, "ORDER BY tz"))
-    old_way = replace(found, columns=tuple(columns))
-    assert texts(read(lake_spark, connection, old_way, "ORDER BY tz")) == told
+    reported = texts(read(lake_spark, connection, actual, "ORDER BY tz"))
+    old_way = replace(actual, columns=tuple(columns))
+    assert texts(read(lake_spark, connection, old_way, "ORDER BY tz")) == reported

@@ -112,7 +112,8 @@ def test_keys_of_queries(lake_spark: Any, postgres: Database) -> None:
 
 
 def test_names_that_differ_by_case(lake_spark: Any, postgres: Database) -> None:
-    postgres.run('create table cased (id int, "Id" int); insert into cased values (1, 2)')
+    # Arrays pass Spark's columns; other types of PostgreSQL do not, and may have such names.
+    postgres.run('create table cased (id int, "Id" int, a int[]); insert into cased values (1, 2)')
     connection = {"name": "pg", "url": postgres.url, "user": "postgres", "password": SECRET}
     settings = {"connections": [connection], "streams": []}
     for place, hint in (("table", "deselect"), ("query", "by AS")):
@@ -124,7 +125,9 @@ def test_names_that_differ_by_case(lake_spark: Any, postgres: Database) -> None:
         assert "id" in error and "spark.sql.caseSensitive" in error and hint in error
     catalog = catalog_of(lake_spark, table_stream(postgres, "cased"))
     only = rows_of(lake_spark, table_stream(postgres, "cased"), catalog=catalog, deselect=["id"])
-    assert only == [(2,)]
+    assert only == [(2, None)]
+    postgres.run('create table plain as select id, "Id" from cased')
+    assert rows_of(lake_spark, table_stream(postgres, "plain")) == [(1, 2)]
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

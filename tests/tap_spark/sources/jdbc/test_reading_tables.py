@@ -70,8 +70,8 @@ def tables(postgres):
 def copied(postgres, query: str) -> Counter:
     """Return the rows of a query as COPY prints them; null is None."""
     text = postgres.copy(query, "csv, null '\\N', force_quote *")
-    found = csv.reader(io.StringIO(text))
-    return Counter(tuple(None if cell == "\\N" else cell for cell in row) for row in found)
+    actual = csv.reader(io.StringIO(text))
+    return Counter(tuple(None if cell == "\\N" else cell for cell in row) for row in actual)
 
 
 def printed(rows) -> Counter:
@@ -159,11 +159,11 @@ def test_the_database_counts_what_is_read(lake_spark, postgres, table, settings)
         state = bookmark("2026-01-08T00:00:00Z", "u")
     if "replication_key" in settings:
         settings["replication_method"] = "INCREMENTAL"
-    told, read = [], 0
+    reported, read = [], 0
     for piece in slices_of(lake_spark, table_stream(postgres, table, **settings), state=state):
-        told.append(piece.told_rows)
+        reported.append(piece.told_rows)
         read += len(piece.frame.collect())
-    assert sum(told) == read
+    assert sum(reported) == read
     assert read or table == "empty"
 
 
@@ -241,17 +241,17 @@ def test_keys_of_all_years(lake_spark, postgres, kind):
     stream = table_stream(postgres, "years", replication_key="k")
     catalog = catalog_of(lake_spark, stream)
 
-    def found(start, stream=stream):
+    def actual(start, stream=stream):
         state = {"bookmarks": {"s": {"replication_key_value": start}}}
         pieces = slices_of(lake_spark, stream, state=state, catalog=catalog)
         return sorted(row[0] for piece in pieces for row in piece.frame.select("i").collect())
 
-    assert found("-4712-01-01") == [2, 3, 4, 5, 6, 7, 8]
-    assert found("-0043-03-15T12:00:00+00:00") == [3, 4, 5, 6, 7, 8]
-    assert found("+20000-02-29") == [6, 7, 8]
+    assert actual("-4712-01-01") == [2, 3, 4, 5, 6, 7, 8]
+    assert actual("-0043-03-15T12:00:00+00:00") == [3, 4, 5, 6, 7, 8]
+    assert actual("+20000-02-29") == [6, 7, 8]
     # Without a snapshot the greatest key bounds a run, unless it is infinite.
     parts = table_stream(postgres, "years", replication_key="k", snapshot=False, partitions=3)
-    assert found("2026-01-01", parts) == [4, 5, 6, 7, 8]
+    assert actual("2026-01-01", parts) == [4, 5, 6, 7, 8]
 
 
 def test_sorted_by_the_replication_key(lake_spark, postgres):
@@ -295,12 +295,12 @@ def test_a_backfill_is_read_in_slices_and_parts(lake_spark, postgres, small_slic
     tap = TapConfig(streams=(stream,))
     (plan,) = plan_streams(tap, catalog_for(lake_spark, tap), None, 1)
     plan = as_asked(plan, RunOptions(backfill=StreamRange("s", "2001", "16001")))
-    found: list[int] = []
+    actual: list[int] = []
     ends: list[Any] = []
     for piece in source_for(stream).slices(lake_spark, plan):
-        found += [row.id for row in piece.frame.select("id").collect()]
+        actual += [row.id for row in piece.frame.select("id").collect()]
         ends.append((piece.bookmark or {}).get("replication_key_value"))
-    assert sorted(found) == list(range(2001, 16_001))
+    assert sorted(actual) == list(range(2001, 16_001))
     assert len(ends) > 1
     assert ends[-1] is None
     assert all(2001 < end < 16_001 for end in ends[:-1])

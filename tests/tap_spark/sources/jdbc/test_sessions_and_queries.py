@@ -62,8 +62,8 @@ def test_a_bookmark_of_another_type_is_refused(value: Any) -> None:
 
 
 def test_sessions_read_only() -> None:
-    found = session_properties(PG)
-    assert (found["readOnly"], found["readOnlyMode"]) == ("true", "always")
+    actual = session_properties(PG)
+    assert (actual["readOnly"], actual["readOnlyMode"]) == ("true", "always")
     assert "READ ONLY" in str(init_statement(PG))
     assert init_statement("jdbc:sqlite:x.db") == "PRAGMA query_only = 1"
     assert session_properties("jdbc:duckdb:x.db") == {"duckdb.read_only": "true"}
@@ -102,10 +102,10 @@ def test_a_snapshot_begins_the_transaction() -> None:
 
 def test_the_users_own_statement_comes_last() -> None:
     own = {"sessionInitStatement": "SET work_mem = '1GB'", "queryTimeout": "5"}
-    found = session_options(PG, {"url": PG, "fetchsize": "10"}, own, DatabaseSnapshot(name="1-1"))
-    assert found["sessionInitStatement"].endswith("; SET work_mem = '1GB'")
-    assert found["sessionInitStatement"].startswith("SET TRANSACTION")
-    assert (found["queryTimeout"], found["fetchsize"]) == ("5", "10")
+    actual = session_options(PG, {"url": PG, "fetchsize": "10"}, own, DatabaseSnapshot(name="1-1"))
+    assert actual["sessionInitStatement"].endswith("; SET work_mem = '1GB'")
+    assert actual["sessionInitStatement"].startswith("SET TRANSACTION")
+    assert (actual["queryTimeout"], actual["fetchsize"]) == ("5", "10")
     assert "sessionInitStatement" not in session_options("jdbc:x:y", {}, {}, None)
 
 
@@ -115,9 +115,9 @@ def test_names_of_databases() -> None:
     assert database_name("jdbc:unknown:x") == "other"
 
 
-def options(connection: int | None = None, **given: str) -> JdbcOptions:
+def options(connection: int | None = None, **supplied: str) -> JdbcOptions:
     database = ConnectionConfig("pg", url=PG, partitions=connection)
-    return jdbc_options(StreamConfig("s", "jdbc", table="t", options=given, database=database))
+    return jdbc_options(StreamConfig("s", "jdbc", table="t", options=supplied, database=database))
 
 
 def test_options_in_any_case() -> None:
@@ -125,10 +125,10 @@ def test_options_in_any_case() -> None:
     assert options(numpartitions="5").partitions == 5
     assert options(connection=3).partitions == 3
     assert options(connection=3, numPartitions="5").partitions == 5
-    found = options(partitionColumn="a.b", lowerBound="0", upperBound="9", numPartitions="2")
-    assert found.split_column == "a.b"
-    assert found.split == {"lowerBound": "0", "upperBound": "9", "numPartitions": "2"}
-    assert found.reader == {}
+    actual = options(partitionColumn="a.b", lowerBound="0", upperBound="9", numPartitions="2")
+    assert actual.split_column == "a.b"
+    assert actual.split == {"lowerBound": "0", "upperBound": "9", "numPartitions": "2"}
+    assert actual.reader == {}
 
 
 @pytest.mark.parametrize(

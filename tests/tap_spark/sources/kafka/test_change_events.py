@@ -79,8 +79,8 @@ def test_debezium_in_json(reads: TopicReads) -> None:
     deleted = [m["record"][DELETED] for m in inferred if m["type"] == "RECORD"]
     assert deleted[3] == deleted[5] == AT_TEXT
     assert deleted[4] > AT_TEXT
-    given = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT"}
-    assert records(reads.run(reads.config(topic=plain, **DEBEZIUM, **given))) == UNWRAPPED
+    supplied = {"schema": "id BIGINT, name STRING", "key_schema": "id BIGINT"}
+    assert records(reads.run(reads.config(topic=plain, **DEBEZIUM, **supplied))) == UNWRAPPED
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_what_is_no_change_of_a_row_is_an_error(reads: TopicReads, value: Any, t
     reads.broker.send(topic, [({"id": 1}, value)])
     config = reads.config(topic=topic, schema="id BIGINT", key_schema="id BIGINT", **DEBEZIUM)
     (piece,) = reads.slices(config)
-    found = failure(piece.frame.collect)
-    assert text in found
-    assert f"topic {topic}, partition 0, offset 0" in found
+    actual = failure(piece.frame.collect)
+    assert text in actual
+    assert f"topic {topic}, partition 0, offset 0" in actual
 
 
 def test_avro_of_several_versions(reads: TopicReads) -> None:
@@ -120,24 +120,24 @@ def test_avro_of_several_versions(reads: TopicReads) -> None:
             "key_subject": "keys",
         }
         config = reads.config(connection, **settings)
-        found = reads.run(config)
+        actual = reads.run(config)
         at = "2026-01-01T00:00:00.000000+00:00"
-        assert found[1]["key_properties"] == ["key"]
+        assert actual[1]["key_properties"] == ["key"]
         one = {"key": 1, "id": 1, "at": at, "total": None, DELETED: False}
-        assert records(found) == [one]
+        assert records(actual) == [one]
         more = {**second, "total": Decimal("1.50")}
         reads.broker.send(topic, [(avro(5, "long", 2), avro(70_000, new, more))])
         reads.broker.send(topic, [(avro(5, "long", 1), None)])
-        (two, gone) = records(reads.run(config, last_state(found)))
+        (two, gone) = records(reads.run(config, last_state(actual)))
         assert {**two, "total": str(two["total"])} == {
             **{"key": 2, "id": 2, "at": at, "total": "1.50", DELETED: False}
         }
         assert gone == {"key": 1, "id": None, "at": None, "total": None, DELETED: True}
         reads.broker.send(topic, [(avro(5, "long", 3), avro(4, old, first))])
-        pieces = list(reads.slices(config, last_state(found)))
-        told = failure(pieces[-1].frame.collect)
-        assert "by a schema of its subject: 0000000004" in told
-        assert f"topic {topic}, partition 0, offset 3" in told
+        pieces = list(reads.slices(config, last_state(actual)))
+        reported = failure(pieces[-1].frame.collect)
+        assert "by a schema of its subject: 0000000004" in reported
+        assert f"topic {topic}, partition 0, offset 3" in reported
 
 
 def test_debezium_in_avro_and_a_registry_that_refuses(reads: TopicReads) -> None:

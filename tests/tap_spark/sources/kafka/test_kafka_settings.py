@@ -18,14 +18,14 @@ def config(item: dict[str, Any], /, **stream: Any) -> Any:
 
 
 def test_a_topic_is_read_by_its_log_with_sparks_packages() -> None:
-    made = config(CONNECTION)
-    (stream,) = made.streams
+    created = config(CONNECTION)
+    (stream,) = created.streams
     assert (stream.connection, stream.replication_method) == ("events", "LOG_BASED")
-    packages = ",".join(made.spark.packages)
+    packages = ",".join(created.spark.packages)
     assert "spark-sql-kafka-0-10" in packages
     assert "spark-avro" in packages
     listed = tap_config({"connections": [CONNECTION]}).spark.packages
-    assert listed == made.spark.packages
+    assert listed == created.spark.packages
     assert config(CONNECTION, replication_method="FULL_TABLE").streams[0].replication_method == (
         "FULL_TABLE"
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap_spark.sources.kafka.layout_reader import spark_words
+from tap_spark.sources.kafka.kafka_source import spark_words
 from tap_spark.sources.kafka.topic_offsets import (
     KafkaMark,
     OffsetRange,
@@ -23,9 +23,9 @@ OFFSETS = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.in
 
 
 def test_after_a_bookmark_new_partitions_come_from_their_beginning() -> None:
-    found, losses = after_bookmark(FACTS, KafkaMark({0: 4, 1: 5}, {}, "x"))
-    assert (found, losses) == (OffsetRange({0: 4, 1: 5, 2: 0}, FACTS.end), [])
-    assert found.count == 8
+    actual, losses = after_bookmark(FACTS, KafkaMark({0: 4, 1: 5}, {}, "x"))
+    assert (actual, losses) == (OffsetRange({0: 4, 1: 5, 2: 0}, FACTS.end), [])
+    assert actual.count == 8
 
 
 def test_an_interrupted_run_is_finished_first() -> None:
@@ -48,9 +48,9 @@ def test_an_interrupted_run_is_finished_first() -> None:
     ],
 )
 def test_what_is_gone_is_told(mark: KafkaMark, start: dict[int, int], text: str) -> None:
-    found, (loss,) = after_bookmark(FACTS, mark)
+    actual, (loss,) = after_bookmark(FACTS, mark)
     assert text in loss.text
-    assert found.start == start
+    assert actual.start == start
 
 
 def test_a_partition_whose_first_messages_expired_before_it_was_ever_read() -> None:

@@ -20,7 +20,8 @@ from shared.spark import kafka_admin
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import StateWriter
-from tap_spark.send.slices import Run, first_slices
+from tap_spark.send.run import Run
+from tap_spark.send.spark_slices import first_slices
 from tap_spark.send.sync import begun
 from tap_spark.sources.kafka.kafka_source import reader_options
 from tap_spark.sources.kafka.topic_offsets import queried_ends, queried_starts, topic_facts
@@ -50,12 +51,12 @@ def test_runs_read_what_is_new_and_tombstones_delete(reads: TopicReads) -> None:
     assert list(first[1]["schema"]["properties"])[2:6] == [
         f"_kafka_{name}" for name in extra["metadata_columns"]
     ]
-    found = records(first)
+    actual = records(first)
     places = [
-        (r.pop("_kafka_topic"), r.pop("_kafka_partition"), r.pop("_kafka_offset")) for r in found
+        (r.pop("_kafka_topic"), r.pop("_kafka_partition"), r.pop("_kafka_offset")) for r in actual
     ]
-    times = [r.pop("_kafka_timestamp") for r in found]
-    assert found == [row(0, "n0"), row(1, "n1"), row(2, "n2"), row(9, "x"), row(9, deleted=True)]
+    times = [r.pop("_kafka_timestamp") for r in actual]
+    assert actual == [row(0, "n0"), row(1, "n1"), row(2, "n2"), row(9, "x"), row(9, deleted=True)]
     assert places == [(topic, 0, 0), (topic, 0, 1), (topic, 0, 2), (topic, 1, 0), (topic, 1, 1)]
     assert first[-2]["record"][DELETED] == times[-1]
     assert offsets(first) == {"0": 3, "1": 2}
@@ -82,9 +83,9 @@ def test_runs_read_what_is_new_and_tombstones_delete(reads: TopicReads) -> None:
 def test_text_and_keys_that_are_single_values(reads: TopicReads) -> None:
     topic = reads.broker.topic()
     reads.broker.send(topic, [("a", "Zoë\n"), ("b", None), ("1", "")])
-    found = reads.run(reads.config(topic=topic, key_format="text", value_format="text"))
-    assert found[1]["key_properties"] == ["key"]
-    assert records(found) == [
+    actual = reads.run(reads.config(topic=topic, key_format="text", value_format="text"))
+    assert actual[1]["key_properties"] == ["key"]
+    assert records(actual) == [
         {"key": "a", "value": "Zoë\n", DELETED: False},
         {"key": "b", "value": None, DELETED: True},
         {"key": "1", "value": "", DELETED: False},
@@ -95,8 +96,8 @@ def test_text_and_keys_that_are_single_values(reads: TopicReads) -> None:
     catalog = reads.catalog(config)
     # The catalog tells the columns: no sample of other messages changes them.
     reads.broker.send(topic, [(9, {"n": 9, "more": 1})])
-    found = reads.run(config, catalog=catalog)
-    assert records(found) == [{"key": n, "n": n, DELETED: False} for n in (7, 8, 9)]
+    actual = reads.run(config, catalog=catalog)
+    assert records(actual) == [{"key": n, "n": n, DELETED: False} for n in (7, 8, 9)]
 
 
 def test_inferred_columns_fit_later_messages(reads: TopicReads) -> None:
@@ -126,9 +127,9 @@ def test_messages_that_cannot_be_read_are_errors(
     topic = reads.broker.topic()
     reads.broker.send(topic, [(None, {"n": 1}), (None, value)])
     (piece,) = reads.slices(reads.config(topic=topic, **settings))
-    found = failure(piece.frame.collect)
-    assert text in found
-    assert f"topic {topic}, partition 0, offset 1" in found
+    actual = failure(piece.frame.collect)
+    assert text in actual
+    assert f"topic {topic}, partition 0, offset 1" in actual
 
 
 @pytest.mark.parametrize("size", [{}, {"batch_size": 3}])
@@ -143,14 +144,14 @@ def test_batch_files_in_the_order_of_the_messages(
         "storage": {"root": str(tmp_path / "files")},
         **size,
     }
-    found = reads.run(reads.config(topic=topic, offsets_per_slice=4, batch=batch, **PLAIN))
-    files = [m["manifest"][0].removeprefix("file://") for m in found if m["type"] == "BATCH"]
+    actual = reads.run(reads.config(topic=topic, offsets_per_slice=4, batch=batch, **PLAIN))
+    files = [m["manifest"][0].removeprefix("file://") for m in actual if m["type"] == "BATCH"]
     rows = [pq.read_table(file).to_pylist() for file in files]
     assert [row["n"] for part in rows for row in part] == [0, 1, 4, 5, 2, 3, 6, 7]
     assert not size or [len(part) for part in rows] == [3, 3, 2]
-    marks = [m["value"]["bookmarks"]["s"] for m in found if m["type"] == "STATE"]
+    marks = [m["value"]["bookmarks"]["s"] for m in actual if m["type"] == "STATE"]
     assert marks[0]["offsets"] == {"0": 0, "1": 0}
-    assert marks[0]["until"] == offsets(found) == {"0": 4, "1": 4}
+    assert marks[0]["until"] == offsets(actual) == {"0": 4, "1": 4}
 
 
 def test_where_a_stream_without_bookmark_begins(reads: TopicReads) -> None:
@@ -162,8 +163,8 @@ def test_where_a_stream_without_bookmark_begins(reads: TopicReads) -> None:
 
     catalog = reads.catalog(reads.config(topic=topic, **PLAIN))
 
-    def start(given: Any) -> Any:
-        config = reads.config(topic=topic, starting_offsets=given, **PLAIN)
+    def start(supplied: Any) -> Any:
+        config = reads.config(topic=topic, starting_offsets=supplied, **PLAIN)
         return list(reads.plan(config, catalog=catalog).bookmark["offsets"].values())
 
     assert start("earliest") == [0, 0, 0]
@@ -199,7 +200,7 @@ def test_an_interrupted_run_is_repeated_with_the_same_slices(reads: TopicReads) 
     (plan,) = plan_streams(config, catalog, None, 1)
     plans = [plan, replace(plan, tap_stream_id="other")]
     writer = StateWriter({"bookmarks": {}}, lines.append, 1e9)
-    begun(Run(Engine.of(lambda: reads.spark), None, None), plans, writer)  # type: ignore[arg-type]
+    begun(Run(Engine.of(lambda: reads.spark), None), plans, writer)  # type: ignore[arg-type]
     (line,) = lines
     assert json.loads(line)["value"]["bookmarks"] == {"s": begin, "other": begin}
     planned = marks()
@@ -234,15 +235,15 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
     assert "(2 offsets): partition 0 begins at offset 3, after 1" in str(caught.value)
     assert "set 'on_data_loss' to 'continue'" in str(caught.value)
     with caplog.at_level(logging.WARNING):
-        found = reads.run(go_on, state)
-    assert [r["n"] for r in records(found)] == [3]
+        actual = reads.run(go_on, state)
+    assert [r["n"] for r in records(actual)] == [3]
     assert "begins at offset 3, after 1; reading what is left" in caplog.text
     reads.broker.delete(topic)
     reads.broker.create(topic)
     reads.broker.send(topic, numbers(10, 16))
     with pytest.raises(SourceError, match="was deleted and created again"):
-        reads.run(stop, last_state(found))
-    again = reads.run(go_on, last_state(found))
+        reads.run(stop, last_state(actual))
+    again = reads.run(go_on, last_state(actual))
     assert [r["n"] for r in records(again)] == list(range(10, 16))
     newer = {**begin, "topic_id": None, "offsets": {"0": 9}, "until": {}}
     with pytest.raises(SourceError, match="ends at offset 6, before 9"):
@@ -260,14 +261,14 @@ def test_only_committed_messages_of_transactions(
         raise ArithmeticError
     with reads.broker.transaction() as producer:
         reads.broker.send(topic, numbers(4, 5), producer=producer)
-        found = reads.run(reads.config(topic=topic, **PLAIN))
-        assert [r["n"] for r in records(found)] == [0, 1]
+        actual = reads.run(reads.config(topic=topic, **PLAIN))
+        assert [r["n"] for r in records(actual)] == [0, 1]
         # The end is before the open transaction, so that its messages come once it has ended.
-        assert offsets(found) == {"0": 6}
+        assert offsets(actual) == {"0": 6}
         options = {"kafka.isolation.level": "read_uncommitted"}
         dirty = reads.run(reads.config(topic=topic, options=options, **PLAIN))
         assert [r["n"] for r in records(dirty)] == [0, 1, 2, 3, 4]
-    later = reads.run(reads.config(topic=topic, **PLAIN), last_state(found))
+    later = reads.run(reads.config(topic=topic, **PLAIN), last_state(actual))
     assert [r["n"] for r in records(later)] == [4]
     assert "records were sent" not in caplog.text
 
@@ -293,8 +294,8 @@ def test_discovery_lists_topics_with_their_formats(reads: TopicReads) -> None:
     reads.broker.send(words, [(None, "word")])
     connection = {"include": ["found.*"], "stream_prefix": "k-"}
     config = reads.config(connection, topic=rows)
-    found = catalog_for(reads.spark, config)["streams"]
-    entries = {entry["tap_stream_id"]: entry for entry in found}
+    actual = catalog_for(reads.spark, config)["streams"]
+    entries = {entry["tap_stream_id"]: entry for entry in actual}
     assert set(entries) == {"s", "k-found.rows", "k-found.words"}
     entry = entries["k-found.rows"]
     assert entry["key_properties"] == ["id"]

@@ -71,19 +71,20 @@ class TopicReads:
 
 def records(messages: list[Message]) -> list[dict[str, Any]]:
     """Return the records; `_sdc_deleted_at` tells only whether there is a time."""
-    found = [message["record"] for message in messages if message["type"] == "RECORD"]
+    actual = [message["record"] for message in messages if message["type"] == "RECORD"]
     return [
-        {**row, DELETED: row[DELETED] is not None} if DELETED in row else dict(row) for row in found
+        {**row, DELETED: row[DELETED] is not None} if DELETED in row else dict(row)
+        for row in actual
     ]
 
 
 def last_state(messages: list[Message]) -> dict[str, Any]:
     """Return the last STATE."""
-    found: dict[str, Any] = [m["value"] for m in messages if m["type"] == "STATE"][-1]
-    return found
+    actual: dict[str, Any] = [m["value"] for m in messages if m["type"] == "STATE"][-1]
+    return actual
 
 
 def offsets(messages: list[Message]) -> dict[str, int]:
     """Return the offsets of the last STATE."""
-    found: dict[str, int] = last_state(messages)["bookmarks"]["s"]["offsets"]
-    return found
+    actual: dict[str, int] = last_state(messages)["bookmarks"]["s"]["offsets"]
+    return actual

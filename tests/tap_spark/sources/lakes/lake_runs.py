@@ -68,8 +68,8 @@ class LakeStream:
     @property
     def bookmark(self) -> Mapping[str, Any]:
         """Return the stream's bookmark."""
-        found: Mapping[str, Any] = self.state["bookmarks"][self.config.name]
-        return found
+        actual: Mapping[str, Any] = self.state["bookmarks"][self.config.name]
+        return actual
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class Copy:
     def same_as(self, rows: Iterable[Record]) -> bool:
         """Return whether it holds exactly these rows; columns that are gone may have stayed."""
         wanted = {row[self.key]: row for row in rows}
-        found = {
+        actual = {
             key: {name: row.get(name) for name in wanted.get(key, row)}
             for key, row in self.rows.items()
         }
-        return found == wanted
+        return actual == wanted
 
 
 @dataclass

@@ -32,11 +32,11 @@ def records(frame: DataFrame) -> list[dict[str, Any]]:
 
 def changes(spark: SparkSession, rows: list[tuple[int, bool, int, str]], *keys: str) -> list[Any]:
     frame = spark.createDataFrame(rows, "o INT, old BOOLEAN, id INT, v STRING")
-    made = with_commit_columns(
+    created = with_commit_columns(
         frame.select("id", "v", "o", "old"), F.col("o"), F.col("old"), F.lit(0).cast("timestamp")
     )
-    found = records(as_records(net_changes(made.drop("o", "old"), keys), ordered=True))
-    return [(row["id"], row["v"], row["_sdc_deleted_at"] is not None) for row in found]
+    actual = records(as_records(net_changes(created.drop("o", "old"), keys), ordered=True))
+    return [(row["id"], row["v"], row["_sdc_deleted_at"] is not None) for row in actual]
 
 
 def test_rows_that_a_commit_restores_are_not_changes(spark: SparkSession) -> None:
@@ -92,9 +92,9 @@ def test_older_rows_come_under_todays_names_and_types(spark: SparkSession) -> No
     )
     assert isinstance(want, T.StructType)
     names = {("new.name",): "old.name", ("m", "value", "r"): "q", ("later",): None}
-    made = conformed(frame, want, names)
-    assert made.schema.simpleString() == want.simpleString()
-    assert records(made) == [
+    created = conformed(frame, want, names)
+    assert created.schema.simpleString() == want.simpleString()
+    assert records(created) == [
         {
             "id": 1,
             "new.name": "x",

@@ -33,9 +33,9 @@ commits = st.lists(
 def test_parts_keep_every_commit_in_order_and_hold_to_the_bounds(
     log: list[LoggedCommit], most: int
 ) -> None:
-    found = group_commits(log, max_commits=most, max_rows=1_000)
-    assert [commit for part in found for commit in part] == log
-    for part in found:
+    actual = group_commits(log, max_commits=most, max_rows=1_000)
+    assert [commit for part in actual for commit in part] == log
+    for part in actual:
         assert len({commit.how for commit in part}) == 1
         assert not any(commit.alone for commit in part[1:])
         if part[0].how is ChangeReadMode.FEED:
@@ -90,10 +90,10 @@ def test_columns_are_stale_when_renamed_or_added_again() -> None:
 
 
 def test_rows_of_a_version_are_counted_and_junk_is_not() -> None:
-    made = DeltaVersion(
+    created = DeltaVersion(
         3, 5, "MERGE", {}, {"numTargetRowsInserted": "3", "numOutputRows": "x"}, False
     )
-    commit = made.commit()
+    commit = created.commit()
     assert (commit.position, commit.before, commit.rows, commit.only_new) == (3, 2, 3, False)
     assert not commit.alone
     assert rename(4, "a", "b").commit().alone
@@ -145,12 +145,12 @@ OLD = schema(0, field(1, "id", "long"), field(2, "a"), field(3, "s", INNER), key
 def test_a_chain_leads_from_a_snapshot_to_the_newest() -> None:
     log = [snapshot(n, n - 1 or None, "append") for n in (1, 2, 3)]
     side = snapshot(9, 1, "append")
-    found = metadata(side, *log, schemas=[OLD])
-    assert [each.number for each in found.chain(1) or []] == [2, 3]
-    assert found.chain(3) == []
-    assert found.chain(9) is None
-    assert found.chain(77) is None
-    assert found.identifiers == ("id",)
+    actual = metadata(side, *log, schemas=[OLD])
+    assert [each.number for each in actual.chain(1) or []] == [2, 3]
+    assert actual.chain(3) == []
+    assert actual.chain(9) is None
+    assert actual.chain(77) is None
+    assert actual.identifiers == ("id",)
     assert metadata(schemas=[OLD]).current is None
 
 
@@ -165,32 +165,32 @@ def test_only_snapshots_without_delete_files_have_a_feed() -> None:
         "removed": snapshot(6, 5, "overwrite", removed_delete_files="1", **clean),
         "unknown": snapshot(7, 6, "overwrite"),
     }
-    found = metadata(*log.values(), schemas=[OLD])
-    made = [found.snapshots[number].commit() for number in range(1, 8)]
+    actual = metadata(*log.values(), schemas=[OLD])
+    created = [actual.snapshots[number].commit() for number in range(1, 8)]
     feed, appended, compare = ChangeReadMode.FEED, ChangeReadMode.APPENDED, ChangeReadMode.COMPARE
-    assert [each.how for each in made] == [feed, feed, compare, appended, feed, compare, compare]
-    assert [each.rows for each in made[:2]] == [5, 3]
-    assert [each.only_new for each in made] == [True, False, False, True, True, False, False]
+    assert [each.how for each in created] == [feed, feed, compare, appended, feed, compare, compare]
+    assert [each.rows for each in created[:2]] == [5, 3]
+    assert [each.only_new for each in created] == [True, False, False, True, True, False, False]
 
 
 def test_fields_are_known_by_their_ids_at_any_depth() -> None:
     renamed = {"type": "struct", "fields": [field(4, "z"), field(5, "y")]}
     new = schema(1, field(1, "id", "long"), field(2, "b"), field(3, "s", renamed), field(6, "n"))
-    found = metadata(schemas=[OLD, new])
-    assert found.names_at(0) == {("b",): "a", ("s", "z"): "x", ("n",): None}
-    assert found.names_at(1) == {}
-    assert found.stale_columns(0, ["id", "b", "s", "n"]) == ["b", "s"]
-    assert found.stale_columns(1, ["id", "b"]) == []
-    assert found.stale_columns(8, ["id", "b"]) == ["id", "b"]  # that schema is gone
+    actual = metadata(schemas=[OLD, new])
+    assert actual.names_at(0) == {("b",): "a", ("s", "z"): "x", ("n",): None}
+    assert actual.names_at(1) == {}
+    assert actual.stale_columns(0, ["id", "b", "s", "n"]) == ["b", "s"]
+    assert actual.stale_columns(1, ["id", "b"]) == []
+    assert actual.stale_columns(8, ["id", "b"]) == ["id", "b"]  # that schema is gone
 
 
 def test_columns_added_again_or_with_a_value_for_old_rows_are_stale() -> None:
     new = schema(
         1, field(1, "id", "long"), field(7, "a"), field(8, "d", "int", **{"initial-default": 3})
     )
-    found = metadata(schemas=[OLD, new])
-    assert found.names_at(0) == {("a",): None, ("d",): None}
-    assert found.stale_columns(0, ["id", "a", "d"]) == ["a", "d"]
+    actual = metadata(schemas=[OLD, new])
+    assert actual.names_at(0) == {("a",): None, ("d",): None}
+    assert actual.stale_columns(0, ["id", "a", "d"]) == ["a", "d"]
 
 
 def test_elements_of_lists_and_maps_have_paths() -> None:
@@ -198,8 +198,8 @@ def test_elements_of_lists_and_maps_have_paths() -> None:
     new_item = {"type": "struct", "fields": [field(21, "q")]}
     tags = {"type": "list", "element-id": 20, "element": item, "element-required": False}
     new_tags = {**tags, "element": new_item}
-    found = metadata(schemas=[schema(0, field(2, "t", tags)), schema(1, field(2, "t", new_tags))])
-    assert found.names_at(0) == {("t", "element", "q"): "p"}
+    actual = metadata(schemas=[schema(0, field(2, "t", tags)), schema(1, field(2, "t", new_tags))])
+    assert actual.names_at(0) == {("t", "element", "q"): "p"}
 
 
 def test_identifiers_inside_structs_are_not_keys() -> None:
@@ -214,8 +214,8 @@ def test_a_damaged_metadata_file_is_refused(text: str) -> None:
 
 def test_the_first_version_of_the_format_is_read() -> None:
     document = {"format-version": 1, "schema": {"type": "struct", "fields": [field(1, "id")]}}
-    found = parse_metadata(json.dumps(document))
-    assert (found.schema_id, found.current, found.table_id) == (0, None, None)
+    actual = parse_metadata(json.dumps(document))
+    assert (actual.schema_id, actual.current, actual.table_id) == (0, None, None)
 
 
 def test_the_newest_metadata_file_is_found_by_number() -> None:

@@ -14,7 +14,7 @@ from lake_runs import DELETED, Copy, LakeStream, table_rows
 
 from shared.errors import SourceError
 from tap_spark.sources import source_failures
-from tap_spark.sources.lakes import delta_source, lake_source
+from tap_spark.sources.lakes import delta_source, iceberg_source, lake_source
 from tap_spark.sources.lakes.lake_tables import FolderTables
 from tap_spark.sources.source import source_for
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
@@ -105,17 +105,17 @@ def test_every_value_is_the_tables_own_by_each_method(world: World) -> None:
 
 
 def test_the_metadata_tell_the_rows_of_the_version_that_is_read(world: World) -> None:
-    def told(method: str, **more: Any) -> int | None:
+    def reported(method: str, **more: Any) -> int | None:
         stream = world.stream(method, **more)
         (slice_,) = source_for(stream.config).slices(world.spark, stream.plan())
         return slice_.told_rows
 
     world.create("id BIGINT").sql("INSERT INTO {t} VALUES (1), (2), (3)")
-    assert told("FULL_TABLE") == 3
+    assert reported("FULL_TABLE") == 3
     world.sql("DELETE FROM {t} WHERE id = 1")
-    assert told("LOG_BASED") == 2
-    assert told("INCREMENTAL", replication_key="id") is None
-    assert told("FULL_TABLE", options={"maxRecordsPerBatch": "1"}) is None
+    assert reported("LOG_BASED") == 2
+    assert reported("INCREMENTAL", replication_key="id") is None
+    assert reported("FULL_TABLE", options={"maxRecordsPerBatch": "1"}) is None
 
 
 def test_a_run_sees_the_version_it_began_with(world: World) -> None:
@@ -250,8 +250,8 @@ def test_missing_delta_history_is_reported(delta_world: World) -> None:
     world.spark.conf.unset(check)
     with pytest.raises(Exception, match="FILE_NOT_EXIST") as caught:
         stream.read()
-    told = str(source_failures.source_error("t", caught.value))
-    assert "remove the stream's bookmark" in told
+    reported = str(source_failures.source_error("t", caught.value))
+    assert "remove the stream's bookmark" in reported
     for number in range(6):
         world.sql(f"INSERT INTO {{t}} VALUES ({number}, 9)")
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.checkpointInterval = 1)")
@@ -357,9 +357,11 @@ def test_rows_replaced_by_rows_of_other_columns_are_compared(delta_world: World)
         stream.read()
 
 
+@pytest.mark.parametrize("lists", [True, False])
 def test_an_iceberg_folder_of_any_catalog_is_read_by_its_newest_metadata(
-    iceberg_world: World, tmp_path: Path
+    iceberg_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lists: bool
 ) -> None:
+    monkeypatch.setattr(iceberg_source, "_reads_here", lambda *_: lists)
     world = iceberg_world.create("id BIGINT NOT NULL, a STRING")
     world.sql("ALTER TABLE {t} SET IDENTIFIER FIELDS id").sql("INSERT INTO {t} VALUES (1, 'x')")
     named = LakeStream(world.spark, world.config("FULL_TABLE"))
@@ -367,7 +369,7 @@ def test_an_iceberg_folder_of_any_catalog_is_read_by_its_newest_metadata(
     (row,) = world.spark.sql(f"SELECT file FROM {world.relation}.metadata_log_entries").collect()[
         -1:
     ]
-    folder = tmp_path / "lake" / "t"
+    folder = tmp_path / "lake" / "t[1]"
     shutil.copytree(Path(row.file).parents[1], folder)
     for file in (folder / "metadata").glob("v*.metadata.json"):
         number = int(file.name[1:].split(".")[0])
@@ -381,8 +383,8 @@ def test_an_iceberg_folder_of_any_catalog_is_read_by_its_newest_metadata(
 def test_tables_below_a_folder_become_entries(delta_world: World, tmp_path: Path) -> None:
     delta_world.create("id BIGINT, a STRING").sql("INSERT INTO {t} VALUES (1, 'x')")
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
-    found = FolderTables(ConnectionConfig("lake", path=str(tmp_path), exclude=("broken",)))
-    (table,) = found.tables(delta_world.spark)
+    actual = FolderTables(ConnectionConfig("lake", path=str(tmp_path), exclude=("broken",)))
+    (table,) = actual.tables(delta_world.spark)
     assert (table.stream.name, table.schema_name, table.table_name) == ("t", None, "t")
     assert table.struct.names == ["id", "a"]
     assert table.stream.connection == "lake"

@@ -18,7 +18,7 @@ from tap_spark.config import SpoolSettings, TapConfig
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.send.line_output import LineOutput, StateWriter
-from tap_spark.send.slices import Run
+from tap_spark.send.run import Run
 from tap_spark.send.spool import Spool
 from tap_spark.send.stream_outputs import outputs_of
 from tap_spark.send.sync import sync_stream
@@ -60,7 +60,7 @@ def messages(
     reader.start()
     output = LineOutput(MessageOutput(sink))
     try:
-        run = Run(Engine.of(lambda: spark), output, spool, batch, outputs=outputs)
+        run = Run(Engine.of(lambda: spark), output, lambda: spool, batch, outputs=outputs)
         sync_stream(run, plan, StateWriter(state or {}, output.write, 1e9))
     finally:
         output.close()
@@ -70,9 +70,9 @@ def messages(
     return [json.loads(line) for line in b"".join(got).splitlines()]
 
 
-def rows_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rows_of(actual: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for message in found:
+    for message in actual:
         if message["type"] == "RECORD":
             rows.append(message["record"])
         for url in message.get("manifest", ()):
@@ -121,9 +121,9 @@ def test_changes_of_a_key_stay_in_order(
         lake_spark.sql(f"update {table} set v = 'second' where id < 20")
         lake_spark.sql(f"delete from {table} where id < 10")
         lake_spark.sql(f"insert into {table} select id, 'third' from range(5)")
-        found = messages(lake_spark, stream, state, place, batch, maps)
+        actual = messages(lake_spark, stream, state, place, batch, maps)
     kept = dict.fromkeys(range(count), "FIRST" if maps else "first")
-    for row in rows_of(found):
+    for row in rows_of(actual):
         assert not maps or row["w"] == f"{row['v'].lower()}-{100 // (row['id'] + 1)}"
         if row["_sdc_deleted_at"] is None:
             kept[row["id"]] = row["v"]
@@ -132,7 +132,7 @@ def test_changes_of_a_key_stay_in_order(
     now = {row["id"]: row["v"] for row in lake_spark.sql(f"from {table}").collect()}
     now = {key: value for key, value in now.items() if key < count}
     assert kept == {key: value.upper() if maps else value for key, value in now.items()}
-    assert len(rows_of(found)) == 20 + 10 + 5
+    assert len(rows_of(actual)) == 20 + 10 + 5
     named = ["id", "v", "w"] if maps else ["id", "v"]
-    assert list(found[0]["schema"]["properties"]) == [*named, "_sdc_deleted_at"]
-    assert found[-1]["value"]["bookmarks"]["t"]["version"] == 4
+    assert list(actual[0]["schema"]["properties"]) == [*named, "_sdc_deleted_at"]
+    assert actual[-1]["value"]["bookmarks"]["t"]["version"] == 4

@@ -23,8 +23,8 @@ def iceberg(folder: Path, file: str = "v1.metadata.json") -> None:
 
 
 def places(path: object) -> list[tuple[str, tuple[str, ...]]]:
-    found = FolderTables(ConnectionConfig("lake", path=str(path)))._places()
-    return [(place.format, place.parts) for place in found]
+    actual = FolderTables(ConnectionConfig("lake", path=str(path)))._places()
+    return [(place.format, place.parts) for place in actual]
 
 
 def test_tables_of_both_kinds_are_found_in_a_stable_order(tmp_path: Path) -> None:
@@ -99,3 +99,13 @@ def test_a_cycle_of_links_ends(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "a").symlink_to(tmp_path / "t")
     assert places(tmp_path) == [("delta", ("a",))]
+
+
+def test_a_folder_on_s3_without_credentials_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(SourceError, match=r"s3://bucket/x: .*credentials.*\(check 'path', and"):
+        places("s3://bucket/x")

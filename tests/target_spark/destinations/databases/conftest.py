@@ -13,14 +13,14 @@ from postgres_server import Database
 @pytest.fixture
 def new_loads() -> Iterator[Callable[..., Loads]]:
     """Yield a function for runs of the target, each with a destination of its own."""
-    made: list[Loads] = []
+    created: list[Loads] = []
 
     def make(database: PG | MariaDb, **changes: object) -> Loads:
-        made.append(Loads(database, **changes))
-        return made[-1]
+        created.append(Loads(database, **changes))
+        return created[-1]
 
     yield make
-    for loads in made:
+    for loads in created:
         loads.destination.close()
 
 
@@ -52,5 +52,5 @@ def _emptied(server: MySqlLikeServer) -> MariaDb:
 @pytest.fixture(params=["pg", "maria", "mysql"])
 def db(request: pytest.FixtureRequest) -> PG | MariaDb:
     """Each database in turn."""
-    found: PG | MariaDb = request.getfixturevalue(request.param)
-    return found
+    actual: PG | MariaDb = request.getfixturevalue(request.param)
+    return actual

@@ -80,10 +80,10 @@ class MariaDb:
 
 def tables_of(database: PG | MariaDb) -> list[str]:
     """Return the tables beside those of the ledger."""
-    found = [name for (name,) in database.table(database.has_tables)]
+    actual = [name for (name,) in database.table(database.has_tables)]
     return [
         name
-        for name in found
+        for name in actual
         if name not in {"_singer_ledger", "_singer_columns", "_singer_leases"}
     ]
 
@@ -108,17 +108,17 @@ class Loads:
         assert write.sink is not None
         sink = pickle.loads(pickle.dumps(write.sink))
         columns = struct_to_arrow(request.struct)
-        found = []
+        actual = []
         for rows in parts:
             for row in sink.write(columns, iter(tables(request.struct, rows))):
                 assert row["kind"] == "part"
-                found.append(Part(row["url"], row["rows"], row["size"]))
+                actual.append(Part(row["url"], row["rows"], row["size"]))
         token = f"{self._run}-{next(self._numbers)}"
         if noted:
             self.noted.append(token)
             entries = (Entry(one, Segment(1, f"dígest%s'\"\\ of {one}")) for one in self.noted)
             self.destination.keep(request, Note(tuple(entries)))
-        return Flush(request.stream, token, write, request, tuple(found))
+        return Flush(request.stream, token, write, request, tuple(actual))
 
     def load(self, request: TableRequest, *parts: Rows, noted: bool = False) -> Flush:
         """Load a whole flush, with a note of all noted flushes of the run."""

@@ -64,9 +64,9 @@ def test_a_killed_run_does_not_block_the_next_one(
 ) -> None:
     place = db.place
     url = f"jdbc:{place.kind}://127.0.0.1:{place.ports[0]}/{place.name}"
-    given = [url, str(place.user), str(place.password), *sys.path]
+    supplied = [url, str(place.user), str(place.password), *sys.path]
     process = subprocess.Popen(
-        [sys.executable, "-c", TAKE, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", TAKE, *supplied], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"None\n"

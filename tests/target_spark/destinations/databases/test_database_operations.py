@@ -15,7 +15,7 @@ from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, ta
 from shared.errors import DestinationError, DifferenceError, RecordError
 from target_spark.core.differences import TableDifference, Verification
 from target_spark.core.load_plans import Backfill, TableRequest
-from target_spark.destinations.databases.database_operations import DatabaseOperations
+from target_spark.operate.database_operations import DatabaseOperations
 from target_spark.run_settings import TargetConfig
 
 pytestmark = pytest.mark.server
@@ -46,14 +46,14 @@ def operations(loads: Loads) -> DatabaseOperations:
 def compare(
     new_loads: NewLoads, db: Db, asked: TableRequest, *parts: Rows, **how: Any
 ) -> TableDifference:
-    found: list[TableDifference] = []
+    actual: list[TableDifference] = []
     settings = {name: how.pop(name) for name in ("conflicts",) if name in how}
-    wanted = Verification(**{"report": found.append, "ranges": 8, **how})
+    wanted = Verification(**{"report": actual.append, "ranges": 8, **how})
     loads = new_loads(db, **settings)
     asked = replace(asked, method="overwrite")
     operations(loads).verify([loads.stage(asked, rows) for rows in parts], wanted)
-    assert len(found) == 1
-    return found[0]
+    assert len(actual) == 1
+    return actual[0]
 
 
 def test_what_differs_is_found_and_repaired(db: Db, new_loads: NewLoads) -> None:
@@ -69,9 +69,9 @@ def test_what_differs_is_found_and_repaired(db: Db, new_loads: NewLoads) -> None
     new_loads(db).load(TABLE, [row(99)])
     query = "select id, v, f, _sdc_deleted_at is null from t order by id"
     before = db.table(query)
-    found = compare(new_loads, db, TABLE, SOURCE)
-    assert found.left == "3 missing, 3 changed, 1 vanished"
-    examples = {kind: text for one in found.ranges for kind, text in one.examples.items()}
+    actual = compare(new_loads, db, TABLE, SOURCE)
+    assert actual.left == "3 missing, 3 changed, 1 vanished"
+    examples = {kind: text for one in actual.ranges for kind, text in one.examples.items()}
     assert json.loads(examples["vanished"]) == {"id": 99, "name": "Näme' %s 0"}
     assert db.table(query) == before, "nothing changes without --repair"
     repaired = compare(new_loads, db, TABLE, SOURCE, repair=True)
@@ -91,9 +91,9 @@ def test_only_a_range_is_compared(db: Db, new_loads: NewLoads) -> None:
     new_loads(db).load(asked, [(1, 1), (2, 5), (3, 6), (4, 99), (5, 7)])
     source = [(2, 5), (4, 6), (6, 9)]
     part = replace(asked, backfill=Backfill("t", "at", "5", "10"))
-    found = compare(new_loads, db, part, source)
-    assert found.left == "1 missing, 1 changed, 2 vanished"
-    assert (found.source_rows, found.table_rows) == (3, 3)
+    actual = compare(new_loads, db, part, source)
+    assert actual.left == "1 missing, 1 changed, 2 vanished"
+    assert (actual.source_rows, actual.table_rows) == (3, 3)
     kept = compare(new_loads, db, part, source, repair=True)
     assert kept.left == "2 vanished", "they may only have left the range"
     rows = "select id, at from t order by id"
@@ -118,8 +118,8 @@ def test_deletions_are_found_by_the_keys_alone(db: Db, new_loads: NewLoads) -> N
     assert compare(new_loads, db, keys, rows, deletes=True).left == "1 vanished"
     repaired = compare(new_loads, db, keys, rows, deletes=True, repair=True)
     assert (repaired.left, repaired.repaired) == ("", ("vanished",))
-    found = db.table("select id, v from t where _sdc_deleted_at is not null")
-    assert found == [("1", "x")]
+    actual = db.table("select id, v from t where _sdc_deleted_at is not null")
+    assert actual == [("1", "x")]
     assert db.table("select count(*) from t") == [("20",)]
     assert compare(new_loads, db, keys, rows, deletes=True).left == ""
 
@@ -143,8 +143,8 @@ def test_a_table_that_lacks_columns_or_is_narrower(db: Db, new_loads: NewLoads) 
     names = db.table("select * from _singer_columns")
     wider = request("id long!, d decimal(12.3), new string", "id", "upsert")
     source = [(1, Decimal("1.500"), None)]
-    found = compare(new_loads, db, wider, source)
-    assert found.left == "without the columns new"
+    actual = compare(new_loads, db, wider, source)
+    assert actual.left == "without the columns new"
     assert db.table("select * from _singer_columns") == names
     assert compare(new_loads, db, wider, source, repair=True).left == ""
     assert db.table("select d, new from t") == [("1.500", db.null)]
@@ -189,8 +189,8 @@ def test_rows_that_a_table_has_twice(db: Db, new_loads: NewLoads) -> None:
     new_loads(db).load(request("id int!, v string"), [(1, "x"), (1, "x"), (2, "old"), (3, "x")])
     asked = request("id int!, v string", "id", "upsert", hard_delete=True)
     source = [(1, "x"), (2, "new")]
-    found = compare(new_loads, db, asked, source, repair=True, force=True)
-    assert found.left == "1 changed, 1 doubled"
+    actual = compare(new_loads, db, asked, source, repair=True, force=True)
+    assert actual.left == "1 changed, 1 doubled"
     assert db.table("select id, v from t order by id") == [("1", "x"), ("1", "x"), ("2", "old")]
 
 
@@ -198,8 +198,8 @@ def test_a_table_that_does_not_exist(db: Db, new_loads: NewLoads) -> None:
     asked = request("id int!, v string", "id", "upsert")
     with pytest.raises(DestinationError, match="'t' does not exist"):
         compare(new_loads, db, asked, [(1, "x")])
-    made = compare(new_loads, db, asked, [(1, "x")], repair=True)
-    assert (made.left, made.count("missing")) == ("", 1)
+    created = compare(new_loads, db, asked, [(1, "x")], repair=True)
+    assert (created.left, created.count("missing")) == ("", 1)
     assert db.table("select id, v from t") == [("1", "x")]
 
 

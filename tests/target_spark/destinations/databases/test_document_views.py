@@ -10,7 +10,7 @@ import pytest
 from database_loads import PG, Loads, MariaDb, request, struct_of
 
 from shared.errors import SettingsError
-from target_spark.tables.row_layout import as_document
+from target_spark.convert.stream_tables import as_document
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -30,12 +30,12 @@ def test_the_view_shows_every_property_with_its_type(pg: PG, new_loads: NewLoads
     assert asked.struct.names == ["id", "data", "_sdc_sequence"]
     loads.load(asked, [(1, json.dumps(RECORD), 7), (2, json.dumps({"id": 2, "i": "no"}), 8)])
     loads.load(asked, [(3, None, 9)])
-    found = pg.table("select id, _sdc_sequence, s, i, f, d, b, at, day, raw, tags from t_view")
-    assert found[0] == (
+    actual = pg.table("select id, _sdc_sequence, s, i, f, d, b, at, day, raw, tags from t_view")
+    assert actual[0] == (
         "1", "7", "a'b", "1099511627776", "NaN", "1.50001", "t", "2026-01-01 00:00:00+00",
         "2026-02-03", "\\x00ff", '["x"]',
     )  # fmt: skip
-    assert set(found[1][2:]) == set(found[2][2:]) == {""}
+    assert set(actual[1][2:]) == set(actual[2][2:]) == {""}
     assert pg.table('select "Odd\'Name"" %" from t_view where id = 1') == [("o",)]
 
 

@@ -42,12 +42,12 @@ def place(url: str, **more: Any) -> DatabaseAddress:
     ],
 )
 def test_urls(url: str, hosts: tuple[str, ...], ports: tuple[int, ...], name: str):
-    found = place(url)
-    assert (found.hosts, found.ports, found.name) == (hosts, ports, name)
+    actual = place(url)
+    assert (actual.hosts, actual.ports, actual.name) == (hosts, ports, name)
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("jdbc:oracle:thin:@h:1/db", "is not a JDBC URL of a supported database"),
         ("postgresql://h/db", "is not a JDBC URL of a supported database"),
@@ -66,32 +66,32 @@ def test_urls(url: str, hosts: tuple[str, ...], ports: tuple[int, ...], name: st
         ("jdbc:mysql://h/db?a%20b=Secret", "'…'"),
     ],
 )
-def test_urls_that_are_refused(url: str, told: str):
+def test_urls_that_are_refused(url: str, reported: str):
     with pytest.raises(SettingsError) as caught:
         place(url)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert "Secret" not in str(caught.value)
 
 
 def test_options_are_properties_too():
-    found = place("jdbc:postgresql://h/db?sslmode=disable", options={"sslMode": "require"})
-    assert dict(found.properties) == {"sslmode": "require"}
+    actual = place("jdbc:postgresql://h/db?sslmode=disable", options={"sslMode": "require"})
+    assert dict(actual.properties) == {"sslmode": "require"}
     with pytest.raises(SettingsError, match=r"jdbc\.options"):
         place("jdbc:postgresql://h/db", options={"options": "-c x=y"})
 
 
 def test_settings_go_before_the_url():
-    found = place("jdbc:postgresql://h/db?user=a&password=b", user="c", password="d")
-    assert (found.user, found.password) == ("c", "d")
-    found = place("jdbc:postgresql://h/db?user=a&password=b")
-    assert (found.user, found.password) == ("a", "b")
+    actual = place("jdbc:postgresql://h/db?user=a&password=b", user="c", password="d")
+    assert (actual.user, actual.password) == ("c", "d")
+    actual = place("jdbc:postgresql://h/db?user=a&password=b")
+    assert (actual.user, actual.password) == ("a", "b")
 
 
 def test_a_place_is_silent():
-    found = place("jdbc:postgresql://h/db?sslpassword=Secret1", user="me", password="Secret2")
-    assert "Secret" not in f"{found} {found!r}"
-    assert found.without_secrets("Secret1 Secret2") == "*** ***"
-    assert pickle.loads(pickle.dumps(found)) == found
+    actual = place("jdbc:postgresql://h/db?sslpassword=Secret1", user="me", password="Secret2")
+    assert "Secret" not in f"{actual} {actual!r}"
+    assert actual.without_secrets("Secret1 Secret2") == "*** ***"
+    assert pickle.loads(pickle.dumps(actual)) == actual
 
 
 @pytest.mark.parametrize(("kind", "package"), [("postgresql", "psycopg"), ("mysql", "pymysql")])
@@ -150,8 +150,8 @@ def test_json_text_is_the_json_of_the_values(data: st.DataObject):
     rows = data.draw(st.lists(st.none() | values, max_size=6))
     start = data.draw(st.integers(0, len(rows)))
     array = pa.array([_pairs(row, kind) for row in rows], kind).slice(start)
-    found = json_text(array).to_pylist()
-    assert [None if text is None else json.loads(text) for text in found] == rows[start:]
+    actual = json_text(array).to_pylist()
+    assert [None if text is None else json.loads(text) for text in actual] == rows[start:]
 
 
 def _pairs(value: Any, kind: pa.DataType) -> Any:
@@ -169,8 +169,8 @@ def _pairs(value: Any, kind: pa.DataType) -> Any:
 @settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=6), st.integers(0, 6))
 def test_hex_text_is_the_hex_of_the_values(values: list[bytes | None], start: int):
-    found = hex_text(pa.array(values, pa.binary()).slice(start)).to_pylist()
-    assert [None if v is None else bytes.fromhex(v) for v in found] == values[start:]
+    actual = hex_text(pa.array(values, pa.binary()).slice(start)).to_pylist()
+    assert [None if v is None else bytes.fromhex(v) for v in actual] == values[start:]
 
 
 def test_numbers_go_on():

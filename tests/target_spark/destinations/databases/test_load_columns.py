@@ -70,11 +70,11 @@ def test_every_type_in_postgresql(pg: PG, new_loads: NewLoads, ids: list[str]):
     columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in zip(ids, VALUES, strict=True))
     rows = [[value for _, value, *_ in VALUES], [None] * len(VALUES)]
     new_loads(pg).load(request(columns), rows)
-    found = pg.table(
+    actual = pg.table(
         "select attname, format_type(atttypid, atttypmod) from pg_attribute "
         "where attrelid = 't'::regclass and attnum > 0 order by attnum"
     )
-    assert found == [(name, sql) for name, (_, _, sql, _) in zip(ids, VALUES, strict=True)]
+    assert actual == [(name, sql) for name, (_, _, sql, _) in zip(ids, VALUES, strict=True)]
     for name, (kind, _, _, text) in zip(ids, VALUES, strict=True):
         values = [
             line for (line,) in pg.table(f"select {name}::text from t where {name} is not null")
@@ -108,16 +108,16 @@ def test_every_type_in_mariadb(maria: MariaDb, new_loads: NewLoads):
     names = [f"c{n}" for n in range(len(MARIA))]
     columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in zip(names, MARIA, strict=True))
     new_loads(maria).load(request(columns), [[v for _, v, *_ in MARIA], [None] * len(MARIA)])
-    found = [row[:2] for row in maria.table("show columns from t")]
-    assert found == [(name, sql) for name, (_, _, sql, _) in zip(names, MARIA, strict=True)]
+    actual = [row[:2] for row in maria.table("show columns from t")]
+    assert actual == [(name, sql) for name, (_, _, sql, _) in zip(names, MARIA, strict=True)]
     for name, (kind, _, _, text) in zip(names, MARIA, strict=True):
         assert maria.table(f"select {name} from t where {name} is not null") == [(text,)], kind
 
 
 def test_binary_in_mariadb(maria: MariaDb, new_loads: NewLoads):
     new_loads(maria).load(request("b binary"), [(bytes(range(256)),), (b"",), (None,)])
-    found = maria.table("select coalesce(hex(b), 'null') from t order by length(b) desc")
-    assert found == [(bytes(range(256)).hex().upper(),), ("",), ("null",)]
+    actual = maria.table("select coalesce(hex(b), 'null') from t order by length(b) desc")
+    assert actual == [(bytes(range(256)).hex().upper(),), ("",), ("null",)]
 
 
 def test_text_stays_as_it_is(db: Db, new_loads: NewLoads):
@@ -127,8 +127,8 @@ def test_text_stays_as_it_is(db: Db, new_loads: NewLoads):
     function = (
         "encode(convert_to(x, 'UTF8'), 'hex')" if db.kind == "postgresql" else "lower(hex(x))"
     )
-    found = dict(db.table(f"select id, {function} from t where x is not null"))
-    assert {n: bytes.fromhex(text).decode() for n, text in found.items()} == {
+    actual = dict(db.table(f"select id, {function} from t where x is not null"))
+    assert {n: bytes.fromhex(text).decode() for n, text in actual.items()} == {
         str(n): text for n, text in enumerate(NASTY)
     }
     assert db.table("select id from t where x is null") == [("99",)]
@@ -221,19 +221,21 @@ def test_new_columns_come_last_and_old_rows_have_none(db: Db, new_loads: NewLoad
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "value", "told"),
+    ("old", "new", "value", "reported"),
     [("int", "long", 2**40, "1099511627776"), ("float", "double", 0.1, "0.1"),
      ("decimal(5.2)", "decimal(12.4)", Decimal("12345678.1234"), "12345678.1234"),
      ("int", "decimal(20.2)", Decimal("1.25"), "1.25"), ("long", "int", 7, "7"),
      ("int", "double", 1.5, "1.5")],
 )  # fmt: skip
-def test_types_are_widened(db: Db, new_loads: NewLoads, old: str, new: str, value: Any, told: str):
+def test_types_are_widened(
+    db: Db, new_loads: NewLoads, old: str, new: str, value: Any, reported: str
+):
     loads = new_loads(db)
     loads.load(
         request(f"id int!, x {old}", "id", "upsert"), [(1, Decimal(1) if "dec" in old else 1)]
     )
     loads.load(request(f"id int!, x {new}", "id", "upsert"), [(2, value)])
-    assert db.table("select x from t where id = 2") == [(told,)]
+    assert db.table("select x from t where id = 2") == [(reported,)]
     assert db.table("select count(*) from t where x = 1") == [("1",)]
 
 
@@ -252,11 +254,11 @@ def test_a_conflict_is_settled_as_asked(db: Db, new_loads: NewLoads, conflicts: 
     loads.load(request("id int, x int"), [(3, 6)])
     loads.load(request("id int, x data"), [(4, {"a": 1, "b": "c"})])
     if conflicts == "cast":
-        found = [row[0].replace(" ", "") for row in db.table("select x from t order by id")]
-        assert found == ["5", "a", "6", '{"a":1,"b":"c"}']
+        actual = [row[0].replace(" ", "") for row in db.table("select x from t order by id")]
+        assert actual == ["5", "a", "6", '{"a":1,"b":"c"}']
     else:
-        found = db.table("select x, x__string from t where id < 4 order by id")
-        assert found == [("5", db.null), (db.null, "a"), ("6", db.null)]
+        actual = db.table("select x, x__string from t where id < 4 order by id")
+        assert actual == [("5", db.null), (db.null, "a"), ("6", db.null)]
 
 
 def test_an_updated_row_keeps_no_value_of_the_type_it_had(db: Db, new_loads: NewLoads):
@@ -332,15 +334,15 @@ def test_tables_made_by_hand_keep_their_types_and_defaults(pg: PG, new_loads: Ne
         "always as identity primary key, double int generated always as (id * 2) stored)"
     )
     loads = new_loads(pg)
-    made = request("x string, u string, m string, j data, a string, n double")
+    created = request("x string, u string, m string, j data, a string, n double")
     uuid = "c0ffee00-0000-4000-8000-000000000000"
-    loads.load(made, [("abc", uuid, "ok", {"a": 1, "b": "z"}, "{1,2}", 1.5)])
-    found = pg.table("select x, u, m, j->>'b', a[2], n, at is null, id, double from t")
-    assert found == [("abc", uuid, "ok", "z", "2", "1.5", "f", "1", "2")]
+    loads.load(created, [("abc", uuid, "ok", {"a": 1, "b": "z"}, "{1,2}", 1.5)])
+    actual = pg.table("select x, u, m, j->>'b', a[2], n, at is null, id, double from t")
+    assert actual == [("abc", uuid, "ok", "z", "2", "1.5", "f", "1", "2")]
     with pytest.raises(RecordError, match="the value is too long"):
-        loads.load(made, [("abcdef", uuid, "ok", None, None, None)])
+        loads.load(created, [("abcdef", uuid, "ok", None, None, None)])
     with pytest.raises(RecordError, match="no value of its column's type"):
-        loads.load(made, [("a", uuid, "glad", None, None, None)])
+        loads.load(created, [("a", uuid, "glad", None, None, None)])
     assert pg.table("select count(*) from t") == [("1",)]
 
 

@@ -245,9 +245,9 @@ def test_a_server_that_is_full(pg: PG, new_loads: NewLoads):
     import psycopg
 
     error = psycopg.errors.DiskFull("could not extend file: No space left on device")
-    found = failure(error)
-    assert found is not None
-    assert found.number == 28
+    actual = failure(error)
+    assert actual is not None
+    assert actual.number == 28
     pg.run("alter role postgres reset temp_file_limit")
     assert errno_of(OSError(28, "x")) == 28
     assert PASSWORD

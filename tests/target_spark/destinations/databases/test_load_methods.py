@@ -174,7 +174,7 @@ ORDERED = replace(
 def test_no_record_replaces_a_newer_row(db: Db, new_loads: NewLoads, hard: bool):
     """Random records, against a dictionary; a null is older than all other values."""
     chance = Random(7)
-    loads, found = new_loads(db), dict[int, tuple[tuple[int, int], str, bool]]()
+    loads, actual = new_loads(db), dict[int, tuple[tuple[int, int], str, bool]]()
     wanted = replace(ORDERED, hard_delete=hard)
     for flush in range(6):
         parts = []
@@ -191,15 +191,17 @@ def test_no_record_replaces_a_newer_row(db: Db, new_loads: NewLoads, hard: bool)
             if key not in newest or order >= newest[key][0]:
                 newest[key] = order, text, gone is not None
         for key, row in newest.items():
-            if key not in found or row[0] >= found[key][0]:
-                found[key] = row
+            if key not in actual or row[0] >= actual[key][0]:
+                actual[key] = row
                 if hard and row[2]:
-                    del found[key]
+                    del actual[key]
         loads.load(wanted, *parts)
         query = "select id, coalesce(a, 0), coalesce(b, 0), x, _sdc_deleted_at is not null from t"
-        told = {"t": True, "1": True, "f": False, "0": False}
-        seen = {int(k): ((int(a), int(b)), x, told[gone]) for k, a, b, x, gone in db.table(query)}
-        assert seen == found
+        reported = {"t": True, "1": True, "f": False, "0": False}
+        seen = {
+            int(k): ((int(a), int(b)), x, reported[gone]) for k, a, b, x, gone in db.table(query)
+        }
+        assert seen == actual
 
 
 def test_overwrite_keeps_the_old_rows_until_the_end(db: Db, new_loads: NewLoads):

@@ -43,13 +43,13 @@ def loader(pg: PG, spark: SparkSession) -> Iterator[Loaders]:
     """Loaders of the test, which are closed after it: the database is one for all tests."""
     with ExitStack() as stack:
 
-        def made(**more: Any) -> Loader:
+        def created(**more: Any) -> Loader:
             jdbc = {"url": pg.database.url, "user": "postgres", "password": PASSWORD}
             settings = {"format": "jdbc", "jdbc": jdbc, "load_method": "upsert", **more}
             engine = Engine.of(lambda: spark)
             return stack.enter_context(closing(Loader(target_config(settings), engine)))
 
-        yield made
+        yield created
 
 
 def batch(folder: Path, token: str, *files: list[dict[str, Any]]) -> Batch:

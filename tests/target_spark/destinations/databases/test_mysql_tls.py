@@ -65,10 +65,10 @@ def failure(server: MariaDbServer, query: str, host: str = "127.0.0.1") -> str:
     """Return the error and the hint of a session that cannot be opened."""
     with pytest.raises(Exception) as caught:
         cipher(server, query, host)
-    found = MySql().failure(caught.value)
-    assert found is not None, caught.value
+    actual = MySql().failure(caught.value)
+    assert actual is not None, caught.value
     assert PASSWORD not in str(caught.value)
-    return f"{found.message} ({found.hint})"
+    return f"{actual.message} ({actual.hint})"
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])

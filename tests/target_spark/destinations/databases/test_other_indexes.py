@@ -14,7 +14,7 @@ NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 
 USERS = request("id int!, email string, x string", "id", "upsert")
-MADE = "create table t (id int primary key, email varchar(50) unique, x text)"
+CREATED = "create table t (id int primary key, email varchar(50) unique, x text)"
 
 
 def rows(db: Db) -> list[tuple[str, ...]]:
@@ -24,7 +24,7 @@ def rows(db: Db) -> list[tuple[str, ...]]:
 @pytest.fixture
 def loads(db: Db, new_loads: NewLoads) -> Loads:
     """A run over a table with two rows and a unique index on a column that is not a key."""
-    db.run(f"{MADE}; insert into t values (1, 'a', 'old'), (2, 'b', 'old')")
+    db.run(f"{CREATED}; insert into t values (1, 'a', 'old'), (2, 'b', 'old')")
     return new_loads(db)
 
 
@@ -48,7 +48,7 @@ def test_two_new_records_that_are_equal_in_the_index_do_not_become_one(db: Db, l
 
 
 def test_the_error_names_table_and_key(maria: MariaDb, new_loads: NewLoads):
-    maria.run(f"{MADE}; insert into t values (1, 'a', 'old')")
+    maria.run(f"{CREATED}; insert into t values (1, 'a', 'old')")
     with pytest.raises(RecordError, match=r"unique index of the table 't' \(key: id\)"):
         new_loads(maria).load(USERS, [(3, "a", "new")])
 

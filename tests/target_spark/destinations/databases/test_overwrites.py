@@ -57,15 +57,15 @@ def test_a_killed_overwrite_leaves_the_old_rows_or_the_new(
     def rows() -> list[tuple[str, ...]] | None:
         return db.table("select id, x from t order by id") if "t" in tables_of(db) else None
 
-    for asked, given in old:
-        new_loads(db).load(asked, given)
+    for asked, supplied in old:
+        new_loads(db).load(asked, supplied)
     before = rows()
     after = sorted((str(row[0]), str(row[1] or db.null)) for row in wanted)
     seen = [before]
     for number in range(100):
         loads = new_loads(db, **settings)
-        for asked, given in new:
-            loads.load(asked, given)
+        for asked, supplied in new:
+            loads.load(asked, supplied)
         killer = Killer(number, [loads.destination._resources._connection])
         database = loads.destination._database
         database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
@@ -129,8 +129,8 @@ def test_triggers_and_foreign_keys_of_our_own_table_stay(db: MariaDb, new_loads:
     loads.destination.finish(new)
     assert db.table("select id, x from t order by id") == [("2", "new"), ("3", "7")]
     assert len(db.table("show triggers like 't'")) == 1
-    made = db.table("show create table t")[0][1]
-    assert "REFERENCES `owner`" in made
+    created = db.table("show create table t")[0][1]
+    assert "REFERENCES `owner`" in created
     assert tables_of(db) == ["owner", "t"]
 
 
@@ -198,7 +198,7 @@ def test_a_column_of_another_type_is_made_anew(db: Db, new_loads: NewLoads) -> N
 
 
 @pytest.mark.parametrize(
-    ("made", "named"),
+    ("created", "named"),
     [
         ("create index theirs on t (x)", "index theirs"),
         ("create index theirs on t (id, x)", "index theirs"),
@@ -211,10 +211,10 @@ def test_a_column_of_another_type_is_made_anew(db: Db, new_loads: NewLoads) -> N
     ],
 )
 def test_what_others_made_of_a_column_is_not_dropped(
-    pg: PG, new_loads: NewLoads, made: str, named: str
+    pg: PG, new_loads: NewLoads, created: str, named: str
 ) -> None:
     new_loads(pg).load(KEYED[0][0], [(1, "a")])
-    pg.run(made)
+    pg.run(created)
     with pytest.raises(SettingsError) as caught:
         loaded_whole(new_loads(pg), "id int!, x int", [(1, 5)])
     assert named in str(caught.value)

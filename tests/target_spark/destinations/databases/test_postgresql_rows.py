@@ -43,17 +43,17 @@ def sent(columns: str, rows: list[tuple[Any, ...]], start: int = 0, before: int 
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=asked.names).slice(start)
     staged = staged_columns(PostgreSql(), asked)
-    found = fields_of(bytes(binary_rows(batch, staged, before)), batch.num_rows, len(asked) + 1)
+    actual = fields_of(bytes(binary_rows(batch, staged, before)), batch.num_rows, len(asked) + 1)
     numbers = [(before + n).to_bytes(8, "big") for n in range(1, batch.num_rows + 1)]
-    assert [fields[0] for fields in found] == numbers
+    assert [fields[0] for fields in actual] == numbers
     bare = fields_of(bytes(binary_rows(batch, staged, None)), batch.num_rows, len(asked))
-    assert bare == [fields[1:] for fields in found]
+    assert bare == [fields[1:] for fields in actual]
     return bare
 
 
 def fields_of(data: bytes, rows: int, width: int) -> list[Any]:
     """Return the fields of each row."""
-    found, at = [], 0
+    actual, at = [], 0
     for _ in range(rows):
         (count,) = struct.unpack_from(">h", data, at)
         at += 2
@@ -64,9 +64,9 @@ def fields_of(data: bytes, rows: int, width: int) -> list[Any]:
             at += 4
             fields.append(None if length < 0 else data[at : at + length])
             at += max(0, length)
-        found.append(tuple(fields))
+        actual.append(tuple(fields))
     assert at == len(data)
-    return found
+    return actual
 
 
 @settings(max_examples=150, deadline=None)
@@ -80,12 +80,12 @@ def test_bytes_are_those_of_the_values(data: st.DataObject):
         "string": st.text(st.characters(exclude_characters="\0", codec="utf-8")),
         "binary": st.binary(),
     }
-    made = [st.one_of(st.none(), values[kind]) if data.draw(st.booleans()) else values[kind]
+    created = [st.one_of(st.none(), values[kind]) if data.draw(st.booleans()) else values[kind]
             for kind in kinds]  # fmt: skip
-    rows = data.draw(st.lists(st.tuples(*made), min_size=1, max_size=30))
+    rows = data.draw(st.lists(st.tuples(*created), min_size=1, max_size=30))
     start = data.draw(st.integers(0, len(rows) - 1))
     columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(["int", *kinds]))
-    found = sent(columns, [(1, *row) for row in rows], start, before=7)
+    actual = sent(columns, [(1, *row) for row in rows], start, before=7)
 
     def expected(kind: str, value: Any) -> bytes | None:
         if value is None or isinstance(value, bytes):
@@ -93,7 +93,32 @@ def test_bytes_are_those_of_the_values(data: st.DataObject):
         return value.encode() if kind == "string" else struct.pack(WIDTHS[kind], value)
 
     wanted = [tuple(map(expected, kinds, row)) for row in rows[start:]]
-    assert [row[1:] for row in found] == wanted
+    assert [row[1:] for row in actual] == wanted
+
+
+OF_A_FIXED_SIZE = {
+    "decimal(9.2)": st.integers(-999_999_999, 999_999_999).map(lambda n: exact(n, 2)),
+    "decimal(38.10)": st.integers(1 - 10**38, 10**38 - 1).map(lambda n: exact(n, 10)),
+    "timestamp": st.datetimes(timezones=st.just(timezone.utc)),
+    "timestamp_ntz": st.datetimes(),
+    "date": st.dates(),
+    "bool": st.booleans(),
+    "float": st.floats(width=32),
+}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_columns_of_one_type_are_sent_as_each_alone(data: st.DataObject):
+    kinds = data.draw(st.lists(st.sampled_from([*OF_A_FIXED_SIZE]), min_size=2, max_size=8))
+    created = (st.one_of(st.none(), OF_A_FIXED_SIZE[kind]) for kind in kinds)
+    rows = data.draw(st.lists(st.tuples(*created), min_size=1, max_size=20))
+    start = data.draw(st.integers(0, len(rows) - 1))
+    together = sent(", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds)), rows, start)
+    alone = [sent(f"c {kind}", [(row[n],) for row in rows], start) for n, kind in enumerate(kinds)]
+    assert [list(row) for row in together] == [
+        [fields[0] for fields in row] for row in zip(*alone, strict=True)
+    ]
 
 
 @settings(max_examples=300, deadline=None)
@@ -106,17 +131,17 @@ def test_digits_are_those_of_the_decimals(data: st.DataObject):
     drawn = data.draw(st.lists(st.one_of(st.none(), numbers), min_size=1))
     values = [None if n is None else exact(n, scale) for n in drawn]
     start = data.draw(st.integers(0, len(values) - 1))
-    found = numeric_digits(pa.array(values, pa.decimal128(precision, scale)).slice(start))
-    assert found.scale == scale
+    actual = numeric_digits(pa.array(values, pa.decimal128(precision, scale)).slice(start))
+    assert actual.scale == scale
     for row, value in enumerate(values[start:]):
         if value is None:
             continue
         number = Fraction(0)
-        for place, group in enumerate(found.groups):
+        for place, group in enumerate(actual.groups):
             digits = group[row].as_py()
             assert 0 <= digits < 10_000
-            number += digits * Fraction(10_000) ** (found.weight - place)
-        negative = {0: False, 0x4000: True}[found.signs[row].as_py()]
+            number += digits * Fraction(10_000) ** (actual.weight - place)
+        negative = {0: False, 0x4000: True}[actual.signs[row].as_py()]
         assert (-number if negative else number) == Fraction(value)
 
 
@@ -132,8 +157,8 @@ def test_times_are_counted_from_2000():
 
 
 def test_json_has_its_version_before_it():
-    found = sent("a variant, b data", [("[1]", None), (None, {"a": 1, "b": None})])
-    assert found == [(b"\1[1]", None), (None, b'\1{"a":1,"b":null}')]
+    actual = sent("a variant, b data", [("[1]", None), (None, {"a": 1, "b": None})])
+    assert actual == [(b"\1[1]", None), (None, b'\1{"a":1,"b":null}')]
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 8193])
@@ -181,9 +206,9 @@ def test_decimals_of_every_precision(pg: PG, new_loads: NewLoads):
     rows = [[exact(int(_cut(v, p)), s) for p, s in kinds] for v in values]
     loads, asked = new_loads(pg), request(columns)
     loads.load(asked, [*rows, [None] * len(kinds)])
-    found = pg.table("select * from t")
+    actual = pg.table("select * from t")
     wanted = [[f"{value:f}" for value in row] for row in rows]
-    assert [list(row) for row in found] == [*wanted, [""] * len(kinds)]
+    assert [list(row) for row in actual] == [*wanted, [""] * len(kinds)]
 
 
 def _cut(digits: str, precision: int) -> str:

@@ -92,8 +92,8 @@ def test_a_refused_row_is_a_rejected_record(
     good = (lambda n: n) if kind is INTEGER else str
     messages = [record(n, good(n)) for n in range(5)]
     messages[3] = record(3, bad)
-    found = run(db, schema(kind), *messages, state(1), **LEAVE_OUT)
-    assert found == [1]
+    actual = run(db, schema(kind), *messages, state(1), **LEAVE_OUT)
+    assert actual == [1]
     assert ids(db) == ["0", "1", "2", "4"]
     lines = [text for text in caplog.messages if "rejected" in text]
     assert lines[0].startswith("stream 't', line 5: rejected: ") and named in lines[0]

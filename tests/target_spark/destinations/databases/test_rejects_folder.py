@@ -35,10 +35,10 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def config(folder: Path, policy: str) -> TargetConfig:
-    given = settings(folder)
+    supplied = settings(folder)
     if policy != "SendToDLQ":
-        given["failure"] = {"policy": policy}
-    return target_config(given)
+        supplied["failure"] = {"policy": policy}
+    return target_config(supplied)
 
 
 @pytest.mark.parametrize("policy", ["SendToDLQ", "FailBatch"])

@@ -100,8 +100,8 @@ def test_a_load_only_adds_columns(pg: PG, new_loads: NewLoads, method: str, keys
     assert [row for row in before if row not in catalog(pg)] == []
     kept = "" if method == "overwrite" else "1|old\n"
     assert pg.run("select id, v from t order by id") == f"{kept}2|v2\n3|v3\n"
-    found = "select n, m, cost, small, r, tags, doc->>'b', code, twice, added from t where id = 3"
-    assert pg.table(found) == [
+    actual = "select n, m, cost, small, r, tags, doc->>'b', code, twice, added from t where id = 3"
+    assert pg.table(actual) == [
         ("1.25", "sad", "2.50", "3", "0.5", '{a,NULL,"b\\""}', "z", "c3", "6", "x")
     ]
 
@@ -125,8 +125,8 @@ insert into t (id, v, at) values (1, 'old', '2020-01-01')
 
 
 def catalog_of(db: MariaDb) -> set[str]:
-    made = [db.table(f"show create table {name}")[0][1] for name in ("t", "child")]
-    lines = re.sub(r" AUTO_INCREMENT=\d+", "", "\\n".join(made)).split("\\n")
+    created = [db.table(f"show create table {name}")[0][1] for name in ("t", "child")]
+    lines = re.sub(r" AUTO_INCREMENT=\d+", "", "\\n".join(created)).split("\\n")
     triggers = db.table("show triggers")
     return {line.strip().rstrip(",") for line in lines} | {str(one) for one in triggers}
 

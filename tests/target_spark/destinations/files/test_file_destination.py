@@ -21,14 +21,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import SchemaContract, TableName
-from target_spark.destinations.destination_registry import FILE_FORMATS as DECLARED
+from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
 from target_spark.destinations.files.file_destination import (
     file_settings,
 )
 from target_spark.destinations.files.stored_columns import TableSchema, merge_columns
-from target_spark.destinations.folders import local_folder
-from target_spark.destinations.folders.remote_folder import RemoteFolder
-from target_spark.destinations.folders.table_folder import FolderChange
+from target_spark.destinations.folders import stored_folder
+from target_spark.destinations.folders.stored_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import FolderChange, table_path
 
 ALL = tuple(declared.name for declared in DECLARED)
 
@@ -39,7 +39,7 @@ REAL = struct("a double, b string")
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ class TestConformance:
         t.destination.commit(t.flush(AC, [(3, None, "z")]))
         t.destination.commit(t.flush(REAL, [(4.5, "w", None)]))
         assert t.values() == [1, 2, 3, 4.5]
-        known = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
-        assert known.struct.simpleString() == "struct<a:double,b:string,c:string>"
+        existing = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
+        assert existing.struct.simpleString() == "struct<a:double,b:string,c:string>"
         if form != "json":
             assert {str(sorted(row)) for row in t.rows()[-1:]} == {"['a', 'b', 'c']"}
 
@@ -301,7 +301,7 @@ def test_a_commit_that_fails_shows_nothing_and_may_be_repeated(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(local_folder, "exchange", full)
+        patched.setattr(stored_folder, "exchange", full)
         with pytest.raises(DestinationError, match=r"No space left on device.*free some disk"):
             t.destination.commit(flush)
     assert t.values() == [1]
@@ -318,9 +318,9 @@ def settings(**more: Any) -> Any:
 
 
 def test_where_tables_lie() -> None:
-    assert settings().table(TableName("a/b")) == "/p/a%2Fb"
-    assert settings().table(TableName("_ts", "x")) == "/p/x/%5Fts"
-    assert settings(path="s3://b/k/").table(TableName("s")) == "s3://b/k/s"
+    assert table_path(settings().path, TableName("a/b")) == "/p/a%2Fb"
+    assert table_path(settings().path, TableName("_ts", "x")) == "/p/x/%5Fts"
+    assert table_path(settings(path="s3://b/k/").path, TableName("s")) == "s3://b/k/s"
     assert settings(path="~/p").path == str(Path("~/p").expanduser())
 
 

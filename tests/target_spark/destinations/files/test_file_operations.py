@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from shared.errors import DestinationError, SettingsError
 from target_spark.core.differences import TableDifference, Verification
 from target_spark.destinations.destination import Flush, Tools
-from target_spark.destinations.files.file_operations import FileOperations
+from target_spark.operate.file_operations import FileOperations
 from target_spark.run_settings import TargetConfig
 
 Rows = Sequence[tuple[Any, ...]]
@@ -30,18 +30,20 @@ def operations(table: Table, spark: SparkSession | None) -> FileOperations:
 def compared(
     spark: SparkSession, table: Table, *parts: Rows, ddl: str = "", **how: Any
 ) -> TableDifference:
-    found: list[TableDifference] = []
-    wanted = Verification(**{"report": found.append, "ranges": 4, **how})
-    given = Table(str(table.folder.parent), table.form, partition_by=table.layout.partition_by)
-    given.method = "overwrite"
-    asked = replace(given.request(struct(ddl) if ddl else COLUMNS), keys=("a",))
-    write, flushes = given.destination.prepare(asked), list[Flush]()
+    actual: list[TableDifference] = []
+    wanted = Verification(**{"report": actual.append, "ranges": 4, **how})
+    supplied = Table(str(table.folder.parent), table.form, partition_by=table.layout.partition_by)
+    supplied.method = "overwrite"
+    asked = replace(supplied.request(struct(ddl) if ddl else COLUMNS), keys=("a",))
+    write, flushes = supplied.destination.prepare(asked), list[Flush]()
     for number, rows in enumerate(parts):
-        made = given.divided(write, rows) if write.partition_by else [given.part(write, rows)]
-        flushes.append(Flush("s", f"t{number}", write, asked, tuple(made)))
-    operations(given, spark).verify(flushes, wanted)
-    assert len(found) == 1
-    return found[0]
+        created = (
+            supplied.divided(write, rows) if write.partition_by else [supplied.part(write, rows)]
+        )
+        flushes.append(Flush("s", f"t{number}", write, asked, tuple(created)))
+    operations(supplied, spark).verify(flushes, wanted)
+    assert len(actual) == 1
+    return actual[0]
 
 
 def before(tmp_path: Path, form: str, *names: str) -> Table:
@@ -59,9 +61,9 @@ def test_what_differs_is_found(
     table = before(tmp_path, form, *names)
     files = sorted(table.folder.rglob("*"))
     source = [ROWS[1], (3, "a b", "new"), (4, "01", "z"), ROWS[0]]
-    found = compared(spark, table, [(1, "2", "old"), (2, "x", "old")], source)
-    assert found.left == "1 missing, 1 changed, 1 vanished"
-    assert (found.source_rows, found.table_rows) == (4, 4)
+    actual = compared(spark, table, [(1, "2", "old"), (2, "x", "old")], source)
+    assert actual.left == "1 missing, 1 changed, 1 vanished"
+    assert (actual.source_rows, actual.table_rows) == (4, 4)
     assert sorted(table.folder.rglob("*")) == files, "the table is as it was"
 
 
@@ -73,8 +75,8 @@ def test_keys_alone_and_columns_that_a_table_lacks(tmp_path: Path, spark: SparkS
     assert compared(spark, table, []).left == "4 vanished"
     table.destination.commit(table.flush(COLUMNS, ROWS[:1]))
     wider = [(*row, "more") for row in ROWS]
-    found = compared(spark, table, wider, ddl="a bigint, b string, c string, d string")
-    assert found.left == "1 doubled, without the columns d"
+    actual = compared(spark, table, wider, ddl="a bigint, b string, c string, d string")
+    assert actual.left == "1 doubled, without the columns d"
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:

@@ -17,13 +17,10 @@ from shared.errors import DestinationError, SettingsError
 from shared.formats.arrow_types import SPARK_ROW_METADATA
 from shared.formats.json_schema import struct_to_arrow
 from target_spark.convert.write_tasks import MOST_FOLDERS, in_folders
-from target_spark.destinations.files.stored_columns import (
-    PartitionError,
-    TableSchema,
-    partition_folder,
-)
-from target_spark.destinations.folders import local_folder
-from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.files.stored_columns import TableSchema
+from target_spark.destinations.folders import stored_folder
+from target_spark.destinations.folders.stored_folder import RemoteFolder
+from target_spark.destinations.folders.table_folder import PartitionError, partition_folder
 from target_spark.tables.version_edit import VersionEdit
 
 ABC = struct("a bigint, b string, c date")
@@ -34,7 +31,7 @@ PARTITIONS = {"b": pa.string(), "c": pa.date32()}
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -47,8 +44,8 @@ def table(tmp_path: Path) -> Any:
 
 def files(t: Table) -> list[str]:
     """Return the visible files of a table, by a walk of the disk."""
-    found = (path.relative_to(t.folder) for path in t.folder.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if not path.name.startswith("_"))
+    actual = (path.relative_to(t.folder) for path in t.folder.rglob("*") if path.is_file())
+    return sorted(str(path) for path in actual if not path.name.startswith("_"))
 
 
 def folders(t: Table) -> list[str]:
@@ -57,12 +54,12 @@ def folders(t: Table) -> list[str]:
 
 def rows(t: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return what another program reads."""
-    known = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
-    kinds = pa.schema([(name, PARTITIONS.get(name, pa.string())) for name in known.partition_by])
+    existing = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
+    kinds = pa.schema([(name, PARTITIONS.get(name, pa.string())) for name in existing.partition_by])
     layout = ds.partitioning(kinds, flavor="hive")
-    asked = None if t.form in {"parquet", "orc"} else struct_to_arrow(known.struct)
-    found = ds.dataset(t.folder, asked, format=t.form, partitioning=layout).to_table()
-    picked = found.select(list(columns or ("a", "b"))).to_pylist()
+    asked = None if t.form in {"parquet", "orc"} else struct_to_arrow(existing.struct)
+    actual = ds.dataset(t.folder, asked, format=t.form, partitioning=layout).to_table()
+    picked = actual.select(list(columns or ("a", "b"))).to_pylist()
     return sorted((tuple(row.values()) for row in picked), key=repr)
 
 
@@ -96,11 +93,11 @@ def test_a_value_that_no_folder_can_have() -> None:
 def test_rows_of_folders_keep_their_order() -> None:
     block = pa.table({"a": range(6), "b": ["x", None, "y", "x", "", "y"], "d": [True] * 6})
     columns = [("b", "B"), ("d", "d")]
-    found = {}
+    actual = {}
     for folder, part, facts in in_folders([block.slice(0, 2), block.slice(2)], columns):
         assert part.column_names == ["a"]
-        found.setdefault(folder, []).append((part["a"].to_pylist(), facts["B"]))
-    assert found == {
+        actual.setdefault(folder, []).append((part["a"].to_pylist(), facts["B"]))
+    assert actual == {
         "B=x/d=true": [([0, 3], [0, "x", "x"])],
         "B=y/d=true": [([2, 5], [0, "y", "y"])],
         f"B={NULL}/d=true": [([1], [1, None, None]), ([4], [1, None, None])],
@@ -121,14 +118,20 @@ class TestEveryFormat:
     def test_values_come_back(self, table: Any, form: str) -> None:
         t = table(form, "b", "c")
         strange = 'a/b=c %\n"ü'
-        given = [(1, "DE", DAY), (2, strange, DAY), (3, None, DAY), (4, "DE", None), (5, "DE", DAY)]
-        flush = t.flush(ABC, given[:3], given[3:])
+        supplied = [
+            (1, "DE", DAY),
+            (2, strange, DAY),
+            (3, None, DAY),
+            (4, "DE", None),
+            (5, "DE", DAY),
+        ]
+        flush = t.flush(ABC, supplied[:3], supplied[3:])
         assert not t.folder.exists()
         t.destination.commit(flush)
         t.destination.commit(flush)
         assert f"b=DE/c={NULL}" in folders(t)
         assert len(files(t)) == 5
-        assert rows(t, "a", "b", "c") == sorted(given, key=repr)
+        assert rows(t, "a", "b", "c") == sorted(supplied, key=repr)
         t.destination.finish(t.request(ABC))
         assert sorted(os.listdir(t.folder.parent)) == [".s.lock", ".s.schema", "s"]
 
@@ -148,9 +151,9 @@ class TestEveryFormat:
         t.destination.commit(t.flush(struct("a double, b string"), [(0.5, "b", None)]))
         assert rows(t) == [(0.5, "b"), (1.0, "m"), (2.0, "z"), (None, "z")]
         assert {text or None for (text,) in rows(t, "d")} == {"new", None}
-        known = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
-        assert known.partition_by == ("b",)
-        assert known.struct.simpleString() == "struct<a:double,b:string,d:string>"
+        existing = TableSchema.from_bytes((t.folder.parent / ".s.schema").read_bytes())
+        assert existing.partition_by == ("b",)
+        assert existing.struct.simpleString() == "struct<a:double,b:string,d:string>"
 
     def test_overwrite_may_change_the_partitions(self, table: Any, form: str) -> None:
         t = table(form)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from file_tables import AB, Table, struct
 
-from target_spark.destinations.folders import local_folder
+from target_spark.destinations.folders import stored_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ PARTITIONED: dict[str, Reader] = {
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 def loaded(folder: Path, form: str, **more: Any) -> str:

@@ -18,8 +18,8 @@ import pytest
 import shared
 from shared.errors import DestinationError
 from shared.storage.owned_folders import LOCKS_NAME
-from target_spark.destinations.folders import local_folder
-from target_spark.destinations.folders.local_folder import (
+from target_spark.destinations.folders import stored_folder
+from target_spark.destinations.folders.stored_folder import (
     LocalFolder,
     exchange,
     exchange_in_two_steps,
@@ -44,7 +44,7 @@ def put(folder: LocalFolder, flush: int, count: int = FILES_PER_FLUSH, **change:
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> LocalFolder:
 @pytest.fixture
 def _grace_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch, _short_grace: None) -> None:
     """A listing may be kept waiting between its two steps."""
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.4)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.4)
 
 
 def hidden(place: Path) -> list[str]:
@@ -194,7 +194,7 @@ def test_folders_of_living_runs_stay_and_of_dead_ones_go(tmp_path: Path) -> None
 
 
 def test_hidden_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
+    monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
     theirs = [tmp_path / f".t.{name}" for name in ("old", "next", "run-backup")]
     for path in theirs:
         path.mkdir()
@@ -300,7 +300,7 @@ class TestExchange:
         assert not Path(pair[0]).exists()
 
     def test_without_support(self, pair: tuple[str, str, str], monkeypatch: object) -> None:
-        monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
+        monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -314,7 +314,7 @@ class TestExchange:
             ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(local_folder, "_renameat2", lambda: refuse)
+        monkeypatch.setattr(stored_folder, "_renameat2", lambda: refuse)
         exchange(*pair)
         assert os.listdir(pair[1]) == ["new"]
 
@@ -335,7 +335,7 @@ def killed_at_rename(
 ) -> None:
     """Load twice into a table; die at one of the steps of the second load."""
     if steps == "two":
-        monkeypatch.setattr(local_folder, "_renameat2", lambda: None)
+        monkeypatch.setattr(stored_folder, "_renameat2", lambda: None)
     killed = LocalFolder(str(tmp_path / name), "killed").open()
     put(killed, 1)
 
@@ -347,7 +347,7 @@ def killed_at_rename(
         (os.rename if len(paths) > 1 else os.unlink)(*paths)
 
     steps_of = {"rename": dying, "unlink": dying}
-    monkeypatch.setattr(local_folder, "os", SimpleNamespace(**{**vars(os), **steps_of}))
+    monkeypatch.setattr(stored_folder, "os", SimpleNamespace(**{**vars(os), **steps_of}))
     with pytest.raises(KeyboardInterrupt):
         put(killed, 2)
     monkeypatch.undo()
@@ -409,11 +409,11 @@ WRITER = """
 import sys
 from pathlib import Path
 from target_spark.destinations.folders.table_folder import FolderChange
-from target_spark.destinations.folders.local_folder import LocalFolder
-from target_spark.destinations.folders import local_folder
-local_folder.GRACE_SECONDS = 0.0
+from target_spark.destinations.folders.stored_folder import LocalFolder
+from target_spark.destinations.folders import stored_folder
+stored_folder.GRACE_SECONDS = 0.0
 if sys.argv[2] == "two steps":
-    local_folder._renameat2 = lambda: None
+    stored_folder._renameat2 = lambda: None
 folder = LocalFolder(sys.argv[1], sys.argv[3]).open()
 flush = len(folder.files()) // 3
 print("ready", flush, flush=True)
@@ -430,31 +430,31 @@ while True:
 """
 
 
-@pytest.mark.parametrize("way", ["one step", "two steps"])
-def test_killed_at_random_points(tmp_path: Path, way: str, seed: int) -> None:
+@pytest.mark.parametrize("variant", ["one step", "two steps"])
+def test_killed_at_random_points(tmp_path: Path, variant: str, seed: int) -> None:
     chance = random.Random(seed)
     root = Path(shared.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(root)}
-    told = -1
+    reported = -1
     for attempt in range(3):
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path / "t"), way, f"{seed}-{attempt}"],
+            [sys.executable, "-c", WRITER, str(tmp_path / "t"), variant, f"{seed}-{attempt}"],
             stdout=subprocess.PIPE,
             env=env,
         )
         assert process.stdout is not None
         ready = process.stdout.readline().split()
-        assert int(ready[1]) > told
+        assert int(ready[1]) > reported
         time.sleep(chance.random() * 0.2)
         process.send_signal(signal.SIGKILL)
         lines = process.stdout.read().split()
         process.wait()
-        told = max([told, *map(int, lines)])
+        reported = max([reported, *map(int, lines)])
         check = LocalFolder(str(tmp_path / "t"), f"check-{attempt}").open()
         names = check.files()
         check.close()
         flushes = len(names) // FILES_PER_FLUSH
-        assert flushes in (told + 1, told + 2)
+        assert flushes in (reported + 1, reported + 2)
         expected = [f"part-{f:013d}-{n}.x" for f in range(flushes) for n in range(FILES_PER_FLUSH)]
         assert list(names) == expected
     assert hidden(tmp_path) == [".t.lock", ".t.schema"]

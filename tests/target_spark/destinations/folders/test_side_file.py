@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import DestinationError
-from target_spark.destinations.folders import local_folder
-from target_spark.destinations.folders.local_folder import LocalFolder
-from target_spark.destinations.folders.remote_folder import RemoteFolder
+from target_spark.destinations.folders import stored_folder
+from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder
 from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
     FolderChange,
@@ -26,7 +25,7 @@ NEXT = "part-0000000000002-r-2-00000.json"
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_folder, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored_folder, "GRACE_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +134,29 @@ def test_a_removed_table_leaves_no_columns(folder: TableFolder) -> None:
     Path(folder.table, OURS).unlink()
     Path(folder.table).rmdir()
     assert folder.side() is None
+
+
+class OldS3:
+    """What s3fs did before 2026: it had no other `cat_file`, and found the folder itself."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self.objects = objects
+
+    def invalidate_cache(self, path: str = "") -> None:
+        pass
+
+    def cat_file(self, path: str) -> bytes:
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+    def find(self, path: str, prefix: str = "") -> list[str]:
+        return [name for name in self.objects if name.startswith(f"{path}/{prefix}")] or [path]
+
+
+def test_an_old_s3fs_reads_a_table() -> None:
+    storage = OldS3({"old/data/.t.schema": b"{}", f"old/data/u/{OURS}": b""})
+    for name, side, files in (("t", b"{}", ()), ("u", None, (OURS,)), ("v", None, ())):
+        folder = RemoteFolder(f"s3://old/data/{name}", "run")
+        folder.__dict__["_place"] = storage, f"old/data/{name}"
+        assert (folder.side(), folder.files()) == (side, files)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.spark.java import find_java
+from shared.spark.jvm import find_java
 
 ICEBERG = "1.11.0"
 """The newest version whose tests, with the servlet, are published."""
@@ -188,18 +188,22 @@ def rest_jars(java: str, spark: Path, cache: Path) -> str:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted, found = cache / "ivy.xml", cache / "classpath"
-        known = found.read_text().strip() if found.exists() else ""
-        if known and wanted.read_text() == JARS and all(map(os.path.isfile, known.split(":"))):
-            return known
-        found.unlink(missing_ok=True)
+        wanted, actual = cache / "ivy.xml", cache / "classpath"
+        existing = actual.read_text().strip() if actual.exists() else ""
+        if (
+            existing
+            and wanted.read_text() == JARS
+            and all(map(os.path.isfile, existing.split(":")))
+        ):
+            return existing
+        actual.unlink(missing_ok=True)
         wanted.write_text(JARS)
         ivy = str(next(spark.glob("ivy-*.jar")))
         command = [java, "-cp", ivy, "org.apache.ivy.Main", "-ivy", str(wanted)]
-        places = ["-cache", str(cache), "-cachepath", str(found)]
+        places = ["-cache", str(cache), "-cachepath", str(actual)]
         done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=300)
-        assert found.exists(), done.stdout[-2000:]
-        return found.read_text().strip()
+        assert actual.exists(), done.stdout[-2000:]
+        return actual.read_text().strip()
 
 
 def _served(server: Any) -> None:

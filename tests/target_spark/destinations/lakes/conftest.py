@@ -26,17 +26,17 @@ SETTINGS = (
 @pytest.fixture
 def any_load(lake_spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Yield a function for loads into tables of a format, below a folder or in a catalog."""
-    made: list[Load] = []
+    created: list[Load] = []
 
     def make(form: str, ddl: str, *, in_catalog: bool = False, **changes: Any) -> Load:
-        given = {name: changes.pop(name) for name in SETTINGS if name in changes}
-        config = lake_config(form, tmp_path, in_catalog=in_catalog, **given)
+        supplied = {name: changes.pop(name) for name in SETTINGS if name in changes}
+        config = lake_config(form, tmp_path, in_catalog=in_catalog, **supplied)
         kind = DeltaLoad if form == "delta" else IcebergLoad
-        made.append(kind(lake_spark, config, struct(ddl), **changes))
-        return made[-1]
+        created.append(kind(lake_spark, config, struct(ddl), **changes))
+        return created[-1]
 
     yield make
-    for load in made:
+    for load in created:
         load.destination._close()
         if load.config.catalog == CATALOGS["delta"]:
             lake_spark.sql(f"DROP TABLE IF EXISTS {load.name}")

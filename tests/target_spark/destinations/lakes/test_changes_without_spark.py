@@ -23,8 +23,8 @@ def by_spark(load: Load) -> list[bool]:
     folder = Path(load.config.path) / load.table
     logs = sorted((folder / "_delta_log").glob("*.json"))
     lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-    made = [line["commitInfo"] for line in lines if "commitInfo" in line]
-    return [entry.get("engineInfo", "").startswith("Apache-Spark") for entry in made]
+    created = [line["commitInfo"] for line in lines if "commitInfo" in line]
+    return [entry.get("engineInfo", "").startswith("Apache-Spark") for entry in created]
 
 
 @pytest.mark.parametrize("case", [0, 1])
@@ -34,15 +34,15 @@ def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
         zip(("id", 'k"ey', "order", "v", "w"), chance.sample(list(VALUES), 5), strict=True)
     )
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    given_: dict[str, Any] = {
+    options: dict[str, Any] = {
         "keys": ("id", 'k"ey')[: chance.randrange(1, 3)],
         "method": "upsert",
         "hard_delete": case % 2 == 0,
         "order_by": ("order",) if case == 0 else (),
     }
     ddl += ", n struct<a: long, l: array<string>>, m map<string, double>, _sdc_deleted_at timestamp"
-    made = [
-        delta_load(ddl, table=f"t{alone}", engine="auto" if alone else "spark", **given_)
+    created = [
+        delta_load(ddl, table=f"t{alone}", engine="auto" if alone else "spark", **options)
         for alone in (True, False)
     ]
     for _ in range(2):
@@ -58,9 +58,9 @@ def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
             ]
             for _ in range(2)
         ]
-        for load in made:
+        for load in created:
             load.load(*parts)
-    alone, other = made
+    alone, other = created
     assert alone.rows() == other.rows()
     assert len(alone.other_reader().rows) == len(alone.rows())
     assert not any(by_spark(alone))
@@ -69,7 +69,7 @@ def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
 
 @pytest.mark.parametrize("hard_delete", [True, False])
 def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None:
-    made = [
+    created = [
         delta_load(
             "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp",
             table=f"t{alone}",
@@ -78,13 +78,13 @@ def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None
         )
         for alone in (True, False)
     ]
-    for load in made:
+    for load in created:
         for version in (1, 2, None):
             rows = [{"id": version, "_sdc_table_version": version, DELETED: None}]
             load.load([*rows, {"id": 9, "_sdc_table_version": version, DELETED: NOON}])
         load.activate(2, at=1e9 + 0.000_001)
         load.activate(2, at=2e9)
-    alone, other = made
+    alone, other = created
     assert alone.rows() == other.rows()
     assert len(alone.rows()) == (4 if hard_delete else 6)
     assert not any(by_spark(alone))

@@ -60,10 +60,10 @@ def test_appended_parts_are_files_of_the_table(
     assert engines(load)[:2] == ["delta-rs", "delta-rs"]
     frame = lake_spark.newSession().table(load.name)
     assert sorted(row["id"] for row in frame.collect()) == [1, 2, 3, 4]
-    found = frame.where("id = 2").first()
-    assert found is not None
+    actual = frame.where("id = 2").first()
+    assert actual is not None
     wanted = {**rows(2)[0], "at": NOON.replace(tzinfo=None), "m": {"k": 2}, "b": bytearray(b"\0")}
-    got = found.asDict(recursive=True)
+    got = actual.asDict(recursive=True)
     got["at"] = got["at"].astimezone(dt.timezone.utc).replace(tzinfo=None)
     assert got == wanted
     at = "timestamp'2024-01-01 12:00:00.000005Z'"
@@ -83,7 +83,7 @@ def test_a_table_made_without_spark_is_that_of_spark(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about = {"description": "It's one", "properties": {"id": {"description": "The 'key'"}}}
-    made = {}
+    created = {}
     for table in ("spark", "driver"):
         load = delta_load(
             "id long not null, `Na me` string, at timestamp, d decimal(9,2), b binary, y tinyint, "
@@ -102,9 +102,9 @@ def test_a_table_made_without_spark_is_that_of_spark(
         assert by_log.properties.items() <= by_spark.properties.items()
         assert by_log.size == by_spark.size
         comment = load.sql("DESCRIBE DETAIL {t}")[0]["description"]
-        made[table] = (by_spark.struct.json(), by_spark.properties, comment)
-    assert made["driver"] == made["spark"]
-    assert made["driver"][2] == "It's one"
+        created[table] = (by_spark.struct.json(), by_spark.properties, comment)
+    assert created["driver"] == created["spark"]
+    assert created["driver"][2] == "It's one"
 
 
 @pytest.mark.spark

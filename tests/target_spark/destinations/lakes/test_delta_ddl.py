@@ -29,11 +29,11 @@ ID, OTHER = Column("id", "id", LONG, nullable=False), Column("x", "X", LONG, nul
 
 def test_missing_columns_are_added_and_not_null_stays() -> None:
     change = TableChange(create=(OTHER, ID), mapping={"X": "x"})
-    found = additions(table(id=True), change, request())
-    assert found == TableChange(add=(OTHER,), mapping={"X": "x"})
+    actual = additions(table(id=True), change, request())
+    assert actual == TableChange(add=(OTHER,), mapping={"X": "x"})
     optional = Column("x", "X", LONG)
-    found = additions(table(id=True, x=True), TableChange(create=(ID, optional)), request())
-    assert found == TableChange(nullable=("x",))
+    actual = additions(table(id=True, x=True), TableChange(create=(ID, optional)), request())
+    assert actual == TableChange(nullable=("x",))
 
 
 @pytest.mark.parametrize(

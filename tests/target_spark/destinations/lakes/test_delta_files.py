@@ -122,9 +122,9 @@ def test_parts_are_added_to_files_without_their_keys_only(data: st.DataObject) -
         parquet.write_table(pa.table({"id": pa.array(keys, kind)}), f"{folder}/_part")
         part = Part(f"{folder}/_part", len(keys), 1)
         key = Projected("id", "id", LongType(), "as is")
-        found = part_keys([part], [key], ())
-        assert found is not None
-        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", None, found[0])
+        actual = part_keys([part], [key], ())
+        assert actual is not None
+        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", None, actual[0])
         held = {value for file in files for value in file}
     assert not (is_new and held & set(keys))
     assert is_new or files

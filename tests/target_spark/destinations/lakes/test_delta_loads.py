@@ -110,9 +110,9 @@ def test_comments_properties_and_constraints_come_from_the_schema(delta_load: Ma
     layout = Layout(properties={"delta.appendOnly": "true", "a'b": "c"})
     load = delta_load("id long not null, name string", keys=("id",), schema=schema, layout=layout)
     load.load([row(1, "a")])
-    found = load.spark.table(load.name).schema
-    assert found["id"].metadata["comment"] == "it's the 'key'"
-    assert not found["id"].nullable
+    actual = load.spark.table(load.name).schema
+    assert actual["id"].metadata["comment"] == "it's the 'key'"
+    assert not actual["id"].nullable
     detail = load.spark.sql(f"DESCRIBE DETAIL {load.name}").first()
     assert detail["description"] == "All the orders"
     assert detail["properties"]["delta.appendOnly"] == "true"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,10 +23,11 @@ from hypothesis import strategies as st
 from lake_loads import Load, struct
 from pyarrow import parquet
 
+from shared.engine.engine import Report, Threads, Work
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout, Part, SchemaContract
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.lakes.delta import delta_files, delta_merge
+from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_package
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
 from target_spark.destinations.lakes.small_flush import newest
@@ -102,6 +104,25 @@ def test_spark_merges_what_is_too_large(delta_load: Make, monkeypatch: pytest.Mo
 
 @pytest.mark.spark
 @pytest.mark.server
+def test_tasks_of_spark_merge_what_is_large(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = delta_load("id long, v string", engine="spark", **KEYED)
+    load.load([{"id": n, "v": "x"} for n in range(10)])
+    for name, limit in (("ONE_TASK_BYTES", 0), ("LINKED_BYTES", 0)):
+        monkeypatch.setattr(delta_merge if name[0] == "L" else delta_package, name, limit)
+        load.load([{"id": 0, "v": name}], [{"id": len(load.rows()), "v": name}])
+        assert engines(load)[0] == "target-spark"
+        assert load.history()[0]["operationMetrics"]["numTargetRowsUpdated"] == "1"
+    rows = [(0, "LINKED_BYTES"), *((n, "x") for n in range(1, 10))]
+    assert sorted(load.rows()) == [*rows, (10, "ONE_TASK_BYTES"), (11, "LINKED_BYTES")]
+    sparks = load.other(config=replace(load.config, adopt_files=False))
+    sparks.load([{"id": 1, "v": "y"}])
+    assert engines(load)[0] == "Apache-Spark"
+
+
+@pytest.mark.spark
+@pytest.mark.server
 def test_a_flush_is_merged_once(delta_load: Make) -> None:
     load = delta_load("id long, v string", **KEYED)
     load.load([{"id": 1, "v": "a"}])
@@ -111,6 +132,29 @@ def test_a_flush_is_merged_once(delta_load: Make) -> None:
     again = load.other()
     again.destination.commit(again.flush([{"id": 1, "v": "b"}], token=token))
     assert (load.rows(), len(load.history())) == ([(1, "b")], before)
+
+
+def test_an_error_of_a_task_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, part = tmp_path / "t", tmp_path / "part.parquet"
+    for key in "ab":
+        write_deltalake(folder, pa.table({"id": [key], "v": ["x"]}), mode="append")
+    (rotten,) = [path for path in folder.glob("*.parquet") if "a" in rows_of_file(path)]
+    before = sorted(tmp_path.rglob("*"))
+    rotten.write_bytes(b"no Parquet")
+    monkeypatch.setattr(delta_merge, "_TASKS_PER_CORE", 1)
+    parquet.write_table(pa.table({"id": ["a", "b"], "v": ["y", "y"]}), part)
+    now = delta_files.look_up(str(folder))
+    assert now is not None
+    plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
+    parts = [Part(str(part), 2, part.stat().st_size)]
+    with pytest.raises(NeedsSparkError):
+        delta_merge.merge(str(folder), parts, now, plan, 2, "m", None, PickledTasks(1))
+    assert sorted(path for path in tmp_path.rglob("*") if path != part) == before
+
+
+def rows_of_file(path: Path) -> list[Any]:
+    keys: list[Any] = parquet.read_table(path)["id"].to_pylist()
+    return keys
 
 
 @pytest.mark.spark
@@ -202,9 +246,9 @@ def test_files_without_bounds_are_merged(tmp_path: Path, stats: dict[str, Any]) 
     changed = delta_merge.merge(
         str(folder), [Part(str(part), 2, part.stat().st_size)], now, plan, 2, "mark", ("app", 1)
     )
-    found = DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pylist()
+    actual = DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pylist()
     assert changed == 2
-    assert [(row["id"], row["v"]) for row in found] == [
+    assert [(row["id"], row["v"]) for row in actual] == [
         ("m", "a"), ("p", "a"), ("q", "b"), ("z", "b"),
     ]  # fmt: skip
 
@@ -347,9 +391,9 @@ def test_the_newest_row_of_each_key(rows: list[dict[str, Any]], order_by: tuple[
         if key not in wanted or rank(row) >= rank(wanted[key]):
             wanted[key] = row
     schema = pa.schema([("k", "string"), ("g", "int64"), ("o", "int64"), ("p", "string")])
-    found = newest(pa.Table.from_pylist(rows, schema), ["k", "g"], order_by)
-    made = pa.Table.from_pylist(list(wanted.values()), schema)
-    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, made.to_pylist()))
+    actual = newest(pa.Table.from_pylist(rows, schema), ["k", "g"], order_by)
+    created = pa.Table.from_pylist(list(wanted.values()), schema)
+    assert sorted(map(repr, actual.to_pylist())) == sorted(map(repr, created.to_pylist()))
 
 
 KEY = st.none() | st.integers(0, 3)
@@ -369,6 +413,13 @@ RECORDS = pa.schema(
 )  # fmt: skip
 
 
+class PickledTasks(Threads):
+    """Runs tasks as Spark does: each has a copy of the work."""
+
+    def run(self, task: Any, count: int, work: Work) -> list[Report]:
+        return super().run(pickle.loads(pickle.dumps(task)), count, work)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.lists(RECORD, max_size=9), min_size=1, max_size=4),
@@ -377,6 +428,7 @@ RECORDS = pa.schema(
     st.booleans(),
     st.booleans(),
     st.sampled_from([0, delta_merge.LINKED_BYTES]),
+    st.booleans(),
 )
 def test_a_merge_is_that_of_a_table_in_memory(
     before: list[list[dict[str, Any]]],
@@ -385,6 +437,7 @@ def test_a_merge_is_that_of_a_table_in_memory(
     ordered: bool,
     hard: bool,
     linked_bytes: int,
+    in_tasks: bool,
 ) -> None:
     def table(rows: list[dict[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist([{**row, "v": str(row["v"])} for row in rows], RECORDS)
@@ -414,8 +467,8 @@ def test_a_merge_is_that_of_a_table_in_memory(
             changed += 1
             if not (hard and row["gone"]):
                 wanted.append({**row, "gone": row["gone"]})
-        there = {key(old) for old in stored}
-        added = [r for k, r in newest.items() if k not in there and not (hard and r["gone"])]
+        present = {key(old) for old in stored}
+        added = [r for k, r in newest.items() if k not in present and not (hard and r["gone"])]
         now = delta_files.look_up(str(folder))
         assert now is not None
         plan = MergePlan(
@@ -427,9 +480,10 @@ def test_a_merge_is_that_of_a_table_in_memory(
         )
         parts = [Part(str(part), len(flush), part.stat().st_size)]
         with mock.patch.object(delta_merge, "LINKED_BYTES", linked_bytes):
-            told = delta_merge.merge(str(folder), parts, now, plan, len(newest), "m", None)
-        found = DeltaTable(folder).to_pyarrow_table()
-        assert told == changed + len(added)
-        assert sorted(map(repr, found.to_pylist())) == sorted(
+            supplied = now, plan, len(newest), "m", None, PickledTasks(2) if in_tasks else None
+            reported = delta_merge.merge(str(folder), parts, *supplied)
+        actual = DeltaTable(folder).to_pyarrow_table()
+        assert reported == changed + len(added)
+        assert sorted(map(repr, actual.to_pylist())) == sorted(
             map(repr, table([*wanted, *added]).to_pylist())
         )

@@ -11,7 +11,7 @@ import pytest
 from lake_loads import Load
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes import lake_work, shared_tables
+from target_spark.destinations.lakes import lake_table, lake_work
 
 
 class Syncs:
@@ -30,12 +30,12 @@ def test_only_folders_on_local_disks_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = Syncs()
-    monkeypatch.setattr(shared_tables, "_syncfs", lambda: syncs)
+    monkeypatch.setattr(lake_table, "_syncfs", lambda: syncs)
     for folder in (None, "s3://bucket/table", str(tmp_path / "missing")):
-        shared_tables.sync_to_disk(folder)
+        lake_table.sync_to_disk(folder)
     assert syncs.calls == 0
-    shared_tables.sync_to_disk(str(tmp_path))
-    shared_tables.sync_to_disk(f"file://{tmp_path}")
+    lake_table.sync_to_disk(str(tmp_path))
+    lake_table.sync_to_disk(f"file://{tmp_path}")
     assert syncs.calls == 2
 
 
@@ -43,17 +43,17 @@ def test_without_the_call_everything_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    monkeypatch.setattr(shared_tables, "_syncfs", lambda: None)
+    monkeypatch.setattr(lake_table, "_syncfs", lambda: None)
     monkeypatch.setattr("os.sync", lambda: calls.append(None))
-    shared_tables.sync_to_disk(str(tmp_path))
+    lake_table.sync_to_disk(str(tmp_path))
     assert len(calls) == 1
 
 
 def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_tables, "_syncfs", lambda: Syncs(-1))
+    monkeypatch.setattr(lake_table, "_syncfs", lambda: Syncs(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):
-        shared_tables.sync_to_disk(str(tmp_path))
+        lake_table.sync_to_disk(str(tmp_path))
 
 
 @pytest.mark.spark
@@ -61,9 +61,9 @@ def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.Monkey
 class TestWithTables:
     @pytest.fixture
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        found: list[Any] = []
-        monkeypatch.setattr(lake_work, "sync_to_disk", found.append)
-        return found
+        actual: list[Any] = []
+        monkeypatch.setattr(lake_work, "sync_to_disk", actual.append)
+        return actual
 
     def test_flushes_versions_and_replacements(
         self, delta_load: Callable[..., Load], tmp_path: Path, seen: list[Any]

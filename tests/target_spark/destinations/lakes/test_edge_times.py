@@ -22,8 +22,8 @@ READ = (
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:
-    found = [{"id": n, "at": at, "n": at, "d": day} for n, at, day in TIMES]
-    return [row for row in found if row["id"] in numbers]
+    actual = [{"id": n, "at": at, "n": at, "d": day} for n, at, day in TIMES]
+    return [row for row in actual if row["id"] in numbers]
 
 
 def stored(*numbers: int) -> list[tuple[int, ...]]:
@@ -45,11 +45,11 @@ def test_times_at_the_ends_are_stored_as_they_are_and_found(lake_load: Make) -> 
         "d": [f"date_from_unix_date({day})" for _, _, day in TIMES],
     }.items():
         for value, same, later in zip(values, (2, 1, 1), (2, 3, 4), strict=True):
-            found = load.sql(
+            actual = load.sql(
                 f"SELECT count_if({column} = {value}), count_if({column} >= {value}) FROM {{t}} "
                 f"WHERE {column} >= {value}"
             )
-            assert tuple(found[0]) == (same, later), (column, value)
+            assert tuple(actual[0]) == (same, later), (column, value)
 
 
 def test_a_table_is_replaced_by_such_times(lake_load: Make) -> None:

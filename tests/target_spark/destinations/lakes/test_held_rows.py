@@ -23,8 +23,8 @@ DDL = "id long, v string, _sdc_deleted_at timestamp, _sdc_table_version bigint"
 
 def flush(number: int, *parts: str, column: str = "id") -> Flush:
     request = TableRequest("s", StructType().add(column, "long"), TableName("t"))
-    made = tuple(Part(name, 1, 10) for name in parts)
-    return Flush("s", f"run-{number:06d}", None, request, made, state=f"state {number}")  # type: ignore[arg-type]
+    created = tuple(Part(name, 1, 10) for name in parts)
+    return Flush("s", f"run-{number:06d}", None, request, created, state=f"state {number}")  # type: ignore[arg-type]
 
 
 def test_flushes_in_a_row_become_one_step() -> None:
@@ -104,12 +104,12 @@ FAST = "activated"
 @pytest.mark.spark
 @pytest.mark.server
 def test_published_tables_are_those_of_plain_loads(delta_load: Make, story: str) -> None:
-    run, given, commits = STORIES[story]
+    run, supplied, commits = STORIES[story]
     keys = () if story == "appended" else ("id",)
-    plain = delta_load(DDL, keys=keys, table="plain", **given)
+    plain = delta_load(DDL, keys=keys, table="plain", **supplied)
     held = delta_load(
         DDL, keys=keys, table="held", write_audit_publish=True, in_catalog=story == "merged",
-        **given,
+        **supplied,
     )  # fmt: skip
     for load in (plain, held):
         load.load([row(1, "a"), row(9, "a")])
@@ -135,8 +135,8 @@ def test_what_ends_before_it_is_published(delta_load: Make) -> None:
     load.destination.commit(again := load.flush([row(1)]))
     load.destination.commit(again)
     load.end()
-    [found] = load.operations.audit(lambda _: ["id = 1"])
-    assert found == "stream 'orders': 1 rows meet 'id = 1'"
+    [actual] = load.operations.audit(lambda _: ["id = 1"])
+    assert actual == "stream 'orders': 1 rows meet 'id = 1'"
     assert not (Path(load.config.path) / "orders").exists()
     with pytest.raises(SettingsError, match=r"'.*orders' is loaded by stream 'orders' too") as two:
         load.destination.prepare(load.other(stream="another").request)

@@ -35,16 +35,16 @@ class Model:
         count = 0
         for key in {row["id"] for row in rows}:
             own = [row for row in rows if row["id"] == key]
-            known = self.versions.setdefault(key, [])
+            existing = self.versions.setdefault(key, [])
             if self.ordered:
                 own.sort(key=_order)
-                least = _order(known[-1]) if known else dt.datetime.min
+                least = _order(existing[-1]) if existing else dt.datetime.min
                 own = [row for row in own if _order(row) >= least]
-            count += sum(self._apply(known, row) for row in own)
+            count += sum(self._apply(existing, row) for row in own)
         return count
 
-    def _apply(self, known: list[Row], row: Row) -> bool:
-        current = known[-1] if known and known[-1][VALID_TO] is None else None
+    def _apply(self, existing: list[Row], row: Row) -> bool:
+        current = existing[-1] if existing and existing[-1][VALID_TO] is None else None
         time = row["_sdc_received_at"]
         if row[DELETED_AT] is not None:
             if current is not None:
@@ -56,9 +56,9 @@ class Model:
             time = row["at"]
         if current is not None:
             current[VALID_TO] = time = max(time, current[VALID_FROM] + TICK)
-        elif known:
-            time = max(time, known[-1][VALID_TO] + TICK)
-        known.append({**row, VALID_FROM: time, VALID_TO: None})
+        elif existing:
+            time = max(time, existing[-1][VALID_TO] + TICK)
+        existing.append({**row, VALID_FROM: time, VALID_TO: None})
         return True
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -117,11 +117,11 @@ def test_random_records_become_versions(lake_load: Make, lake: str, ordered: boo
     for _ in range(4):
         parts = [[record(chance, at, docs) for _ in range(chance.randrange(9))] for _ in range(2)]
         flush = load.flush(*parts)
-        told = load.destination.commit(flush)
+        reported = load.destination.commit(flush)
         added = model.flush([row for rows in parts for row in rows])
         load.destination.commit(flush)
         assert read(load) == model.rows()
-        assert told.rows == added
+        assert reported.rows == added
         at += dt.timedelta(microseconds=chance.choice([0, 1, 10**9]))
     assert any(len(rows) > 3 for rows in model.versions.values())
 

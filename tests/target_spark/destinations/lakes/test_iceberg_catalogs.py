@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from catalog_servers import CatalogProcess, CatalogServer
 from lake_loads import IcebergLoad, run_together, struct
-from lake_story import EXPECTED, STREAMS, found, load_story, settings
+from lake_story import EXPECTED, STREAMS, actual, load_story, settings
 
 from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout
@@ -43,7 +43,7 @@ def catalog(request: pytest.FixtureRequest, catalog_process: CatalogProcess) -> 
 @pytest.fixture
 def catalog_load(lake_spark: SparkSession, catalog: CatalogServer) -> Iterator[Make]:
     """Yield a function for loads into tables of the catalog."""
-    made: list[IcebergLoad] = []
+    created: list[IcebergLoad] = []
 
     def make(ddl: str, namespace: str = "loads", **changes: Any) -> IcebergLoad:
         config = TargetConfig(
@@ -52,11 +52,11 @@ def catalog_load(lake_spark: SparkSession, catalog: CatalogServer) -> Iterator[M
             default_target_schema=namespace,
             spark=SparkSettings(app_name="tests", conf=catalog.conf),
         )
-        made.append(IcebergLoad(lake_spark, config, struct(ddl), **changes))
-        return made[-1]
+        created.append(IcebergLoad(lake_spark, config, struct(ddl), **changes))
+        return created[-1]
 
     yield make
-    for load in made:
+    for load in created:
         load.destination._close()
 
 
@@ -77,18 +77,18 @@ def read_back(catalog: CatalogServer, spark: SparkSession, name: str) -> Any:
 def test_the_target_loads_by_every_method(
     catalog: CatalogServer, lake_spark: SparkSession, tmp_path: Path
 ) -> None:
-    given = settings(
+    supplied = settings(
         format="iceberg",
         catalog=catalog.kind,
         default_target_schema="sales",
         spark={"conf": catalog.conf},
     )
-    load_story(given, lambda: lake_spark, tmp_path)
+    load_story(supplied, lambda: lake_spark, tmp_path)
     for name, text in catalog.conf.items():
         lake_spark.conf.set(name, text)
     for stream in STREAMS:
         table = read_back(catalog, lake_spark, f"sales.{stream}")
-        assert found(table.scan().to_arrow().to_pylist()) == EXPECTED[stream], stream
+        assert actual(table.scan().to_arrow().to_pylist()) == EXPECTED[stream], stream
 
 
 def test_two_writers_lose_no_row(catalog_load: Make) -> None:

@@ -11,33 +11,31 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError
 from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout, TableName, TableRequest
-from target_spark.destinations.lakes.iceberg.iceberg_ddl import (
-    Described,
-    _partitions,
-    alterations,
-    creation,
-    finishing,
-    identifiers,
-    new_properties,
-    replaced_properties,
-)
 from target_spark.destinations.lakes.iceberg.iceberg_format import (
     IcebergFormat,
     _chained,
     _with_ancestors,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
+    Described,
+    _partitions,
+    alterations,
     catalog_conf,
     check_empty,
+    creation,
+    finishing,
     hive_refusals,
     iceberg_storable,
     iceberg_widens,
+    identifiers,
     location_of,
+    new_properties,
     order_sql,
     partition_changes,
     partition_steps,
     partitions_sql,
     plain_columns,
+    replaced_properties,
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn, new_columns
@@ -157,8 +155,8 @@ def test_types_that_iceberg_has_stay_and_others_are_text() -> None:
             T.ArrayType(T.MapType(TEXT, T.StructType([T.StructField("v", TEXT)]))),
         ),
     }
-    found = iceberg_storable(T.StructType([T.StructField(n, d[0]) for n, d in dtypes.items()]))
-    assert {f.name: f.dataType for f in found} == {n: d[1] for n, d in dtypes.items()}
+    actual = iceberg_storable(T.StructType([T.StructField(n, d[0]) for n, d in dtypes.items()]))
+    assert {f.name: f.dataType for f in actual} == {n: d[1] for n, d in dtypes.items()}
 
 
 def test_a_table_is_made_by_one_statement() -> None:
@@ -189,26 +187,26 @@ def described(**nullable: bool) -> Described:
 def test_keys_identify_where_they_are_required() -> None:
     asked = request(keys=("id", "a.b"), cluster_by=("at",))
     change = TableChange(mapping={"a.b": "x"})
-    found = described(id=False, x=False, at=True)
-    assert list(finishing(found, change, asked)) == [
+    actual = described(id=False, x=False, at=True)
+    assert list(finishing(actual, change, asked)) == [
         "SET IDENTIFIER FIELDS `id`, `x`",
         "WRITE ORDERED BY `at`",
     ]
     assert list(finishing(described(id=True, x=False, at=True), change, asked)) == [
         "WRITE ORDERED BY `at`"
     ]
-    done = Described(found.struct, (), {"identifier-fields": "[id,x]", "sort-order": "at ASC"})
+    done = Described(actual.struct, (), {"identifier-fields": "[id,x]", "sort-order": "at ASC"})
     assert list(finishing(done, change, asked)) == []
     parted = request(cluster_by=("at",), partition_by=("id",))
-    assert list(finishing(found, change, parted)) == ["WRITE LOCALLY ORDERED BY `at`"]
+    assert list(finishing(actual, change, parted)) == ["WRITE LOCALLY ORDERED BY `at`"]
 
 
 def test_all_keys_identify_or_none_does() -> None:
-    found = described(id=False, x=False, at=True).struct
-    assert identifiers(found, {"a.b": "x"}, request(keys=("a.b", "id"))) == ["x", "id"]
-    assert identifiers(found, {}, request(keys=("id", "at"))) == []
-    assert identifiers(found, {}, request(keys=("id", "a.b"))) == []
-    assert identifiers(found, {}, request()) == []
+    actual = described(id=False, x=False, at=True).struct
+    assert identifiers(actual, {"a.b": "x"}, request(keys=("a.b", "id"))) == ["x", "id"]
+    assert identifiers(actual, {}, request(keys=("id", "at"))) == []
+    assert identifiers(actual, {}, request(keys=("id", "a.b"))) == []
+    assert identifiers(actual, {}, request()) == []
 
 
 def test_columns_are_kept_where_name_and_type_are_there() -> None:
@@ -291,13 +289,13 @@ def test_a_folder_of_other_files_becomes_no_table(tmp_path: Path) -> None:
 
 
 def test_a_catalog_keeps_what_the_user_says_of_it() -> None:
-    given = {
+    supplied = {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "rest",
         "spark.sql.catalog.lakes.type": "hive",
         "spark.driver.memory": "1g",
     }
-    spark = SparkSettings(app_name="t", conf=given)
+    spark = SparkSettings(app_name="t", conf=supplied)
     conf = catalog_conf(TargetConfig(catalog="lake", format="iceberg", spark=spark))
     assert conf == {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -323,8 +321,8 @@ def test_marks_follow_the_parents_of_snapshots() -> None:
 def test_snapshots_of_a_branch_became_the_table_together() -> None:
     snapshots = {n: (n - 1 or None, "append", None) for n in (1, 2, 3, 4)}
     log = [(10, 1), (20, 4), (30, 1), (40, 9)]
-    found = list(_with_ancestors(log, snapshots))
-    assert found == [(10, 1), (20, 2), (20, 3), (20, 4), (30, 1)]
+    actual = list(_with_ancestors(log, snapshots))
+    assert actual == [(10, 1), (20, 2), (20, 3), (20, 4), (30, 1)]
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,10 @@ def test_fields_inside_grow(iceberg_load: Make) -> None:
         ("l", "array<struct<a:bigint,b c:date>>"),
         ("m", "map<string,struct<a:bigint,d:double>>"),
     ]
-    found = {row[0]: row for row in load.rows()}
-    assert found[1][1].asDict() == {"a": 1, "b": None}
-    assert found[2][2][0].asDict() == {"a": 2, "b c": dt.date(2024, 1, 1)}
-    assert found[2][3]["k"].asDict() == {"a": 2, "d": 0.5}
+    actual = {row[0]: row for row in load.rows()}
+    assert actual[1][1].asDict() == {"a": 1, "b": None}
+    assert actual[2][2][0].asDict() == {"a": 2, "b c": dt.date(2024, 1, 1)}
+    assert actual[2][3]["k"].asDict() == {"a": 2, "d": 0.5}
 
 
 @pytest.mark.parametrize("rule", ["fail", "suffix", "cast"])
@@ -135,8 +135,8 @@ def test_a_table_is_laid_out_as_asked(iceberg_load: Make) -> None:
     )
     load = iceberg_load("id long, name string, at timestamp, kind string", layout=layout)
     load.load([{"id": n, "name": f"n{n}", "kind": "k"} for n in range(3)])
-    found = {row[0]: row[1] for row in load.sql("DESCRIBE EXTENDED {t}")}
-    parts = [found[f"Part {n}"] for n in range(4)]
+    actual = {row[0]: row[1] for row in load.sql("DESCRIBE EXTENDED {t}")}
+    parts = [actual[f"Part {n}"] for n in range(4)]
     assert parts == ["months(at)", "bucket(4, id)", "truncate(2, name)", "kind"]
     properties = load.properties()
     assert properties["sort-order"] == "name ASC NULLS FIRST, id ASC NULLS FIRST"
@@ -149,10 +149,10 @@ def test_new_rows_follow_new_partitions(iceberg_load: Make) -> None:
     frozen = SchemaContract("freeze", "freeze", "freeze")
     load = iceberg_load("id long, at timestamp", keys=("id",))
     load.load([row_at(1), row_at(2)])
-    told: list[str] = []
+    reported: list[str] = []
     load.begin()
     load.contract, load.layout = frozen, Layout(partition_by=("day(at)", "bucket(4, id)"))
-    load.destination.changed = lambda _, lines: told.extend(lines)
+    load.destination.changed = lambda _, lines: reported.extend(lines)
     added = ["partition new rows by days(at)", "partition new rows by bucket(4, id)"]
     assert list(load.destination.preview(load.request)) == added
     load.load([row_at(3)])
@@ -165,17 +165,17 @@ def test_new_rows_follow_new_partitions(iceberg_load: Make) -> None:
     load.method, load.layout = "upsert", Layout(partition_by=("hours(at)",))
     load.load([row_at(5), {**row_at(1), "at": row_at(6)["at"]}])
     assert load.partitions() == ["hours(at)"]
-    assert told == [*added, "partition new rows by hours(at) instead of days(at)",
+    assert reported == [*added, "partition new rows by hours(at) instead of days(at)",
                     "no longer partition new rows by bucket(4, id)"]  # fmt: skip
     load.method, load.contract = "append-only", SchemaContract()
     load.struct = struct("id long, at timestamp, kind string")
     load.layout = Layout(partition_by=("kind", "day(at)", "bucket(4, id)"))
     load.load([{**row_at(7), "kind": "x"}])
-    found = load.pyiceberg()
-    fields = {(field.name, str(field.transform)) for field in found.spec().fields}
+    actual = load.pyiceberg()
+    fields = {(field.name, str(field.transform)) for field in actual.spec().fields}
     assert fields == {("at_day", "day"), ("id_bucket_4", "bucket[4]"), ("kind", "identity")}
     wanted = [(1, 6), (2, 2), (3, 3), (4, 4), (5, 5), (7, 7)]
-    rows = [(row["id"], row["at"].day) for row in found.scan().to_arrow().to_pylist()]
+    rows = [(row["id"], row["at"].day) for row in actual.scan().to_arrow().to_pylist()]
     assert sorted(rows) == wanted
     assert [(row[0], row[1].day) for row in load.rows("id", "at")] == wanted
 

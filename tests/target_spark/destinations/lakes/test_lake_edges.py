@@ -18,9 +18,8 @@ from shared import errors as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.conf import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, Place, repeated
 from target_spark.destinations.lakes.run_files import pending_folders
-from target_spark.destinations.lakes.shared_tables import ATTEMPTS, LostCommit, repeated
 from target_spark.run_settings import StagingSettings, TargetConfig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -31,9 +30,9 @@ STREAM = Where(stream="s")
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were made, none of them waited for."""
-    made: list[float] = []
-    monkeypatch.setattr(doing_again.time, "sleep", made.append)
-    return made
+    created: list[float] = []
+    monkeypatch.setattr(doing_again.time, "sleep", created.append)
+    return created
 
 
 def test_work_that_loses_against_others_is_done_again(pauses: list[float]) -> None:

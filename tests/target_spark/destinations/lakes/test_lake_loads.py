@@ -50,8 +50,8 @@ def test_another_reader_sees_the_same_rows(lake_load: Make) -> None:
     load.load(rows)
     load.load([row(2, "two", at=None, amount=None, tags=None)])
     load.end()
-    found = {r["id"]: r for r in load.other_reader().rows}
-    assert found == {
+    actual = {r["id"]: r for r in load.other_reader().rows}
+    assert actual == {
         **{r["id"]: r for r in rows},
         2: row(2, "two", at=None, amount=None, tags=None),
     }
@@ -117,7 +117,7 @@ def test_keys_of_every_type_find_their_rows(lake_load: Make, dtype: str, values:
     load = lake_load(f"k {dtype}, v long", keys=("k",), method="upsert")
     load.load([{"k": value, "v": 1} for value in values])
     load.load([{"k": value, "v": 2} for value in values])
-    assert [found for (found,) in load.rows("v")] == [2] * len(values)
+    assert [actual for (actual,) in load.rows("v")] == [2] * len(values)
 
 
 def test_columns_the_stream_does_not_have_keep_their_values(lake_load: Make) -> None:
@@ -147,8 +147,8 @@ def test_a_marked_record_is_kept_or_removes_its_row(lake_load: Make, hard: bool)
     load = lake_load(ddl, keys=("id",), method="upsert", hard_delete=hard)
     load.load([row(1, "a"), row(2, "b")])
     load.load([row(1, "a"), row(1, "a", _sdc_deleted_at=NOON), row(3, "c", _sdc_deleted_at=NOON)])
-    found = [(number, at is not None) for number, at in load.rows("id", "_sdc_deleted_at")]
-    assert found == ([(2, False)] if hard else [(1, True), (2, False), (3, True)])
+    actual = [(number, at is not None) for number, at in load.rows("id", "_sdc_deleted_at")]
+    assert actual == ([(2, False)] if hard else [(1, True), (2, False), (3, True)])
 
 
 def test_a_deleted_key_may_come_again(lake_load: Make) -> None:
@@ -215,8 +215,8 @@ def test_overwrite_with_other_columns_is_one_commit_too(
         rows = [("x", "y", None, None), ("z", None, 2**60 + 1, None), (None, "y", None, 0.5)]
     assert load.rows() == rows
     assert len(load.history()) == before + 1
-    told = {row[0]: row[2] for row in load.sql("DESCRIBE {t}")}
-    assert told["more"] == "new"
+    reported = {row[0]: row[2] for row in load.sql("DESCRIBE {t}")}
+    assert reported["more"] == "new"
     assert load.properties()["a'b"] == "c"
     assert load.partitions() == ["name"]
     assert load.marks()[0].run == load.run
@@ -269,11 +269,11 @@ def test_an_activated_version_removes_or_marks_older_rows(lake_load: Make, hard:
     what = "remove" if hard else "mark"
     assert load.activate(5) == f"{what} the rows of older versions"
     load.activate(5)
-    found = {
+    actual = {
         number: at and at.replace(tzinfo=None) for number, at in load.rows("id", "_sdc_deleted_at")
     }
     day, noon = dt.datetime(1970, 1, 2), NOON.replace(tzinfo=None)
-    assert found == ({2: None, 4: None} if hard else {1: day, 2: None, 3: noon, 4: None})
+    assert actual == ({2: None, 4: None} if hard else {1: day, 2: None, 3: noon, 4: None})
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
@@ -416,11 +416,11 @@ def test_a_commit_that_lands_late_is_not_made_twice(
         append(*args)
 
     def stale(*args: Any) -> Any:
-        found = tuple(marks(*args))
+        actual = tuple(marks(*args))
         if len(tried) == 1:
             append(*tried[0])
             tried.append(())
-        return found
+        return actual
 
     monkeypatch.setattr(form, "append", unknown)
     monkeypatch.setattr(form, "marks", stale)
@@ -453,9 +453,9 @@ def test_two_runs_that_upsert_the_same_rows_lose_nothing(lake_load: Make, in_cat
             load.load([row(n, f"{name}{turn}") for n in range(turn, 20, 2)])
 
     run_together(lambda: work(loads[0], "f"), lambda: work(loads[1], "s"))
-    found = loads[0].rows()
-    assert sorted(number for number, _ in found) == list(range(20))
-    assert {number: text[1:] for number, text in found} == {
+    actual = loads[0].rows()
+    assert sorted(number for number, _ in actual) == list(range(20))
+    assert {number: text[1:] for number, text in actual} == {
         n: "0" if n == 0 else "1" if n % 2 else "2" for n in range(20)
     }
 

@@ -89,8 +89,10 @@ def test_a_commit_while_a_table_is_cast_is_kept(
     assert seen == [([("id", "bigint"), ("v", "bigint")], [(1, 5)])]
     assert load.rows() == wanted
     assert kind != "properties" or load.properties()["a"] == "b"
-    known = {Path(row[0]).name for row in load.sql("SELECT file_path FROM {t}.all_data_files")}
-    assert {path.name for path in tmp_path.glob("jdbc/default/orders/data/**/*.parquet")} == known
+    existing = {Path(row[0]).name for row in load.sql("SELECT file_path FROM {t}.all_data_files")}
+    assert {
+        path.name for path in tmp_path.glob("jdbc/default/orders/data/**/*.parquet")
+    } == existing
 
 
 def test_a_commit_while_a_table_is_overwritten_comes_before(
@@ -114,9 +116,9 @@ def test_a_commit_while_a_table_is_overwritten_comes_before(
 def test_a_table_that_is_changed_all_the_time_is_given_up(
     iceberg_load: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from target_spark.destinations.lakes import shared_tables
+    from target_spark.destinations.lakes import lake_table
 
-    monkeypatch.setattr(shared_tables, "ATTEMPTS", 2)
+    monkeypatch.setattr(lake_table, "ATTEMPTS", 2)
     load = iceberg_load("id long, v long", type_conflicts="cast", in_catalog=True)
     load.load([{"id": 1, "v": 5}])
     commit = IcebergTransaction.commit
@@ -200,10 +202,10 @@ def test_an_overwrite_with_other_columns_declares_what_a_new_table_has(
     assert load.required() == ["v", "id", "k"]
     assert load.rows() == [("x", 1, 2, None)]
     assert load.properties()["identifier-fields"] == "[id]"
-    found = load.other_reader()
-    assert found.rows == [{"v": "x", "id": 1, "k": 2, "w": None}]
-    assert found.required == ["v", "id", "k"]
-    assert found.comments["k"] == "it's"
+    actual = load.other_reader()
+    assert actual.rows == [{"v": "x", "id": 1, "k": 2, "w": None}]
+    assert actual.required == ["v", "id", "k"]
+    assert actual.comments["k"] == "it's"
     load.begin()
     load.struct = struct("v string, id long not null, k int not null, w long")
     load.load([{"id": 1, "k": 2, "v": None}])
@@ -270,8 +272,8 @@ def test_layout_columns_may_change_their_type_by_overwrite(
     load.method, load.keys = "upsert", ("id",)
     load.begin()
     load.load([{"id": "i1", "p": "x", "s": "b"}, {"id": "new", "p": "y"}])
-    found = [("i0", "9"), ("i1", "b"), ("i2", "7"), ("i3", "6"), ("new", None)]
-    assert load.rows("id", "s") == found
+    actual = [("i0", "9"), ("i1", "b"), ("i2", "7"), ("i3", "6"), ("new", None)]
+    assert load.rows("id", "s") == actual
 
 
 def test_a_table_gets_and_loses_its_partitions_and_order(iceberg_load: Make) -> None:
@@ -294,9 +296,11 @@ def test_a_table_gets_and_loses_its_partitions_and_order(iceberg_load: Make) -> 
         load.load([{"id": 3, "s": "b"}, {"id": 2, "s": "c"}, {"id": 1, "s": "a"}])
         load.end()
         assert len(load.rows()) == 3
-        found = {row[0]: row[1] for row in load.sql("DESCRIBE EXTENDED {t}")}
+        actual = {row[0]: row[1] for row in load.sql("DESCRIBE EXTENDED {t}")}
         properties = load.properties()
-        assert [found[f"Part {n}"] for n in range(9) if f"Part {n}" in found] == shown["partitions"]
+        assert [actual[f"Part {n}"] for n in range(9) if f"Part {n}" in actual] == shown[
+            "partitions"
+        ]
         assert properties.get("sort-order") == shown["order"]
         assert properties.get("write.distribution-mode") == shown["mode"]
     assert properties["a'b"] == "c"

@@ -63,6 +63,6 @@ def test_loads_of_every_method(connect_url: str, lake_spark: SparkSession, tmp_p
     assert done.returncode == 0, done.stderr
     for stream, rows in lake_story.EXPECTED.items():
         load = DeltaLoad(lake_spark, TargetConfig(**places[0]), struct("id long"), table=stream)
-        assert lake_story.found(load.other_reader().rows) == rows, stream
+        assert lake_story.actual(load.other_reader().rows) == rows, stream
         table = lake_spark.table(f"ice.{schema}.{stream}").collect()
-        assert lake_story.found([row.asDict(recursive=True) for row in table]) == rows, stream
+        assert lake_story.actual([row.asDict(recursive=True) for row in table]) == rows, stream

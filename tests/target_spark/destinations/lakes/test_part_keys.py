@@ -37,12 +37,12 @@ CASES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def parts_of(folder: Path, *tables: pa.Table) -> list[Part]:
-    found = []
+    actual = []
     for number, table in enumerate(tables):
         path = folder / f"{number}.parquet"
         pq.write_table(table, path)
-        found.append(Part(str(path), table.num_rows, path.stat().st_size))
-    return found
+        actual.append(Part(str(path), table.num_rows, path.stat().st_size))
+    return actual
 
 
 def as_is(name: str, target: str | None = None, how: str = "as is") -> Projected:
@@ -60,9 +60,9 @@ def test_spark_finds_the_same(
     parts = parts_of(tmp_path, table.slice(0, 1), table.slice(1))
     frame = spark.read.parquet(*(part.url for part in parts))
     for names in (["k"], ["k", "n"], ["n", "k"]):
-        found = part_keys(parts, [as_is(name) for name in names], few)
-        assert found is not None
-        (ranges, count), spark_s = found, key_ranges(frame, names, few)
+        actual = part_keys(parts, [as_is(name) for name in names], few)
+        assert actual is not None
+        (ranges, count), spark_s = actual, key_ranges(frame, names, few)
         assert count == spark_s[1]
         for one, other in zip(ranges, spark_s[0], strict=True):
             assert (one.column, one.first, one.last, one.nulls) == (
@@ -82,9 +82,9 @@ def test_names_in_the_table(tmp_path: Path) -> None:
 
 def test_single_values_only_if_there_are_few(tmp_path: Path) -> None:
     for count in (MOST_VALUES, MOST_VALUES + 1):
-        found = part_keys(parts_of(tmp_path, pa.table({"k": range(count)})), [as_is("k")], ("k",))
-        assert found is not None
-        assert (found[0][0].values is None) is (count > MOST_VALUES)
+        actual = part_keys(parts_of(tmp_path, pa.table({"k": range(count)})), [as_is("k")], ("k",))
+        assert actual is not None
+        assert (actual[0][0].values is None) is (count > MOST_VALUES)
 
 
 def test_values_that_python_lacks_have_no_range(tmp_path: Path) -> None:

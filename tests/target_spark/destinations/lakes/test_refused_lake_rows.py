@@ -44,12 +44,14 @@ BY_SPARK = ("delta check", "iceberg not null")
 def messages(*values: Any, kind: Any = NULLABLE, keys: tuple[str, ...] = ()) -> list[Any]:
     """Return a record and a STATE for each value, with its number from 1."""
     schema = {"properties": {"id": {"type": "integer"}, "v": kind}, "required": ["id"]}
-    found = [{"type": "SCHEMA", "stream": "orders", "schema": schema, "key_properties": list(keys)}]
+    actual = [
+        {"type": "SCHEMA", "stream": "orders", "schema": schema, "key_properties": list(keys)}
+    ]
     for number, value in enumerate(values, 1):
         row = value if isinstance(value, dict) and "id" in value else {"id": number, "v": value}
-        found.append({"type": "RECORD", "stream": "orders", "record": row})
-        found.append({"type": "STATE", "value": number})
-    return found
+        actual.append({"type": "RECORD", "stream": "orders", "record": row})
+        actual.append({"type": "STATE", "value": number})
+    return actual
 
 
 class Session(IdleSpark):
@@ -72,17 +74,17 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., list[An
         by_threads = getattr(request, "param", "threads") == "threads"
         starter = Session(load.spark)
         engine = threads(starter) if by_threads else Engine.of(starter.get)
-        found.clear()
+        actual.clear()
         loader = Loader(config, engine)
         with closing(loader):
-            found.extend(map(json.loads, run_target(config, loader, tmp_path, lines)))
-        return found
+            actual.extend(map(json.loads, run_target(config, loader, tmp_path, lines)))
+        return actual
 
-    found: list[Any] = []
+    actual: list[Any] = []
     return run
 
 
-def made(make: Make, form: str, columns: str, after: list[str] | tuple[str, ...] = ()) -> Load:
+def created(make: Make, form: str, columns: str, after: list[str] | tuple[str, ...] = ()) -> Load:
     load = make(form, "id long")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, {columns}) USING {form}")
     for action in after:
@@ -99,7 +101,7 @@ def test_a_refused_row_is_left_out(
     any_load: Make, run: Callable[..., Any], caplog: pytest.LogCaptureFixture, rule: str
 ) -> None:
     form, columns, after, bad, reason = RULES[rule]
-    load = made(any_load, form, columns, after)
+    load = created(any_load, form, columns, after)
     assert run(load, messages("a", bad, "c"), failure=LEAVE_OUT) == [3]
     assert load.rows() == [(1, "a"), (3, "c")]
     (line,) = [text for text in caplog.messages if ": rejected: " in text]
@@ -113,7 +115,7 @@ def test_rows_and_state_before_a_refused_row_go_out(
     any_load: Make, run: Callable[..., Any], rule: str
 ) -> None:
     form, columns, after, bad, reason = RULES[rule]
-    load = made(any_load, form, columns, after)
+    load = created(any_load, form, columns, after)
     with pytest.raises(RecordError) as caught:
         run(load, messages("a", "b", bad, "d"))
     assert str(caught.value).startswith("stream 'orders', line 6: ")
@@ -125,7 +127,7 @@ def test_rows_and_state_before_a_refused_row_go_out(
 def test_dead_letters_keep_the_record(
     any_load: Make, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    load = made(any_load, *RULES["delta check"][:3])
+    load = created(any_load, *RULES["delta check"][:3])
     failure = {"policy": "SendToDLQ", "dead_letter_path": str(tmp_path / "letters")}
     assert run(load, messages("a", SECRET), failure=failure) == [2]
     (path,) = (tmp_path / "letters").glob("*.jsonl")
@@ -136,7 +138,7 @@ def test_dead_letters_keep_the_record(
 @pytest.mark.parametrize("rule", ["delta check", "delta not null", "iceberg not null"])
 def test_refused_rows_of_an_upsert(any_load: Make, run: Callable[..., Any], rule: str) -> None:
     form, columns, after, bad, _ = RULES[rule]
-    load = made(any_load, form, columns, after)
+    load = created(any_load, form, columns, after)
     load.sql("INSERT INTO {t} VALUES (1, 'old'), (2, 'old')")
     rows = [{"id": 1, "v": "new"}, {"id": 2, "v": bad}, {"id": 3, "v": bad}, {"id": 4, "v": "d"}]
     lines = messages(*rows, keys=("id",))
@@ -164,7 +166,7 @@ def test_a_condition_over_columns_that_an_upsert_does_not_set(
 def test_fields_inside_of_columns(
     any_load: Make, run: Callable[..., Any], lake: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load = made(any_load, lake, "v STRUCT<zip: STRING NOT NULL, n: STRING>")
+    load = created(any_load, lake, "v STRUCT<zip: STRING NOT NULL, n: STRING>")
     lines = messages({"zip": "1", "n": "x"}, {"zip": None, "n": "x"}, kind=ADDRESS)
     assert run(load, lines, failure=LEAVE_OUT) == [2]
     assert [row[0] for row in load.rows("id")] == [1]
@@ -174,7 +176,7 @@ def test_fields_inside_of_columns(
 def test_an_overwrite_that_a_table_refuses_changes_nothing(
     any_load: Make, run: Callable[..., Any]
 ) -> None:
-    load = made(any_load, *RULES["delta check"][:3])
+    load = created(any_load, *RULES["delta check"][:3])
     load.sql("INSERT INTO {t} VALUES (7, 'old')")
     with pytest.raises(RecordError, match=r"breaks a rule of the table: CHECK constraint short$"):
         run(load, messages("a", SECRET), load_method="overwrite")
@@ -200,8 +202,8 @@ def test_columns_that_a_table_computes(
     lines[0]["schema"]["properties"]["twice"] = {"type": ["null", "integer"]}
     lines[1]["record"]["twice"] = 99
     run(load, lines, load_method=method)
-    found = load.rows("id", "v", "twice", "d")
-    assert found == [(1, "a", 2, "x"), (2, "b", 4, "x")]
+    actual = load.rows("id", "v", "twice", "d")
+    assert actual == [(1, "a", 2, "x"), (2, "b", 4, "x")]
     assert len({row for row in load.rows("n", "m") if None not in row}) == 2
     ignored = [text for text in caplog.messages if "values of 'twice' are ignored" in text]
     assert len(ignored) == 1

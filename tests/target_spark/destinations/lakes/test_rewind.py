@@ -11,10 +11,10 @@ import pytest
 from lake_loads import Load, struct
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
-from target_spark.destinations.lakes.run_files import note_files
+from target_spark.destinations.lakes.run_files import note_file
 from target_spark.destinations.lakes.table_history import shown_time
-from target_spark.operate.lake_tables import LakeTables
 from target_spark.operate.rewind import history_lines, rewind
+from target_spark.operate.table_maintenance import LakeTables
 from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -51,8 +51,8 @@ def test_tables_return_to_the_end_of_a_run_and_the_load_goes_on(
     lake_load: Make, method: str, in_catalog: bool
 ) -> None:
     schema = f"rewind_{method[:2]}_{in_catalog}"
-    given = {"in_catalog": in_catalog, "default_target_schema": schema} if in_catalog else {}
-    a = lake_load(DDL, keys=("id",), method=method, stream="a", table="a", **given)
+    supplied = {"in_catalog": in_catalog, "default_target_schema": schema} if in_catalog else {}
+    a = lake_load(DDL, keys=("id",), method=method, stream="a", table="a", **supplied)
     b = a.other(stream="b", table="b")
     b.run = first = a.run
     for load in (a, b):
@@ -91,9 +91,9 @@ def test_other_programs_read_the_table_that_has_returned(lake_load: Make) -> Non
 
 def test_a_repeated_rewind_changes_nothing_and_writes_the_same_state(lake_load: Make) -> None:
     load, first = after_two_runs(lake_load)
-    found = back(load, first)
+    actual = back(load, first)
     before = commits(load)
-    assert back(load, first) == found
+    assert back(load, first) == actual
     assert commits(load) == before
     assert back(load, load.run) == {"a": {"next": 2}}, "and forward again"
     assert load.rows() == [(1, "x"), (2, "x")]
@@ -121,10 +121,10 @@ def test_a_time_is_one_that_history_shows(lake_load: Make) -> None:
     for number in (1, 2, 3):
         load.load(rows(number), state=state("a", number))
     lines = list(history_lines(tables(load), ["a"], 20, as_json=True))
-    found = [json.loads(line) for line in lines]
-    assert [(one["rows"], one["run"], one["stream"]) for one in found] == [(1, load.run, "a")] * 3
-    assert [json.loads(one["state"])["bookmarks"]["a"]["next"] for one in found] == [3, 2, 1]
-    assert back(load, found[1]["time"]) == {"a": {"next": 2}}
+    actual = [json.loads(line) for line in lines]
+    assert [(one["rows"], one["run"], one["stream"]) for one in actual] == [(1, load.run, "a")] * 3
+    assert [json.loads(one["state"])["bookmarks"]["a"]["next"] for one in actual] == [3, 2, 1]
+    assert back(load, actual[1]["time"]) == {"a": {"next": 2}}
     shown = list(history_lines(tables(load), [], 1, as_json=False))
     assert shown[0].split() == [
         "time",
@@ -136,7 +136,7 @@ def test_a_time_is_one_that_history_shows(lake_load: Make) -> None:
         *shown[0].split()[6:],
     ]
     assert shown[1].endswith('1     {"next":3}')
-    assert found[0]["version"] in shown[1]
+    assert actual[0]["version"] in shown[1]
     assert len(shown) == 2
 
 
@@ -229,11 +229,11 @@ def test_the_note_of_a_killed_run_is_void(lake_load: Make, in_catalog: bool) -> 
     load.begin()
     assert load.recall() == left, "it would be adopted"
     load.begin()
-    found = [json.loads(line) for line in history_lines(tables(load), [], 9, as_json=True)]
-    own = [one for one in found if one["table"].lower().endswith(load.table.lower())]
+    actual = [json.loads(line) for line in history_lines(tables(load), [], 9, as_json=True)]
+    own = [one for one in actual if one["table"].lower().endswith(load.table.lower())]
     assert back(load, own[1]["time"], own[1]["table"])["a"] == {"next": 2}
     assert (
-        note_files(load.config)(load.destination._form.place(load.request.name), "a").take()
+        note_file(load.config, load.destination._form.place(load.request.name), "a").take()
         == Note()
     )
     load.begin()

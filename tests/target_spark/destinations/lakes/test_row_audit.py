@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from target_spark.destinations.lakes.lake_operations import rows_found
+from target_spark.operate.lake_operations import rows_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

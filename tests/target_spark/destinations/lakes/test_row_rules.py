@@ -60,8 +60,8 @@ def test_conditions_inside_of_columns(
     (condition,) = conditions(dtype)
     for value, holds in ((good, True), (bad, False), ("NULL", True)):
         typed = f"CAST({value} AS {dtype.simpleString()})"
-        found = spark.sql(f"SELECT {typed} AS `a b`").selectExpr(condition).collect()
-        assert found[0][0] is holds
+        actual = spark.sql(f"SELECT {typed} AS `a b`").selectExpr(condition).collect()
+        assert actual[0][0] is holds
 
 
 def field(name: str, **metadata: Any) -> T.StructField:
@@ -73,10 +73,10 @@ def test_rules_of_delta() -> None:
     length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     struct = T.StructType([field("v", **invariant), field("w", **length), field("x")])
     properties = {"delta.constraints.pos": "x > 0", "theirs": "y"}
-    found = [
+    actual = [
         (rule.condition, rule.column) for rule in delta_rules(LakeTable(struct, {}, (), properties))
     ]
-    assert found == [
+    assert actual == [
         ("(x > 0)", ""),
         ("(v > 'a')", ""),
         ("(`w` IS NULL OR length(`w`) <= 3)", "w"),

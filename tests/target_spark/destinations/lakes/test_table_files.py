@@ -37,8 +37,8 @@ def remove(path: str) -> dict[str, Any]:
 
 
 def test_files_of_delta_tables_are_counted(tmp_path: Path) -> None:
-    found = delta(tmp_path, [{"metaData": {}}], [add("a"), add("b")], [remove("a"), add("c")])
-    assert check_data_files(found) == 2
+    actual = delta(tmp_path, [{"metaData": {}}], [add("a"), add("b")], [remove("a"), add("c")])
+    assert check_data_files(actual) == 2
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_files_of_delta_tables_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_there_twice_or_not_at_all(tmp_path: Path, commits: Any) -> None:
-    found = delta(tmp_path, *commits)
+    actual = delta(tmp_path, *commits)
     os.link(tmp_path / "t" / "a", tmp_path / "t" / "link")
     with pytest.raises(AssertionError):
-        check_data_files(found)
+        check_data_files(actual)
 
 
 @pytest.mark.spark

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes.shared_tables import one_writer
+from target_spark.destinations.lakes.lake_table import one_writer
 
 HOLD = """
 import sys
-from target_spark.destinations.lakes.shared_tables import one_writer
+from target_spark.destinations.lakes.lake_table import one_writer
 with one_writer(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

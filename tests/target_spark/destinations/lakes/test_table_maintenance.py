@@ -15,8 +15,8 @@ from lake_loads import DeltaLoad, IcebergLoad, Load
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
 from target_spark.core.load_plans import Layout
-from target_spark.operate.lake_tables import LakeTables
 from target_spark.operate.rewind import maintain, rewind
+from target_spark.operate.table_maintenance import LakeTables
 from target_spark.run_settings import MaintenanceSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -40,8 +40,8 @@ def tables(load: Load, **settings: Any) -> LakeTables:
 
 def maintained(load: Load, *, dry_run: bool = False, **settings: Any) -> dict[str, Any]:
     [line] = maintain(tables(load, **settings), ["orders"], dry_run=dry_run)
-    found: dict[str, Any] = json.loads(line)
-    return found
+    actual: dict[str, Any] = json.loads(line)
+    return actual
 
 
 def data_files(load: Load) -> set[Path]:

@@ -30,13 +30,13 @@ SOURCE = [row(number) for number in range(1, 21)] + [row(None, "a null is a key,
 
 
 def compare(load: Load, *parts: Any, ddl: str = "", **how: Any) -> TableDifference:
-    found: list[TableDifference] = []
-    given = {"report": found.append, "ranges": 8, **how}
+    actual: list[TableDifference] = []
+    supplied = {"report": actual.append, "ranges": 8, **how}
     struct = StructType.fromDDL(ddl) if ddl else load.struct
-    own = {"backfill": given.pop("backfill", None), "struct": struct}
+    own = {"backfill": supplied.pop("backfill", None), "struct": struct}
     run = load.other(method="overwrite", **own)
-    run.operations.verify([run.flush(*parts)], Verification(**given))
-    return found[0]
+    run.operations.verify([run.flush(*parts)], Verification(**supplied))
+    return actual[0]
 
 
 def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> None:
@@ -50,9 +50,9 @@ def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> No
     load.sql("UPDATE {t} SET _sdc_deleted_at = timestamp'2026-01-01' WHERE id = 3")
     load.load([row(99)])
     before = load.rows()
-    found = compare(load, SOURCE)
-    assert found.left == "3 missing, 1 changed, 1 vanished"
-    examples = {kind: text for one in found.ranges for kind, text in one.examples.items()}
+    actual = compare(load, SOURCE)
+    assert actual.left == "3 missing, 1 changed, 1 vanished"
+    examples = {kind: text for one in actual.ranges for kind, text in one.examples.items()}
     assert examples["vanished"] == '{"id":99}'
     assert load.rows() == before, "nothing changes without --repair"
     repaired = compare(load, SOURCE, repair=True)
@@ -70,8 +70,8 @@ def test_deletions_are_found_by_the_keys_alone(lake_load: Make) -> None:
     before = load.rows("id", "v")
     keys = [{"id": one["id"], "_sdc_batched_at": FIRST} for one in [*SOURCE[2:], row(77)]]
     ddl = "id long, _sdc_deleted_at timestamp, _sdc_batched_at timestamp"
-    found = compare(load, keys, deletes=True, ddl=ddl)
-    assert found.left == "2 vanished"
+    actual = compare(load, keys, deletes=True, ddl=ddl)
+    assert actual.left == "2 vanished"
     assert load.rows("id", "v") == before
     repaired = compare(load, keys, deletes=True, repair=True, force=True, ddl=ddl)
     assert (repaired.left, repaired.repaired) == ("", ("vanished",))

@@ -41,9 +41,9 @@ def expected(method: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("method", METHODS)
 def test_delta(any_load: Make, kind: str, method: str) -> None:
     deltalake = pytest.importorskip("deltalake")
-    load, given = loaded(any_load, "delta", method), dict(DELTA[kind])
-    folder, check = f"{load.config.path}/orders", given.pop("check", None)
-    deltalake.write_deltalake(folder, ROWS, name="theirs", description="of theirs", **given)
+    load, supplied = loaded(any_load, "delta", method), dict(DELTA[kind])
+    folder, check = f"{load.config.path}/orders", supplied.pop("check", None)
+    deltalake.write_deltalake(folder, ROWS, name="theirs", description="of theirs", **supplied)
     if check is not None:
         deltalake.DeltaTable(folder).alter.add_constraint({"positive": check})
 

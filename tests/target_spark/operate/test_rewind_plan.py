@@ -27,13 +27,13 @@ def flush(run: str, number: int, bookmark: int | None, stream: str = "a") -> Mar
 
 def table(name: str, *commits: Mark | TableCommit | None, start: float = 0.0) -> TableHistory:
     """Return a table with a commit each second, as Delta numbers them."""
-    made = [
+    created = [
         one
         if isinstance(one, TableCommit)
         else TableCommit(str(n), start + n, one, str(n - 1) if n else None)
         for n, one in enumerate(commits)
     ]
-    return TableHistory(name, Place(name, name), made)
+    return TableHistory(name, Place(name, name), created)
 
 
 def returned(plan: RewindPlan) -> dict[str, str]:

@@ -26,10 +26,9 @@ from target_spark.core.differences import (
     Verification,
 )
 from target_spark.core.load_plans import without_column
-from target_spark.destinations.databases.database_destination import repeated_in_session
+from target_spark.destinations.databases.database_destination import repeated_in_session, swap_names
 from target_spark.destinations.databases.database_tables import FoundTable, StagedRows, TablePlace
 from target_spark.destinations.databases.run_resources import Ledger
-from target_spark.destinations.databases.table_replacement import swap_names
 from target_spark.destinations.databases.table_work import TableWork, staging_tables_of
 from target_spark.destinations.operations import Operations, missing_table
 

@@ -26,9 +26,9 @@ from target_spark.destinations.lakes.lake_table import OpenTable
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.lakes.table_history import Mark, run_of
-from target_spark.destinations.lakes.table_maintenance import look_after
 from target_spark.destinations.operations import Operations, missing_table
-from target_spark.destinations.row_comparison import KIND, RowComparison
+from target_spark.operate.row_comparison import KIND, RowComparison
+from target_spark.operate.table_maintenance import look_after
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

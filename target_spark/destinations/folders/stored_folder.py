@@ -1,8 +1,13 @@
-"""Table folders on a local disk: every change is one step for readers, and durable.
+"""Table folders on local disks and in object stores.
 
-A single new file is renamed into the folder. Any larger change builds a complete new folder of
-hard links beside the old one and exchanges the two, atomically if the system supports it, so that a
-listing shows all or nothing, while paths that a reader already holds stay valid.
+On a disk every change is one step for readers, and durable. A single new file is renamed into the
+folder. Any larger change builds a complete new folder of hard links beside the old one and
+exchanges the two, atomically if the system supports it, so that a listing shows all or nothing,
+while paths that a reader already holds stay valid.
+
+Object stores and other fsspec systems cannot rename folders: each file appears in one step, and a
+flush of several files file by file. The side file is written first: readers never find columns that
+it does not list.
 """
 
 from __future__ import annotations
@@ -16,12 +21,16 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
-from shared.storage.access import NO_OPTIONS, make_durable
+from shared.storage.access import NO_OPTIONS, StorageOptions, delete_all, make_durable, remote
 from shared.storage.owned_folders import NameLock, lock_name
+from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
     FolderChange,
@@ -156,7 +165,11 @@ class LocalFolder:
             if self._path.exists() and not self._path.is_dir():
                 raise NotADirectoryError(20, os.strerror(20), self.table)
             with self._lock():
-                self._recover()
+                # First restore a table that was lost between two renames.
+                put_right(self.table)
+                for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
+                    if run != self._run and _is_of_run(run) and _dead(run):
+                        shutil.rmtree(run, ignore_errors=True)
                 Path(self.pending).mkdir(parents=True)
                 self._alive = lock_name(self._run.parent, self._run.name)
                 self._settle()
@@ -283,13 +296,6 @@ class LocalFolder:
             time.sleep(max(0.0, since + GRACE_SECONDS - time.monotonic()))
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _recover(self) -> None:
-        """Remove the folders of dead runs; first restore a table lost between two renames."""
-        put_right(self.table)
-        for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
-            if run != self._run and _is_of_run(run) and _dead(run):
-                shutil.rmtree(run, ignore_errors=True)
-
 
 @lru_cache(maxsize=8)
 def _runs_in(folder: Path, search: str) -> Mapping[str, Sequence[Path]]:  # noqa: ARG001
@@ -376,3 +382,190 @@ def _dead(run: Path) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+COPIERS = 16
+"""Files that the storage copies at the same time."""
+
+
+class RemoteFolder:
+    """See `TableFolder`. Hidden siblings of a table `t`: `.t.schema`, `.t.run-<run>/`."""
+
+    def __init__(self, table: str, run: str, options: StorageOptions = NO_OPTIONS) -> None:
+        self.table = table
+        self.options = options
+        parent, _, name = table.rstrip("/").rpartition("/")
+        self._run = join(parent, f".{name}.run-{run}")
+        self.pending = join(self._run, "pending")
+        self._seen: dict[str, Any] | None = None
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        return remote(self.table, self.options)
+
+    def open(self) -> RemoteFolder:
+        """Check that the file system of the URL can be used.
+
+        Raises:
+            DestinationError: It cannot be used.
+        """
+        with writing(self.table, self.options):
+            _ = self._place
+        return self
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Read the folder once within the block: object stores do not have a common lock."""
+        with writing(self.table, self.options):
+            self._seen = {}
+            try:
+                yield
+            finally:
+                self._seen = None
+
+    def files(self) -> tuple[str, ...]:
+        """Return the names of all visible files, sorted; also of those in folders of partitions."""
+        names = set(map(_listed_remotely, self._names()))
+        return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
+
+    def side(self) -> bytes | None:
+        """Return the content of the side file that holds; None if there is none."""
+        return self._found_side()[0]
+
+    def publish(self, change: FolderChange) -> None:
+        """Write the side file, copy every file, then remove the files that they replace.
+
+        Files that are not in the hidden folder of this run stay: they belong to others. May be
+        repeated after a failure: files are removed only after all others are there.
+
+        Raises:
+            DestinationError: The storage failed; some of the files may be visible.
+        """
+        filesystem, path = self._place
+        with writing(self.table, self.options):
+            before, must_write = self._found_side()
+            side = before if change.side is None and must_write else change.side
+            if side is not None:
+                self._make(path)
+                marker = next(iter(change.add.values()), None)
+                filesystem.pipe_file(self._side, announced(side, before, marker))
+            moves = {filesystem._strip_protocol(p): join(path, n) for p, n in change.add.items()}
+            inside = {place.rpartition("/")[0] for place in moves.values()} - {path.rstrip("/")}
+            for folder in sorted(inside):
+                self._make(folder)
+            with ThreadPoolExecutor(COPIERS, "copy") as copiers:
+                list(copiers.map(filesystem.cp_file, moves, moves.values()))
+            own = (url for url in change.add if url.startswith(f"{self._run}/"))
+            gone = [*(join(self.table, name) for name in change.drop), *own]
+            for _, error in delete_all(gone, self.options):
+                raise error
+            if side is not None:
+                filesystem.pipe_file(self._side, side)
+                if OLD_SIDE_FILE in self._names():
+                    _remove_object(filesystem, self._old_side)
+            filesystem.invalidate_cache(path)
+            self._seen = None
+
+    def close(self) -> None:
+        """Remove the hidden folder of this run."""
+        filesystem, _ = self._place
+        inside = filesystem._strip_protocol(self._run)
+        with writing(self.table, self.options):
+            if self._paths(inside):
+                filesystem.rm(inside, recursive=True)
+
+    def _found_side(self) -> tuple[bytes | None, bool]:
+        """Return the content that holds, and whether the next change must write it anew."""
+        content = self._once("side", lambda: self._content(self._side))
+        if content is None:
+            is_old = OLD_SIDE_FILE in self._names()
+            return (self._content(self._old_side), True) if is_old else (None, False)
+        return holding(content, self.files()), not is_settled(content)
+
+    def _names(self) -> list[str]:
+        """Return the names of all files below the folder."""
+        _, path = self._place
+        paths = self._once("names", lambda: self._paths(path))
+        return [name.removeprefix(path).strip("/") for name in paths]
+
+    def _once(self, what: str, read: Callable[[], Any]) -> Any:
+        """Return what a request tells: within `locked` the first one of its kind."""
+        if self._seen is None:
+            return read()
+        if what not in self._seen:
+            self._seen[what] = read()
+        return self._seen[what]
+
+    def _paths(self, path: str) -> list[str]:
+        """Return the paths of all files below one, without the objects that stand for folders."""
+        filesystem, _ = self._place
+        filesystem.invalidate_cache()
+        # By its own path, a folder without files takes two requests more.
+        parent, _, name = path.rstrip("/").rpartition("/")
+        wanted, more = (parent, {"prefix": f"{name}/"}) if self._is_s3 else (path, {})
+        try:
+            names = filesystem.find(wanted, **more)
+        except FileNotFoundError:
+            return []
+        # An older s3fs names the parent if there is nothing.
+        return [one for one in names if one != wanted and not one.endswith("/")]
+
+    def _make(self, folder: str) -> None:
+        if not self._is_s3:  # There, none has to exist, and a request looks for the bucket.
+            self._place[0].makedirs(folder, exist_ok=True)
+
+    @property
+    def _is_s3(self) -> bool:
+        return self.table.startswith(S3_SCHEMES)
+
+    @property
+    def _side(self) -> str:
+        parent, _, name = self._place[1].rstrip("/").rpartition("/")
+        return join(parent, side_name(name))
+
+    @property
+    def _old_side(self) -> str:
+        return join(self._place[1], OLD_SIDE_FILE)
+
+    def _content(self, path: str) -> bytes | None:
+        filesystem, table = self._place
+        filesystem.invalidate_cache(table)
+        # In one piece, S3 need not be asked for the size before; an older s3fs does not ask.
+        read = getattr(filesystem, "_cat_file", filesystem.cat_file)
+        is_divided = "max_concurrency" in signature(read).parameters
+        whole = {"max_concurrency": 1} if is_divided else {}
+        try:
+            return bytes(filesystem.cat_file(path, **whole))
+        except FileNotFoundError:
+            return None
+
+
+def _listed_remotely(name: str) -> str:
+    """Return what the listing of a table shows for a file below it: itself, or a folder."""
+    *folders, _ = name.split("/")
+    for number, folder in enumerate(folders, 1):
+        if not is_partition(folder):
+            return "/".join(folders[:number])
+    return name
+
+
+def _remove_object(filesystem: Any, path: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.rm_file(path)
+
+
+def folder_at(
+    table: str, run: str, options: StorageOptions, search: str = ""
+) -> LocalFolder | RemoteFolder:
+    """Return the folder of a table on a disk or in an object store, not opened.
+
+    Args:
+        table: Path or URL.
+        run: What tells it from others of the same table.
+        options: Of the storage.
+        search: See `LocalFolder`.
+    """
+    path = local_path(table)
+    if path is not None:
+        return LocalFolder(path, run, search)
+    return RemoteFolder(table, run, options)

@@ -20,7 +20,7 @@ from target_spark.destinations.lakes.table_history import (
     maintained,
     plan_keep,
 )
-from target_spark.destinations.lakes.table_maintenance import bookmarks_in
+from target_spark.operate.table_maintenance import bookmarks_in
 
 
 def flush(number: int, stream: str = "a", run: str = "r", *, state: bool = True) -> Mark:
@@ -29,13 +29,13 @@ def flush(number: int, stream: str = "a", run: str = "r", *, state: bool = True)
 
 def table(*commits: Mark | None, returns: tuple[int, ...] = ()) -> TableHistory:
     """Return a table with a commit each second, then returns to some of them."""
-    made = [
+    created = [
         TableCommit(str(n), n, mark, str(n - 1) if n else None) for n, mark in enumerate(commits)
     ]
     for number in returns:
-        first = made[number]
-        made.append(TableCommit(first.version, len(made), first.mark, first.base))
-    return TableHistory("t", Place("t", "t"), made)
+        first = created[number]
+        created.append(TableCommit(first.version, len(created), first.mark, first.base))
+    return TableHistory("t", Place("t", "t"), created)
 
 
 def kept(history: TableHistory, seconds: float, **more: Any) -> tuple[str, str]:
@@ -88,8 +88,8 @@ def test_a_note_keeps_the_marks_of_its_flushes() -> None:
 
 def test_a_reader_keeps_what_it_goes_on_from() -> None:
     for keeps_log in (False, True):
-        found = kept(PLAIN, 1, readers={"4": "'x.json'", "77": "gone"}, keeps_log=keeps_log)
-        assert found == ("4", "reader 'x.json'")
+        actual = kept(PLAIN, 1, readers={"4": "'x.json'", "77": "gone"}, keeps_log=keeps_log)
+        assert actual == ("4", "reader 'x.json'")
 
 
 def test_what_cannot_be_restored_any_more_is_named() -> None:
@@ -137,7 +137,7 @@ def test_intervals_of_table_properties(text: str, seconds: float) -> None:
 class TestReaders:
     MARK: ClassVar = {"replication_method": "LOG_BASED", "table_id": "u", "version": 12}
 
-    def found(self, folder: Path, text: str) -> Any:
+    def actual(self, folder: Path, text: str) -> Any:
         path = folder / "state.json"
         path.write_text(text)
         return bookmarks_in(str(path), NO_OPTIONS)
@@ -150,12 +150,12 @@ class TestReaders:
             '{"bookmarks": {}}\n' + json.dumps(state) + "\n",
             json.dumps({"type": "STATE", "value": state}),
         ):
-            assert self.found(tmp_path, text) == [(name, self.MARK)]
+            assert self.actual(tmp_path, text) == [(name, self.MARK)]
 
     @pytest.mark.parametrize("text", ["", "no json", "[1]", '{"bookmarks": 1}', '{"a": {}}'])
     def test_other_files(self, tmp_path: Path, text: str) -> None:
         with pytest.raises(SettingsError, match=r"is not a STATE with bookmarks; nothing was rem"):
-            self.found(tmp_path, text)
+            self.actual(tmp_path, text)
 
     def test_a_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="cannot be read"):

@@ -20,7 +20,7 @@ from target_spark.core.differences import KINDS, VANISHED, Verification
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
 from target_spark.destinations.folders.table_folder import TableFolder, writing
 from target_spark.destinations.operations import Operations, missing_table
-from target_spark.destinations.row_comparison import RowComparison
+from target_spark.operate.row_comparison import RowComparison
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -1,8 +1,7 @@
-"""Validation of what readers have parsed: JSON lines, and rows of files as records.
+"""Rejects of what a reader has accepted: records that do not fit their schema, or lack a key.
 
 A null of Parquet, Avro, ORC and CSV files represents null or a missing property, depending on the
 schema. Text in a column for any JSON likewise represents the value that it has as JSON, or itself.
-Records without a value for a key property are found by the nulls of columns.
 """
 
 from __future__ import annotations
@@ -11,23 +10,36 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import merge
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.json_lines import LinesRead
 from shared.formats.json_text import Number
 from shared.formats.row_values import as_json_value, plain_rows
 from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
 from shared.formats.spark_types import T
-from shared.formats.typed_rows import RowsRead
 from target_spark.validation import judge
 from target_spark.validation.judge import ExactNumber
 from target_spark.validation.screen import Asked, Facts
 from target_spark.validation.validator import RecordValidator
+
+if TYPE_CHECKING:
+    from shared.formats.fast_json import LinesRead
+    from shared.formats.typed_rows import RowsRead
+
+    Read = TypeVar("Read", LinesRead, RowsRead)
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WORDS = (b'NaN"', b'Infinity"')
+_MONTHS = 12
+_SCHEMAS = 16
+"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
+
+Shape = Callable[[Any, Any], Any]
+"""Converts a stored value that is not null, and the file's value for it, to JSON."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +104,92 @@ def column_at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-Shape = Callable[[Any, Any], Any]
-"""Converts a stored value that is not null, and the file's value for it, to JSON."""
+@lru_cache(maxsize=_SCHEMAS)
+def _checks_of(schema: str) -> tuple[RecordValidator, Asked]:
+    """Return the checks of a schema, and what earlier blocks of any task of this process asked."""
+    return RecordValidator(json.loads(schema)), {}
 
-_MONTHS = 12
+
+class LineChecker:
+    """Rejects the records of JSON lines that do not fit their schema.
+
+    Args:
+        schema: The stream's JSON Schema.
+        envelope: Lines are RECORD messages; otherwise they are the records themselves.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
+        self._validator, self._asked = _checks_of(json.dumps(schema))
+        self._envelope = envelope
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the reader must report properties that the schema does not name."""
+        return self._validator.closed
+
+    def check(self, read: LinesRead, data: bytes) -> LinesRead:
+        """Return the accepted records, with the rejected ones added to the rejects.
+
+        Args:
+            read: The result of the reader.
+            data: The input of the reader.
+        """
+        if self._validator.idle or not read.table.num_rows:
+            return read
+        positions = _LinePositions(read, data)
+        facts = Facts(data, unexpected=read.unexpected, asked=self._asked, kinds=read.kinds)
+        rejected = self._validator.rejected(read.table, facts, self._records(positions))
+        return _without(read, rejected, positions.line)
+
+    def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
+        validator, envelope = self._validator, self._envelope
+
+        def record(row: int) -> Any:
+            line = positions.text(row)
+            result = validator.decoded(line)
+            result = result["record"] if envelope else result
+            return validator.with_numbers(result) if any(w in line for w in _WORDS) else result
+
+        return record
+
+
+def lines_with_keys(read: LinesRead, data: bytes, keys: KeyCheck, *, envelope: bool) -> LinesRead:
+    """Return the accepted records that have a value for each key; see `LineChecker.check`."""
+    positions = _LinePositions(read, data)
+
+    def record(row: int) -> Any:
+        line = judge.decoded(positions.text(row), exact=False)
+        return line["record"] if envelope else line
+
+    return _without(read, keys.rejected(read.table, record), positions.line)
+
+
+@dataclass(eq=False)
+class _LinePositions:
+    """Positions of the accepted records in the data, computed on demand."""
+
+    read: LinesRead
+    data: bytes
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
+
+    @cached_property
+    def _accepted(self) -> list[int]:
+        rejected = {place for place, _ in self.read.rejects}
+        return [
+            place
+            for place, line in enumerate(self._lines)
+            if place not in rejected and line.strip(b" \t\r\n")
+        ]
+
+    def line(self, row: int) -> int:
+        """Return the 0-based line of a row."""
+        return self._accepted[row]
+
+    def text(self, row: int) -> bytes:
+        return self._lines[self.line(row)]
 
 
 class RowChecker:
@@ -110,7 +204,12 @@ class RowChecker:
         self._validator = RecordValidator(schema, files=True)
         self._free_form = is_free_form(schema)
         self._names = names
-        self._shape = _Shapes(schema).of(schema, self._validator.struct)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """Return what makes a record of a row; only suspected rows need it."""
+        schema = self._validator.schema
+        return _Shapes(schema).of(schema, self._validator.struct)
 
     def check(self, read: RowsRead, source: pa.Table) -> RowsRead:
         """Return the accepted rows, with the rejected ones added to the rejects.
@@ -130,7 +229,7 @@ class RowChecker:
             return self._record(stored, source.slice(positions.of(row), 1), absent)
 
         rejected = self._validator.rejected(read.table, facts, record, absent)
-        return _without(read, rejected, positions)
+        return _without(read, rejected, positions.of)
 
     def _absent(self, source: pa.Table) -> frozenset[str]:
         """Return the properties without a column in the file, which a record then lacks."""
@@ -147,53 +246,63 @@ class RowChecker:
         return self._shape(values, raw)
 
 
-class RowKeys:
-    """Rejects the rows of files without a value for a key property.
+def rows_with_keys(read: RowsRead, source: pa.Table, keys: KeyCheck) -> RowsRead:
+    """Return the accepted rows that have a value for each key; see `RowChecker.check`."""
+    positions = _RowPositions(read)
 
-    Args:
-        schema: The stream's JSON Schema.
-        keys: The key properties.
-    """
+    def record(row: int) -> Mapping[str, Any]:
+        return plain_rows(source.slice(positions.of(row), 1))[0]
 
-    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
-        self._check = KeyCheck(schema, keys)
-
-    def check(self, read: RowsRead, source: pa.Table) -> RowsRead:
-        """Return the accepted rows; see `RowChecker.check`."""
-        positions = _RowPositions(read)
-
-        def record(row: int) -> Mapping[str, Any]:
-            return plain_rows(source.slice(positions.of(row), 1))[0]
-
-        return _without(read, self._check.rejected(read.table, record), positions)
+    return _without(read, keys.rejected(read.table, record), positions.of)
 
 
+@dataclass(eq=False)
 class _RowPositions:
     """Original positions of the accepted rows, computed on demand."""
 
-    def __init__(self, read: RowsRead) -> None:
-        self._gone = [place for place, _ in read.rejects]
-        self._rows = read.table.num_rows + len(self._gone)
-        self._places: list[int] = []
+    read: RowsRead
+
+    @cached_property
+    def _places(self) -> list[int]:
+        gone = {place for place, _ in self.read.rejects}
+        return [n for n in range(self.read.table.num_rows + len(gone)) if n not in gone]
 
     def of(self, row: int) -> int:
         """Return the original position of a row."""
-        if not self._gone:
-            return row
-        if not self._places:
-            gone = set(self._gone)
-            self._places = [place for place in range(self._rows) if place not in gone]
-        return self._places[row]
+        return self._places[row] if self.read.rejects else row
 
 
-def _without(read: RowsRead, rejected: Mapping[int, str], positions: _RowPositions) -> RowsRead:
-    """Move some rows to the rejects."""
+def _has_more(result: Any, data_type: T.DataType) -> bool:
+    """Return whether columns of a file have fields, at any depth, that the stream lacks."""
+    if isinstance(data_type, T.StructType):
+        if not isinstance(result, pa.Schema) and not pa.types.is_struct(result):
+            return True  # the text of a CSV file
+        types = {field.name: field.type for field in result}
+        existing = {field.name: field.dataType for field in data_type}
+        return bool(types.keys() - existing.keys()) or any(
+            _has_more(types[name], existing[name]) for name in types
+        )
+    if isinstance(data_type, T.ArrayType):
+        is_list = not isinstance(result, pa.Schema) and (
+            pa.types.is_list(result) or pa.types.is_large_list(result)
+        )
+        return _has_more(result.value_type, data_type.elementType) if is_list else True
+    return False
+
+
+def _without(read: Read, rejected: Mapping[int, str], place: Callable[[int], int]) -> Read:
+    """Move some rows to the rejects, by their place in the input."""
     if not rejected:
         return read
-    numbers = pa.array(range(read.table.num_rows), pa.int64())
-    kept = pc.invert(pc.is_in(numbers, pa.array(rejected, pa.int64())))
-    rejects = [(positions.of(row), why) for row, why in rejected.items()]
-    return replace(read, table=read.table.filter(kept), rejects=tuple(merge(read.rejects, rejects)))
+    rows = pa.array(range(read.table.num_rows), pa.int64())
+    kept = pc.invert(pc.is_in(rows, pa.array(rejected, pa.int64())))
+    beside = {name: getattr(read, name, None) for name in ("extracted_at", "versions")}
+    return replace(
+        read,
+        table=read.table.filter(kept),
+        rejects=tuple(merge(read.rejects, ((place(row), why) for row, why in rejected.items()))),
+        **{name: column.filter(kept) for name, column in beside.items() if column is not None},
+    )
 
 
 class _Shapes:
@@ -331,151 +440,3 @@ def _at(raw: Any, place: int) -> Any:
         except (ValueError, RecursionError):
             return None
     return raw[place] if isinstance(raw, list) and place < len(raw) else None
-
-
-def _has_more(result: Any, data_type: T.DataType) -> bool:
-    """Return whether columns of a file have fields, at any depth, that the stream lacks."""
-    if isinstance(data_type, T.StructType):
-        if not isinstance(result, pa.Schema) and not pa.types.is_struct(result):
-            return True  # the text of a CSV file
-        types = {field.name: field.type for field in result}
-        existing = {field.name: field.dataType for field in data_type}
-        return bool(types.keys() - existing.keys()) or any(
-            _has_more(types[name], existing[name]) for name in types
-        )
-    if isinstance(data_type, T.ArrayType):
-        is_list = not isinstance(result, pa.Schema) and (
-            pa.types.is_list(result) or pa.types.is_large_list(result)
-        )
-        return _has_more(result.value_type, data_type.elementType) if is_list else True
-    return False
-
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_WORDS = (b'NaN"', b'Infinity"')
-_SCHEMAS = 16
-"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
-
-
-@lru_cache(maxsize=_SCHEMAS)
-def _checks_of(schema: str) -> tuple[RecordValidator, Asked]:
-    """Return the checks of a schema, and what earlier blocks of any task of this process asked."""
-    return RecordValidator(json.loads(schema)), {}
-
-
-class LineChecker:
-    """Rejects the records of JSON lines that do not fit their schema.
-
-    Args:
-        schema: The stream's JSON Schema.
-        envelope: Lines are RECORD messages; otherwise they are the records themselves.
-    """
-
-    def __init__(self, schema: Mapping[str, Any], *, envelope: bool) -> None:
-        self._validator, self._asked = _checks_of(json.dumps(schema))
-        self._envelope = envelope
-
-    @property
-    def closed(self) -> bool:
-        """Return whether the reader must report properties that the schema does not name."""
-        return self._validator.closed
-
-    def check(self, read: LinesRead, data: bytes) -> LinesRead:
-        """Return the accepted records, with the rejected ones added to the rejects.
-
-        Args:
-            read: The result of the reader.
-            data: The input of the reader.
-        """
-        if self._validator.idle or not read.table.num_rows:
-            return read
-        positions = _LinePositions(read, data)
-        facts = Facts(data, unexpected=read.unexpected, asked=self._asked, kinds=read.kinds)
-        rejected = self._validator.rejected(read.table, facts, self._records(positions))
-        return _without_lines(read, rejected, positions)
-
-    def _records(self, positions: _LinePositions) -> Callable[[int], Any]:
-        validator, envelope = self._validator, self._envelope
-
-        def record(row: int) -> Any:
-            line = positions.text(row)
-            result = validator.decoded(line)
-            result = result["record"] if envelope else result
-            return validator.with_numbers(result) if any(w in line for w in _WORDS) else result
-
-        return record
-
-
-class LineKeys:
-    """Rejects the records of JSON lines without a value for a key property.
-
-    Args:
-        schema: The stream's JSON Schema.
-        keys: The key properties.
-        envelope: Lines are RECORD messages; otherwise they are the records themselves.
-    """
-
-    def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key], *, envelope: bool) -> None:
-        self._check = KeyCheck(schema, keys)
-        self._envelope = envelope
-
-    def check(self, read: LinesRead, data: bytes) -> LinesRead:
-        """Return the accepted records; see `LineChecker.check`."""
-        positions = _LinePositions(read, data)
-
-        def record(row: int) -> Any:
-            line = judge.decoded(positions.text(row), exact=False)
-            return line["record"] if self._envelope else line
-
-        return _without_lines(read, self._check.rejected(read.table, record), positions)
-
-
-class _LinePositions:
-    """Positions of the accepted records in the data, computed on demand."""
-
-    def __init__(self, read: LinesRead, data: bytes) -> None:
-        self._rejected = {place for place, _ in read.rejects}
-        self._data = data
-        self._lines: list[bytes] = []
-        self._accepted: list[int] = []
-
-    def line(self, row: int) -> int:
-        """Return the 0-based line of a row."""
-        if not self._lines:
-            self._lines = self._data.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
-            self._accepted = [
-                place
-                for place, line in enumerate(self._lines)
-                if place not in self._rejected and line.strip(b" \t\r\n")
-            ]
-        return self._accepted[row]
-
-    def text(self, row: int) -> bytes:
-        place = self.line(row)
-        return self._lines[place]
-
-
-def _without_lines(
-    read: LinesRead, rejected: Mapping[int, str], positions: _LinePositions
-) -> LinesRead:
-    """Move some rows to the rejects."""
-    if not rejected:
-        return read
-    kept = _all_but(rejected, read.table.num_rows)
-    rejects = [(positions.line(row), why) for row, why in rejected.items()]
-    return replace(
-        read,
-        table=read.table.filter(kept),
-        extracted_at=_kept(read.extracted_at, kept),
-        versions=_kept(read.versions, kept),
-        rejects=tuple(merge(read.rejects, rejects)),
-    )
-
-
-def _all_but(rows: Mapping[int, str], count: int) -> pa.Array:
-    positions = pa.array(range(count), pa.int64())
-    return pc.invert(pc.is_in(positions, pa.array(rows, pa.int64())))
-
-
-def _kept(column: pa.ChunkedArray | None, kept: pa.Array) -> pa.ChunkedArray | None:
-    return None if column is None else column.filter(kept)

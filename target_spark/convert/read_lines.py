@@ -1,0 +1,150 @@
+"""Reading of JSON lines and staged messages: a range of the bytes of a file."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pyarrow as pa
+
+from shared.formats.fast_json import LinesRead
+from shared.formats.file_formats import check_lines, packed_lines, read_lines
+from shared.formats.json_lines import LineReader
+from shared.formats.json_text import newlines
+from shared.formats.line_encodings import LongLineError
+from shared.storage.access import StorageOptions
+from shared.storage.files import codec_of, open_random
+from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
+from target_spark.convert.task_reports import Rejects
+from target_spark.core.load_plans import InputFile, Reject
+from target_spark.validation.checks import KeyCheck, LineChecker, lines_with_keys
+
+_COUNTED = 1 << 20
+
+
+def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    staged = piece.file.encoding.format == "singer"
+    checker = LineChecker(read.schema, envelope=staged) if read.strict else None
+    looks = read.looks_for_undeclared
+    named = read.names is None or set(read.names) <= set(read.schema.get("properties", ()))
+    closed = (looks and named) or (checker is not None and checker.closed)
+    reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
+    keys = KeyCheck(read.schema, read.keys)
+    url, options = piece.file.url, read.options
+    before = 0
+    for block, place in _blocks(piece, options):
+        before = before if place is None else place
+        result = reader.read(block)
+        lines = result.lines
+        rejects.read += result.rows_read
+        rejects.cut |= result.cut
+        if looks:
+            read.add_undeclared(reader.undeclared(block, result), rejects)
+        fitting = result if checker is None else checker.check(result, block)
+        result = lines_with_keys(fitting, block, keys, envelope=staged)
+        reported = read.reported(fitting.rejects, result.rejects)
+        if reported:
+            first = before + lines_before(piece, options)
+            texts = block.split(b"\n")
+            for position, reason in reported:
+                line = line_of(piece.file, first + position + 1)
+                rejects.add(Reject(url, line, reason), texts[position])
+        table = result.table
+        if read.document is not None:
+            places = [place for place, _ in result.rejects]
+            texts = _documents(block, places, envelope=staged)
+            table = with_column(table, read.document, texts)
+        if read.row_origin is not None:
+            table = with_column(
+                table, read.row_origin, line_origins(piece.number, block, before, result)
+            )
+        yield read.completed(table, result.extracted_at, result.versions)
+        before += lines
+
+
+@cache
+def _document_reader(envelope: bool) -> LineReader:
+    return LineReader({}, envelope=envelope, strict=False)
+
+
+def _documents(block: bytes, rejected: Sequence[int], *, envelope: bool) -> pa.ChunkedArray:
+    """Return the records of JSON lines as texts, without the rejected lines (0-based)."""
+    if rejected:
+        gone = set(rejected)
+        lines = block.split(b"\n")
+        block = b"\n".join(line for place, line in enumerate(lines) if place not in gone)
+    return _document_reader(envelope).read(block).table.column(0)
+
+
+def line_origins(piece: int, block: bytes, before: int, result: LinesRead) -> pa.Array:
+    """Return the origins of the records read from a block of lines.
+
+    Args:
+        piece: Number of the piece.
+        block: The lines.
+        before: Number of lines read from the file before the block.
+        result: The rows that were read.
+    """
+    gone = [place for place, _ in result.rejects]
+    if result.rows_read < result.lines:
+        texts = enumerate(block.split(b"\n"))
+        gone += [number for number, text in texts if not text.strip() and number < result.lines]
+    return without(origin_of(piece, before), result.lines, gone)
+
+
+def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks of lines, each with the number of lines read before it.
+
+    Raises:
+        ContentError: The file has another format, or a line that is too long.
+        OSError: It cannot be opened, or its compression is damaged or truncated.
+    """
+    lines = 0
+    for block, before in _blocks(piece, options):
+        lines = lines if before is None else before
+        yield block, lines
+        lines += newlines(block)
+
+
+def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int | None]]:
+    """Yield blocks as `blocks_of`; the lines before them are counted only in a compressed file."""
+    url, is_labelled = piece.url, piece.file.encoding.format != "singer" and piece.start == 0
+    if piece.length is not None and _is_packed(piece, options):
+        for block, before in packed_lines(url, piece.start, piece.length, options=options):
+            if before == 0:
+                check_lines(block)
+            yield block, before
+        return
+    try:
+        for block in read_lines(url, piece.start, piece.length, options=options):
+            if is_labelled:
+                check_lines(block)
+            is_labelled = False
+            yield block, None
+    except LongLineError as error:
+        raise LongLineError(error.line + lines_before(piece, options)) from None
+
+
+def _is_packed(piece: Piece, options: StorageOptions | None) -> bool:
+    return piece.file.encoding.format == "jsonl" and codec_of(piece.url, options) is not None
+
+
+def line_of(file: InputFile, line: int) -> int:
+    """Return the stdin line of a staged file's line (both 1-based); else the line itself."""
+    if not file.line_map:
+        return line
+    run = bisect.bisect_right(file.line_map, line, key=lambda pair: pair[0]) - 1
+    first, origin = file.line_map[max(0, run)]
+    return origin + line - first
+
+
+def lines_before(piece: Piece, options: StorageOptions | None) -> int:
+    """Return how many lines begin before the piece; called only if a record is rejected."""
+    if piece.start == 0 or _is_packed(piece, options):
+        return 0
+    with open_random(piece.url, options) as source:
+        left, count, last = piece.start, 0, b"\n"
+        while left and (chunk := source.read(min(left, _COUNTED))):
+            left, count, last = left - len(chunk), count + newlines(chunk), chunk[-1:]
+    return count if last == b"\n" else count + 1

@@ -1,0 +1,116 @@
+"""Reading of columnar files and CSV: some groups of the rows of a file, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+
+import pyarrow as pa
+
+from shared.formats.file_formats import FORMATS, ContentError
+from shared.formats.line_encodings import RefusedRow, row_numbers
+from shared.formats.row_groups import grouped_encoding
+from shared.formats.row_values import plain_rows, row_text
+from shared.formats.typed_rows import RowReader
+from shared.storage.access import StorageOptions
+from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
+from target_spark.convert.task_reports import Rejects
+from target_spark.core.load_plans import Reject
+from target_spark.validation.checks import KeyCheck, RowChecker, rows_with_keys
+
+
+def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    name = piece.file.encoding.format
+    reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
+    checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
+    before, looks = piece.rows_before, read.looks_for_undeclared
+    existing = None if read.names is None else frozenset(read.names)
+    keys = KeyCheck(read.schema, read.keys)
+    for table, refused in tables_of(piece, read.options):
+        names = table.column_names
+        if not (
+            reader.fits(names) if existing is None else not names or existing.intersection(names)
+        ):
+            raise ContentError("it has none of the stream's columns")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ContentError(f"two of its columns are named '{twice}'")
+        rejects.read += table.num_rows + len(refused)
+        if looks:
+            read.add_undeclared(reader.undeclared(table), rejects)
+        result = reader.read(table)
+        rejects.cut |= result.cut
+        fitting = result if checker is None else checker.check(result, table)
+        result = rows_with_keys(fitting, table, keys)
+        reported = read.reported(fitting.rejects, result.rejects)
+        if reported or (refused and read.reports_rejects):
+            number = row_numbers(before, refused)
+            # A generator: the texts of many rows are not held at once.
+            others = (
+                RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
+                for place, reason in reported
+            )
+            for row in merge(refused if read.reports_rejects else (), others, key=_number):
+                rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
+        accepted = result.table
+        if read.document is not None:
+            texts = _documents(table, [place for place, _ in result.rejects])
+            accepted = with_column(accepted, read.document, texts)
+        if read.row_origin is not None:
+            gone = [place for place, _ in result.rejects]
+            places = row_origins(piece.number, before, table.num_rows, refused, gone)
+            accepted = with_column(accepted, read.row_origin, places)
+        before += table.num_rows + len(refused)
+        yield read.completed(accepted)
+
+
+def _documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:
+    """Return the rows of a table as JSON texts, without the rejected rows (0-based)."""
+    gone = set(rejected)
+    texts = (row_text(row).decode() for row in plain_rows(table))
+    return pa.array([text for place, text in enumerate(texts) if place not in gone], pa.string())
+
+
+def row_origins(
+    piece: int, before: int, rows: int, refused: Sequence[RefusedRow], gone: Sequence[int]
+) -> pa.Array:
+    """Return the origins of the rows taken from a table of a file.
+
+    Args:
+        piece: Number of the piece.
+        before: Number of rows of the file before the table.
+        rows: Number of rows of the table.
+        refused: Malformed rows that came with the table.
+        gone: Rejected rows of the table, from 0.
+    """
+    number = row_numbers(before, refused)
+    missing = [row.number - 1 - before for row in refused]
+    missing += [number(place) - 1 - before for place in gone]
+    return without(origin_of(piece, before), rows + len(refused), missing)
+
+
+def _number(row: RefusedRow) -> int:
+    return row.number
+
+
+def row_at(table: pa.Table, place: int) -> bytes:
+    return row_text(plain_rows(table.slice(place, 1))[0])
+
+
+def tables_of(
+    piece: Piece, options: StorageOptions
+) -> Iterator[tuple[pa.Table, Sequence[RefusedRow]]]:
+    """Yield the tables of a file, each with its malformed rows."""
+    url, name = piece.url, piece.file.encoding.format
+    if name == "csv":
+        from shared.formats.csv_encoding import read_csv  # noqa: PLC0415
+
+        yield from read_csv(url, options)
+        return
+    if piece.length is None:
+        tables = FORMATS[name].read(url, options)
+    else:
+        groups = range(piece.start, piece.start + piece.length)
+        tables = grouped_encoding(name).read_groups(url, groups, options)
+    for table in tables:
+        yield table, ()

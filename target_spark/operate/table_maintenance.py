@@ -1,0 +1,343 @@
+"""Tables of lakes in operation: their history, the return to a commit, and maintenance.
+
+Maintenance compacts files, and removes what nothing needs any more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
+from shared.spark.spark_errors import explain
+from shared.storage.access import StorageOptions
+from shared.storage.files import open_random
+from shared.storage.urls import shown
+from target_spark.config import table_layout
+from target_spark.destinations.destination_declaration import check_format
+from target_spark.destinations.folders.table_folder import writing
+from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
+from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
+from target_spark.destinations.lakes.lake_table import (
+    LostCommit,
+    OpenTable,
+    own_session,
+    sync_to_disk,
+)
+from target_spark.destinations.lakes.lake_work import LakeWork
+from target_spark.destinations.lakes.run_files import lake_leases, note_file
+from target_spark.destinations.lakes.table_history import (
+    DAY,
+    Maintained,
+    TableCommit,
+    TableHistory,
+    maintained,
+    plan_keep,
+)
+from target_spark.load.guards.leases import RunLeases
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from target_spark.core.load_plans import Layout, TableRequest
+    from target_spark.destinations.lakes.lake_format import LakeFormat
+    from target_spark.destinations.lakes.lake_table import Place
+    from target_spark.destinations.lakes.table_history import Maintained
+    from target_spark.run_settings import TargetConfig
+
+_log = logging.getLogger(__name__)
+
+
+Bookmarks = list[tuple[str, Mapping[str, Any]]]
+
+
+class TableMaintenance:
+    """Maintains tables by the settings.
+
+    Args:
+        config: The settings.
+        form: The format of the tables.
+
+    Raises:
+        SettingsError: The state file of a reader cannot be read.
+    """
+
+    def __init__(self, config: TargetConfig, form: LakeFormat) -> None:
+        self._settings = config.maintenance
+        self._form = form
+        self._config = config
+        options = StorageOptions(config.storage_options)
+        paths = config.maintenance.keep_for_readers
+        self._bookmarks = [result for path in paths for result in bookmarks_in(path, options)]
+
+    def maintain(
+        self,
+        spark: SparkSession,
+        history: TableHistory,
+        layout: Layout,
+        *,
+        tokens: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Maintained:
+        """Maintain a table.
+
+        Args:
+            spark: A session of the table.
+            history: The table.
+            layout: Its layout.
+            tokens: Flushes of the current run, which may have to find them again.
+            dry_run: Only plan.
+
+        Returns:
+            What was done, and what can be restored now.
+
+        Raises:
+            DestinationError: A note cannot be read.
+            Exception: Spark's.
+        """
+        form, settings, place, now = self._form, self._settings, history.place, time.time()
+        noted = (
+            note_file(self._config, place, stream).tokens() for stream in sorted(history.streams)
+        )
+        plan = plan_keep(
+            history,
+            now,
+            settings.keep_days * DAY,
+            tokens=frozenset(tokens).union(*noted),
+            readers=self._readers(spark, history),
+            keeps_log=form.keeps_log,
+        )
+        report = maintained(history, plan, dry_run=dry_run)
+        if dry_run:
+            return report
+        if settings.compact or layout.compact:
+            report = replace(report, compacted=form.compact(spark, place, layout))
+        if settings.expire:
+            report = replace(report, expired=form.expire(spark, place, plan))
+        if settings.remove_orphans:
+            before = now - max(settings.keep_days, 1) * DAY
+            report = replace(report, orphans=form.remove_orphans(spark, place, before))
+        return report
+
+    def _readers(self, spark: SparkSession, history: TableHistory) -> dict[str, str]:
+        """Return the versions at which readers of the table go on."""
+        results = (
+            (self._form.position(spark, history.place, bookmark), who)
+            for who, bookmark in self._bookmarks
+        )
+        return {version: who for version, who in results if version is not None}
+
+
+def bookmarks_in(path: str, options: StorageOptions) -> Bookmarks:
+    """Return the bookmarks in a state file of a tap, each with a name for messages.
+
+    Args:
+        path: Path or URL of the file: one STATE, or one a line, of which the last one counts.
+        options: Options of the storage.
+
+    Raises:
+        SettingsError: It cannot be read, or is not a STATE with bookmarks.
+    """
+    try:
+        with open_random(path, options) as source:
+            text = source.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(path, f"cannot be read ({error})") from None
+    for value in _values(text):
+        state = value.get("value", value) if isinstance(value, dict) else None
+        result = state.get("bookmarks") if isinstance(state, dict) else None
+        if isinstance(result, dict):
+            name = shown(path)
+            marks = result.items()
+            return [(f"'{name}', stream '{s}'", m) for s, m in marks if isinstance(m, dict)]
+    raise _unusable(path, "is not a STATE with bookmarks")
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Yield what a file may hold as one JSON text: the whole, or its last line."""
+    for part in (text, *text.splitlines()[-1:]):
+        with suppress(ValueError):
+            yield json.loads(part)
+
+
+def _unusable(path: str, why: str) -> SettingsError:
+    return SettingsError(
+        f"the state file '{shown(path)}' {why}; nothing was removed",
+        where=Where(setting="maintenance.keep_for_readers"),
+        hint="name the state files of taps that read these tables by LOG_BASED",
+    )
+
+
+def look_after(
+    config: TargetConfig, work: LakeWork, table: OpenTable, request: TableRequest
+) -> None:
+    """Compact and maintain the table, if the settings say so; failures are only logged."""
+    maintains = config.maintenance.after_run
+    if config.verification is not None or not (maintains or request.layout.compact):
+        return
+    form, spark, place = work.form, table.spark, table.place
+    try:
+        if work.now(table) is None:
+            return
+        if not maintains:
+            form.compact(spark, place, request.layout)
+            return
+        history = TableHistory(place.shown, place, form.commits(spark, place))
+        if history.commits:
+            care = TableMaintenance(config, form)
+            report = care.maintain(spark, history, request.layout, tokens=table.tried)
+            for line in report.lines():
+                _log.info("%s", line)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        what = "maintained" if maintains else "compacted"
+        _log.warning("%s was not %s: %s", place.shown, what, text)
+
+
+_FORMATS: dict[str, type[DeltaFormat] | type[IcebergFormat]] = {
+    "delta": DeltaFormat,
+    "iceberg": IcebergFormat,
+}
+
+
+def check_kept(config: TargetConfig, *, maintains: bool = False) -> None:
+    """Raise SettingsError if the tables of the format do not keep what they were.
+
+    Args:
+        config: The settings.
+        maintains: They are to be maintained.
+    """
+    cannot, use = "tables of the format '{}' cannot be maintained", "`target-spark maintain`"
+    if not maintains:
+        cannot = "'{}' does not keep earlier versions of a table"
+        use = "restore a backup of all tables together with the STATE of that time; this command"
+    check_format(config.format, _FORMATS, cannot, use)
+
+
+class LakeTables:
+    """The Delta or Iceberg tables of the settings.
+
+    Args:
+        config: The settings.
+        spark: The session.
+    """
+
+    def __init__(self, config: TargetConfig, spark: SparkSession) -> None:
+        self._config = config
+        self._form: LakeFormat = _FORMATS[config.format](config)
+        self._spark = own_session(spark, self._form.conf)
+
+    def histories(self) -> list[TableHistory]:
+        """Return all tables that a run has loaded into.
+
+        Raises:
+            DestinationError: The tables or their commits cannot be read.
+        """
+        try:
+            with self._explained():
+                places = self._form.tables(self._spark)
+        except OSError as error:
+            raise DestinationError(
+                f"'{shown(self._config.path)}' cannot be listed: {error.strerror or error}",
+                hint="`path` must be that of the loads",
+            ) from error
+        results = (self._history(name, place) for name, place in sorted(places.items()))
+        return [history for history in results if history is not None and history.is_ours]
+
+    @contextmanager
+    def alone(self, histories: Sequence[TableHistory]) -> Iterator[None]:
+        """Hold the leases of all streams of tables, so that no run loads into them.
+
+        Raises:
+            AlreadyRunningError: A run does.
+        """
+        settings, leases = self._config.overlapping_runs, lake_leases(self._config)
+        with closing(RunLeases(settings)) as held:
+            for history in histories:
+                for stream in sorted(history.streams):
+                    lease = partial(leases, history.place, stream)
+                    held.take(stream, history.place.shown, lease)
+            yield
+
+    def why_not(self, history: TableHistory, commit: TableCommit) -> str | None:
+        """Return why a table cannot return to a commit, in one line; None if it can."""
+        try:
+            obstacle = self._form.obstacle(self._spark, history.place, commit.version)
+        except SingerSparkError:
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())[:200]
+            obstacle = f"it cannot be read: {text}"
+        return obstacle and f"'{history.name}', version {commit.version}: {obstacle}"
+
+    def restore(self, history: TableHistory, commit: TableCommit) -> None:
+        """Make a table durably what it was after a commit, in one step.
+
+        Raises:
+            DestinationError: It failed, or the table has changed since its history was read.
+        """
+        place = history.place
+        try:
+            with self._explained():
+                self._form.restore(self._spark, place, commit.version, history.newest.version)
+        except LostCommit:
+            raise DestinationError(
+                f"{place.shown} has changed meanwhile", hint="end all loads into it and run again"
+            ) from None
+        if place.folder is not None:
+            with writing(place.folder):
+                sync_to_disk(place.folder)
+
+    def maintain(self, history: TableHistory, *, dry_run: bool) -> Maintained:
+        """Compact a table, and remove what nothing needs any more.
+
+        Raises:
+            DestinationError: It failed; the table can be read, and the maintenance repeated.
+        """
+        layout = table_layout(self._config, min(history.streams))
+        with self._explained():
+            return self._maintenance.maintain(self._spark, history, layout, dry_run=dry_run)
+
+    @cached_property
+    def _maintenance(self) -> TableMaintenance:
+        return TableMaintenance(self._config, self._form)
+
+    def void_notes(self, history: TableHistory) -> None:
+        """Remove the notes of killed runs: the tap will not send their records again.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
+        for stream in sorted(history.streams):
+            notes = note_file(self._config, history.place, stream)
+            notes.take()
+            notes.close(remove=True)
+
+    def _history(self, name: str, place: Place) -> TableHistory | None:
+        try:
+            with self._explained(passing=AnalysisException):
+                commits = self._form.commits(self._spark, place)
+        except AnalysisException as error:
+            if place.folder is not None:
+                raise explain(error, Where(file=place.folder), DestinationError) from error
+            _log.debug("%s is not a table of this format: %s", place.shown, error)
+            return None
+        return TableHistory(name, place, commits) if commits else None
+
+    @contextmanager
+    def _explained(self, passing: type[Exception] | None = None) -> Iterator[None]:
+        own = (SingerSparkError, OSError, LostCommit)
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, own if passing is None else (*own, passing)):
+                raise
+            raise explain(error, Where(), DestinationError) from error
