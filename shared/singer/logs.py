@@ -26,7 +26,14 @@ LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-FOR_DEVELOPERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
+# No user can act on them: of `FutureWarning`, Python has one for each pattern with a "nested set".
+FOR_DEVELOPERS = (
+    DeprecationWarning,
+    FutureWarning,
+    ImportWarning,
+    PendingDeprecationWarning,
+    ResourceWarning,
+)
 """Warnings that Python ignores by default, but not if Meltano or PYTHONWARNINGS asks for all."""
 IN_SUMMARY = {"is_in_summary": True}
 """`extra` of log lines that the summary on a terminal repeats, so that it leaves them out."""

@@ -290,6 +290,7 @@ class TestPythonWarnings:
         [
             (ResourceWarning, "", "DEBUG"),
             (DeprecationWarning, "", "DEBUG"),
+            (FutureWarning, "", "DEBUG"),
             (UserWarning, "WARNING", "WARNING"),
         ],
     )
