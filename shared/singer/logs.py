@@ -330,6 +330,8 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING if name != "py4j" else logging.CRITICAL)
     warnings.showwarning = _log_warning
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _log_ignored
     if level is None:
         levels = "debug, info, warning, error"
         logging.getLogger(program).warning(
@@ -357,6 +359,14 @@ def _log_warning(
     text = " ".join(str(message).split())
     logging.getLogger("py.warnings").log(
         level, "%s: %s (%s:%s)", category.__name__, text, filename, lineno
+    )
+
+
+def _log_ignored(ignored: sys.UnraisableHookArgs) -> None:
+    """Log an exception that a library's callback or destructor cannot raise, in one line."""
+    text = " ".join(str(ignored.exc_value).split())
+    logging.getLogger("py.warnings").debug(
+        "%s, ignored in %r: %s", ignored.exc_type.__name__, ignored.object, text
     )
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,3 +308,20 @@ class TestPythonWarnings:
                 assert match[1] == expected
                 assert match[2] == "py.warnings"
                 assert match[3].startswith(f"{kind.__name__}: two lines (")
+
+
+class _Broken:
+    def __del__(self) -> None:
+        raise ValueError("two\nlines")
+
+
+@pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", 1)])
+def test_an_exception_that_cannot_be_raised_is_a_log_line(
+    level: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    stream = logged({"LOGLEVEL": level})
+    _Broken()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == count
+    assert all("ValueError, ignored in" in line and "two lines" in line for line in lines)
