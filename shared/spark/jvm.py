@@ -193,6 +193,8 @@ def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str])
     """
     if dump_to := environ.get(DUMP_TO):
         base = base_archive(Path(dump_to))
+        # A dynamic archive lies on top of a static one of Java's own classes (JEP 350), which some
+        # builds of Java lack.
         below = [f"-XX:SharedArchiveFile={base}"] if base.is_file() else []
         return [*below, f"-XX:ArchiveClassesAtExit={dump_to}"]
     path = archive_path(java, jars, environ)
@@ -204,6 +206,7 @@ def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str])
         )
         return []
     base = base_archive(path)
+    # Java runs what the archive holds: only files that no other user can have written.
     used = [path.parent, path, *([base] if base.is_file() else [])]
     if not all(map(is_trusted, used)):
         _log.warning("ignoring %s: other users may have written it", path)

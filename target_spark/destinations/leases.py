@@ -261,6 +261,8 @@ class S3Lease:
         with writing(self._url, self._options):
             if self._tag is not None:
                 return None
+            # 1. Create the object if there is none. Most tables have no lease: once the storage is
+            #    known to keep conditions, the conditional write is the only request.
             result = None if self._proven.is_set() else self._read()
             if result is None:
                 if self._put(IfNoneMatch="*"):
@@ -270,6 +272,8 @@ class S3Lease:
                 if result is None:
                     return Holder(is_alive=False)
             tag, content = result
+            # 2. Another run has it. Take it over if it has been unchanged for its own expiry, by
+            #    our clock; `IfMatch` lets one of several runs that wait win.
             other = holder_of(content.get("holder"))
             if other.run == self._holder.run:
                 self._tag = tag  # The answer to our own request was lost.
@@ -286,6 +290,8 @@ class S3Lease:
                 return False
             if self._put(IfMatch=self._tag):
                 return True
+            # The condition failed: the object is another run's now, or an earlier write of ours was
+            # carried out and its answer lost, so that we do not know its tag.
             # If it is gone, another run may have had it.
             tag, content = self._read() or ("", {})
             is_ours = holder_of(content.get("holder")).run == self._holder.run
@@ -300,6 +306,7 @@ class S3Lease:
 
     def _is_alive(self, tag: str, content: dict[str, Any]) -> bool | None:
         """Return whether the holder lives; None if that is not known yet."""
+        # A process of this machine can be looked up; one of another machine only shows its beats.
         status = owner_status(content.get("owner") or {})
         if status in {LIVING, ENDED}:
             return status == LIVING
@@ -313,6 +320,8 @@ class S3Lease:
 
     def _prove(self) -> None:
         """Raise NoLeasesError if the storage ignores conditions."""
+        # Old object stores accept the header and write all the same: a second write, which must
+        # fail, tells.
         if not self._proven.is_set() and self._put(IfNoneMatch="*"):
             self._remove()
             raise NoLeasesError("the storage ignores the conditions of writes")

@@ -150,6 +150,7 @@ class PlainCsv:
     def _checked(self, data: bytes) -> bytes:
         """Return the data if they leave no choice to a parser; else nothing."""
         # What may be a line end, or not UTF-8.
+        # Three searches of C speed decide for most blocks; the pattern for quotes runs for few.
         if b"\x00" in data or b"\r" in data or not (data.isascii() or _is_utf8(data)):
             return b""
         if _FIRST_OF_SPACES.match(data) or _LATER_OF_SPACES.search(data):
@@ -238,6 +239,9 @@ class CsvBlocks:
         data = _data(block)
         if data is None:
             return None
+        # The types are known to keep these values, so that Arrow may parse straight into them. A
+        # file that has changed since then has another hash, and its values are checked again as
+        # text.
         if self.keeps(block, places, types) and _FORMS[self._key(block)][0] == _content(data):
             kinds = {n: spark_to_arrow(dtype) for n, dtype in zip(places, types, strict=True)}
             columns = self.parser.parsed(data, self.width, kinds)
@@ -321,6 +325,7 @@ def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
             continue
         if csv is not None and (csv.header, csv.width) != (header, width):
             return None
+        # Blocks of later files are added to the same list.
         csv = CsvBlocks(parser, header, width, ranges)
         ranges += cut_ranges(url, 0, first, end, range_bytes=BLOCK_BYTES, header=False)
     return csv
@@ -357,6 +362,8 @@ def _head(
 def _data(block: LineRange) -> bytes | None:
     """Return the lines of a block; None if one is very long, or the file is shorter than it was."""
     with open_random(block.url) as file:
+        # A block has the lines that begin in it: it looks for the first line start after its own
+        # start, and reads on to the first one after its end, as splits of Hadoop do.
         start = block.start
         if not block.aligned:
             start = next_line_start(file, start, block.limit)
@@ -379,6 +386,7 @@ def _mapped(
     if threads <= 1:
         yield from map(make, blocks)
         return
+    # Results keep the order of blocks. A bounded number waits, whatever the size of the files.
     waiting: deque[Future[_Result | None]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:

@@ -313,6 +313,7 @@ def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
     Raises:
         OSError: The file ends before `limit`.
     """
+    # From the byte before: if it ends a line, a line starts right at `at`.
     position = at - 1
     if position < 0:
         return 0
@@ -323,6 +324,7 @@ def next_line_start(file: pa.NativeFile, at: int, limit: int) -> int:
         match = _LINE_END.search(block)
         if match:
             end = position + match.end()
+            # A CR at the end of a block may be half of a CRLF whose LF is in the next one.
             half = match.group() == b"\r" and match.end() == len(block) and end < limit
             return end + (half and bytes(file.read_at(1, end)) == b"\n")
         position += len(block)
@@ -555,6 +557,7 @@ def _line_blocks(file: pa.NativeFile, line_range: LineRange) -> Iterator[tuple[i
         if at == 0 and block.startswith(BOM):
             block, began = block[len(BOM) :], len(BOM)
         at = min(at + CHUNK, end)
+        # What follows the last line end waits for the next block, at most a line's limit of bytes.
         last = _last_line_end(block) if at < end else len(block) - 1
         if last < 0 and at < end:
             carried.append(block)

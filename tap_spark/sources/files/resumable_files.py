@@ -149,6 +149,7 @@ def new_lines(
     stuck: list[str] = []
     for file_range in _changed(plan, files, positions, inspector):
         url, start = file_range.file.url, file_range.start
+        # A last line without line end may still be being written: it waits for the next run.
         end = complete_end(url, start, file_range.end, inspector, source.is_complete_line)
         if end < file_range.end:
             (stuck if _is_unchanged(file_range.file, positions.get(url)) else waiting).append(url)
@@ -173,6 +174,7 @@ def line_slices(
         source.check_file(file_range.file.url)
     inspector = StorageFileInspector()
     positions = dict(new.positions)
+    # A wave is a slice with a bookmark of its own, so that an interrupted run resumes after it.
     for wave in waves(new.file_ranges, WAVE_BYTES, inspector.cut):
         for file_range, start, end in wave:
             positions[file_range.file.url] = _position(

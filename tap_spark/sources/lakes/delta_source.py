@@ -275,8 +275,11 @@ class DeltaSource(LakeSource):
         if after == newest:
             return
         self.first_bookmark(pinned)
+        # 1. Every version since the bookmark must still be in the log: a gap would lose changes.
         versions = self._history(spark, after, newest)
         scan = _DeltaScan(spark, plan, pinned, want, versions)
+        # 2. Columns that were renamed or replaced need all rows again, as no change names their
+        #    rows. The changes still go first: they hold the deletes.
         stale = stale_columns(versions, plan.columns) if plan.key_properties else []
         for part in group_commits([self._planned(spark, version) for version in versions]):
             for slice_ in self._slices_of(scan, part):
@@ -349,6 +352,9 @@ class DeltaSource(LakeSource):
 
     def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:
         """Read commits as one slice, or as several if the columns changed on the way."""
+        # The feed of a range is read with the schema of its last version, and Delta refuses some
+        # ranges that span a change of columns. Halving such a range finds the parts that can be
+        # read; a single version that cannot is compared with the one before it.
         if part[0].how is ChangeReadMode.COMPARE or (
             len(part) == 1 and self._is_unreadable(scan, part)
         ):
@@ -361,6 +367,7 @@ class DeltaSource(LakeSource):
 
     def _is_unreadable(self, scan: _DeltaScan, part: CommitGroup) -> bool:
         """Return whether the feed cannot be read at once, which Delta says only when planning."""
+        # Delta plans the whole range, but no file passes the filter.
         nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
         try:
             nothing.isEmpty()

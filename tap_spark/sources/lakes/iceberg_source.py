@@ -381,6 +381,7 @@ class IcebergSource(LakeSource):
         table_id = mark.get("table_id")
         if table_id is not None and pinned.table_id is not None and table_id != pinned.table_id:
             raise self.error("the table was replaced after the bookmark was written", START_OVER)
+        # 1. Follow the parents of the newest snapshot back to the bookmark's.
         chain = metadata.chain(after)
         if chain is not None:
             commits = with_compared([snapshot.commit() for snapshot in chain])
@@ -389,6 +390,8 @@ class IcebergSource(LakeSource):
             if first is None or first.only_new or first.before in metadata.snapshots:
                 return commits
         newest = metadata.snapshots.get(metadata.current or -1)
+        # 2. It is not among them: the table was rolled back, or others have branched off. If the
+        #    old snapshot still exists, its rows can be compared with today's.
         if after not in metadata.snapshots or newest is None:
             raise self.error(
                 f"the bookmark's snapshot {after} is no longer in the table: it has expired, or "
@@ -455,6 +458,7 @@ class IcebergSource(LakeSource):
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
     ) -> DataFrame:
         """Return the rows of a snapshot; Iceberg reads them with that snapshot's schema."""
+        # A metadata file has one current snapshot: no time travel is needed.
         if pinned.is_file and snapshot == pinned.position:
             return conformed(self._load(self._reader(spark), pinned.location), want)
         reader = self._reader(spark).option("versionAsOf", snapshot)

@@ -115,17 +115,20 @@ class HeldTables:
         """Commit all that waits to a copy of the table; return what these commits tell."""
         stream, form, spark = request.stream, self._form, table.spark
         with table.lock:
+            # 1. An overwrite has one commit for all flushes; other methods have one for each step.
             held = table.held if request.method == "overwrite" else steps_of(table.held)
             if not held:
                 table.held.clear()
                 return None
             folder = join(table.folder.pending, f"audit_{uuid.uuid4().hex[:12]}")
             place = form.copy_place(folder)
+            # 2. Remember the version that the copy rests on: `publish` refuses any other.
             base = self._work.repeat(table, stream, lambda _: form.published(spark, table.place))
             if base is not None:
                 self._work.repeat(
                     table, stream, lambda _: form.copy(spark, table.place, base, place)
                 )
+            # 3. Commit to the copy what the table shall get.
             copy = OpenTable(place, table.folder, lambda: spark, table.lock, held, is_copy=True)
             result = self._apply(copy, stream)
             table.held, table.base, table.copied, table.copy = held, base, result, copy
@@ -163,12 +166,15 @@ class HeldTables:
             BalanceError: The commit tells other numbers than that to the copy.
         """
         methods = {flush.request.method for flush in table.flushes}
+        # The cheapest of three ways that leaves one commit: do the only step again, append the rows
+        # of all flushes, or replace the rows by those of the copy.
         if len(table.held) == 1 or "overwrite" in methods:
             result = self._apply(table, stream)
         else:
             is_added = methods == {"append-only"} and len(table.flushes) == len(table.held)
             publish = self._append_all if is_added else self._take_rows
             result = self._work.repeat(table, stream, lambda _: publish(table, copy, stream))
+        # What was audited and what is published must be the same rows.
         audited = (table.copied or Committed()).rows
         if None not in (result.rows, audited) and result.rows != audited:
             raise BalanceError(
@@ -213,6 +219,7 @@ class HeldTables:
         commits = form.commits(spark, place)
         existing = [commit.version for commit in commits]
         later = commits[existing.index(table.base) + 1 :] if table.base in existing else commits
+        # Commits of this run (new columns) may lie between; those of others would be lost.
         if any(commit.mark is None or commit.mark.run != run for commit in later if commit.base):
             raise self._has_moved(table, stream)
         rows = sum(flush.rows for flush in flushes)

@@ -395,6 +395,7 @@ class LakeWork:
     def load(self, table: OpenTable, flush: Flush) -> Committed | None:
         """Evolve the table and commit the flush: one attempt; return what the commit tells."""
         form, base = self.form, None
+        # 1. After a failure, the commit may be there all the same: look for its token.
         is_again = flush.token in table.tried
         if is_again:
             # Before the search: a commit after it makes this one fail.
@@ -402,11 +403,13 @@ class LakeWork:
             if self.is_stored(table, flush.token):
                 return None
         table.tried.add(flush.token)
+        # 2. Evolve the table. Later attempts see the columns that this one has added.
         request, run = with_versions(self.storable(flush.request)), run_of(flush.token)
         now, change = self.shape(table, request, Mark(run, flush.stream))
         self.view(table, request, now)
         if not flush.parts:
             return Committed(0)
+        # 3. Commit the rows, with the token in the commit itself: both or none are in the table.
         mark = self.mark(flush, flush.rows)
         rows = TableFlush(table.place, flush, request, now, change, mark)
         keys = keys_in_parts(rows) if request.is_upsert else None
@@ -417,6 +420,7 @@ class LakeWork:
         last = table.flushes[-1]
         if attempt and self.is_stored(table, last.token):
             return None
+        # A range, or a branch: rows are replaced within the table as it is.
         if last.request.backfill is not None or self.form.branch is not None:
             return self._replace_rows(table, last.request.backfill)
         form, flushes = self.form, self.all_flushes(table)
@@ -436,6 +440,7 @@ class LakeWork:
         ):
             return self._replace_rows(table, None)
         names = {} if now is None else now.names
+        # Else the table may change in any respect, in one commit that readers see whole.
         frame, change, request = overwritten(table.spark, flushes, plan, names)
         form.replace(table.spark, frame, table.place, change, request, mark)
         self.view(table, request, LakeTable(frame.schema, change.mapping))

@@ -122,24 +122,32 @@ def version_steps(
         Rows with the columns of the table and `STEP`: `add`, or `close` for a version of the table
         that ends at `valid_to`.
     """
+    # 1. Put the records of a key in a row, after its newest version in the table (`_STORED`).
     of_key = Window.partitionBy(*map(quoted, columns.keys))
     order = [F.asc_nulls_first(quoted(name)) for name in columns.order_by]
     in_order = of_key.orderBy(F.desc(_STORED), *order, ORDER)
     arrived, stored = _arrived(rows, columns, at), _newest_versions(table, rows, columns)
     events = arrived.unionByName(stored, allowMissingColumns=True)
+    # 2. Drop records that are older than that version.
     if columns.order_by:
         rank = F.struct(*map(quoted, columns.order_by))
         least = F.max(F.when(F.col(_STORED), rank)).over(of_key)
         events = events.withColumn("__least", least)
         events = events.where(F.col("__least").isNull() | (rank >= F.col("__least")))
+    # 3. Keep records that change the state: another row than before, a deletion of a row that was
+    #    there, a row that comes back. Equal records in sequence make one version.
     was_gone = F.coalesce(F.lag(_GONE).over(in_order), F.lit(True))
     differs = ~F.col(_STATE).eqNullSafe(F.lag(_STATE).over(in_order))
     changes = F.when(F.col(_GONE), ~was_gone).otherwise(was_gone | differs)
     events = events.withColumn("__changes", F.col(_STORED) | changes).where("__changes")
+    # 4. Make begins strictly rise: max(begin[i] - i) + i over the events so far moves each one that
+    #    is not later than its predecessor to a microsecond after it, without a loop over rows.
     events = events.withColumn("__number", F.row_number().over(in_order))
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     start = F.max(F.col(_START) - F.col("__number")).over(so_far) + F.col("__number")
     events = events.withColumn(_START, start)
+    # 5. Each version ends when the next event begins. A deletion only ends the one before it; the
+    #    stored version is a step only if something follows it.
     events = events.withColumn("__next", F.lead(_START).over(in_order))
     events = events.where(~F.col(_GONE) & (~F.col(_STORED) | F.col("__next").isNotNull()))
     step = F.when(F.col(_STORED), "close").otherwise("add")
@@ -233,6 +241,7 @@ def upserted(
     targets = targets_of(change)
     keys = [targets[key] for key in request.keys]
     ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
+    # Only a flush with repeated keys needs a sort by key.
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
         frame = project(newest(ordered, request.keys, request.order_by), change.projection)

@@ -58,6 +58,7 @@ def commit_arguments(
 
     at = int(time.time() * 1000)
     created = [deltalake.Transaction(*transaction, at)] if transaction else None
+    # The package would delete old log files, of which Spark's retention settings decide.
     hooks = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
     return {
         "commit_properties": deltalake.CommitProperties(
@@ -74,6 +75,8 @@ def has_transaction(table: DeltaTable, transaction: Transaction | None) -> bool:
     if transaction is None:
         return False
     application, version = transaction
+    # Versions of an application only rise (Delta protocol, "Transaction Identifiers"), so a rerun
+    # of an earlier flush is done, too.
     return (table.transaction_version(application) or -1) >= version
 
 
@@ -97,6 +100,8 @@ def left_to_spark(*also: type[Exception]) -> Iterator[None]:
 
 _FEATURE = "delta.feature."
 _SUPPORTED_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+# Of a table by writer version, 2 asks for append-only and invariants alone; 7 lists its features
+# (Delta protocol, "Table Features"). What is not listed here may ask for more than plain files.
 _PLAIN_WRITER, _FEATURE_WRITER = 2, 7
 _INDEXED = 32
 _LONGEST_TEXT = 64
@@ -128,6 +133,7 @@ def look_up(folder: str) -> LakeTable | None:
     except (DeltaError, OSError, ValueError) as error:
         raise NeedsSparkError from error
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # In the spelling of Spark's SHOW TBLPROPERTIES, so that one reading serves both engines.
     properties = {
         **metadata.configuration,
         "delta.minWriterVersion": str(protocol.min_writer_version),
@@ -348,6 +354,7 @@ def register(
     from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
     from deltalake.transaction import AddAction  # noqa: PLC0415
 
+    # 1. Refuse what Spark's own write would refuse: the footers count nulls of each column.
     strict = {field.name for field in now.struct if not field.nullable}
     results = [(part, file_stats(part.url)) for part in parts]
     if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
@@ -357,8 +364,11 @@ def register(
     opened = DeltaTable(str(table))
     if has_transaction(opened, transaction):
         return rows
+    # 2. An upsert whose keys are all new is an append: no row of the table changes.
     if keys and not _has_none(opened, keys):
         return None
+    # 3. A link costs no copy, and the staged file may go as soon as the log names the link. Until
+    #    then no reader sees it.
     names: list[str] = []
     before = opened.version()
     try:
@@ -376,6 +386,7 @@ def register(
             "overwrite" if replaces else "append",
             opened.schema(),
             [],
+            # 4. Commit, at the version after the one whose bounds were read.
             # Appends do not conflict with each other, but another one may bring the same keys.
             **commit_arguments(metadata, transaction, retries=0 if keys or replaces else None),
         )
@@ -439,6 +450,7 @@ def file_stats(url: str) -> dict[str, Any]:
     stats |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(footer.num_columns):
         column = footer.schema.column(number)
+        # Bounds of nested columns have another form; Delta reads none as "unknown".
         if column.path != column.name:
             continue
         chunks = [group.column(number).statistics for group in groups]

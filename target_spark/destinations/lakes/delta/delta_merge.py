@@ -138,6 +138,8 @@ def merge(
         return _committed(folder, rows, now, plan, metadata, transaction, tasks, parts)
 
     def rewrite() -> int | None:
+        # Delta's MERGE fails if two rows of the source match one row of the table: only the newest
+        # of each key is left.
         rows = merged_once(parts, plan, keys, MOST_BYTES)
         if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
             raise NeedsSparkError  # which says so
@@ -165,6 +167,7 @@ def _committed(
     if has_transaction(opened, transaction):
         return None
     schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
+    # 1. Write new files beside the table's: no reader sees a file before the log names it.
     change = _Change(table, conform(rows, schema).combine_chunks(), plan, linked)
     try:
         files, results, inserted = change.write(opened, tasks)
@@ -174,10 +177,12 @@ def _committed(
             "numTargetRowsDeleted": sum(result.deleted for result in results),
         }
         reported = {**metrics, "numTargetFilesRemoved": len(files)}
+        # 2. One commit removes the old files from the table and adds the new ones. The old stay on
+        #    disk for readers of older versions, until VACUUM.
         begin = _begin(metadata, transaction, reported)
         _commit(table, opened.version() + 1, [*begin, *_actions(table, files, results)])
     except BaseException as error:
-        # A signal may come right after the commit.
+        # 3. Remove what no commit names: a signal may come right after the commit.
         names = [path.name for path in table.glob(f"part-{change.name}-*")]
         if not is_committed(table, opened.version(), names):
             remove_files(table, names)
@@ -196,7 +201,11 @@ class KeyPlaces:
     """
 
     def __init__(self, rows: pa.Table) -> None:
+        # A key of several columns becomes one number, column by column: the distinct values of a
+        # column get codes, and (code of the columns before, code of this one) is again a value that
+        # gets a code. So each step is one hash lookup of a whole column in Arrow.
         first, *others = rows.columns
+        # A key of one column needs no `unique`: its rows are distinct, so the code is the row.
         values = first.unique() if others else first.combine_chunks()
         self._steps = [(values, values)]
         codes = pc.index_in(first, values)
@@ -249,6 +258,8 @@ class _Change:
             results += map(self._link, self.linked)
         elif new.num_rows:
             results.append(self._written(iter([new])))
+        # Every row that went in comes out or is counted as deleted. A key that the table has twice
+        # breaks this if a linked part replaces both of its rows; Spark's MERGE updates both.
         before = sum(file.rows for file in files) + inserted
         if before != sum(result.rows + result.deleted for result in results):
             raise NeedsSparkError
@@ -261,14 +272,18 @@ class _Change:
         """
         with ThreadPoolExecutor(os.cpu_count(), "merge") as pool:
             keys = self._keys
+            # 1. Read only the columns of keys, of files whose bounds may hold one.
             matched = partial(self._matched, KeyPlaces(keys), keys.schema)
             shares = _shares(self._candidates(opened), os.cpu_count() or 1)
             files = [file for share in pool.map(matched, shares) for file in share]
+            # 2. What no file has is new; the commit's metrics count it.
             new = self._new_rows(files)
             if not self._rewrites:
                 files = []
             if sum(file.size for file in files) > MOST_REWRITTEN:
                 raise NeedsSparkError
+            # 3. Rewrite these files. A small one also takes the new rows, so that frequent small
+            #    flushes do not leave a small file each.
             files.sort(key=lambda file: file.size)
             joins = bool(files) and files[0].size <= _SMALL_BYTES and not self.linked
             extra = [new if joins and not number else None for number in range(len(files))]
@@ -293,6 +308,7 @@ class _Change:
         keys = self._keys
         return [
             (
+                # The driver needs the rows of the flush that were hit, not one number for each row.
                 replace(file, matches=file.matches.drop_null().unique()),
                 self._rewritten(file, None) if self._rewrites else None,
             )
@@ -316,6 +332,8 @@ class _Change:
         """
         files = pa.table(opened.get_add_actions(flatten=True))
         for key in self.plan.keys:
+            # Bounds of the log (`stats`) tell files that hold no key of the flush: a MERGE into a
+            # table that is sorted by key reads few of them. Files without bounds stay.
             files = files.filter(pc.invert(apart(files, key)))
         for name, size in zip(
             files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True
@@ -346,6 +364,8 @@ class _Change:
                 held.append((number, table))
                 if sum(one.num_rows for _, one in held) >= _SCAN_ROWS:
                     look_up()
+        # Files are looked up together, as a table of Arrow's for the keys costs the same for a few
+        # rows as for a million.
         if held:
             look_up()
         files = [
@@ -389,6 +409,7 @@ class _Change:
         """Yield rows of the table as the flush changes them; add to those updated and deleted."""
         plan = self.plan
         if plan.order_by:
+            # A row that is older than the table's does not change it: its match is dropped.
             ranks = [table.select(list(plan.order_by)) for table in (self.rows, rows)]
             new, old = ranks[0].take(matches), ranks[1]
             pairs = [
@@ -400,8 +421,10 @@ class _Change:
         if not matches.null_count < len(matches):
             yield rows
             return
+        # Rows without a match keep their order; those with one follow, with new values.
         yield rows.filter(pc.invert(hits))
         if self.linked:
+            # The new values are in a part that becomes a file as it is: the old rows only go.
             counts[0] += len(matches) - matches.null_count
             return
         old, new = rows.filter(hits), self.rows.take(matches.drop_null())
@@ -579,6 +602,8 @@ def _commit(table: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> 
     draft = log / f".{uuid.uuid4()}.tmp"
     try:
         draft.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        # A link, as a rename would replace the commit of another writer: it fails if the version
+        # exists. The Delta protocol ("Delta Log Entries") asks for nothing else on a local disk.
         os.link(draft, log / f"{version:020d}.json")
     except FileExistsError:
         raise CommitFailedError(f"version {version} exists") from None

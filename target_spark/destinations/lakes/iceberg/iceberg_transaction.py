@@ -87,6 +87,7 @@ class IcebergTransaction:
         with self._active():
             self._catalog = self._session.sessionState().catalogManager().catalog(catalog)
             self._table = self._iceberg.spark.Spark3Util.loadIcebergTable(self._session, table)
+        # What others commit from here on is a conflict; see `rows`.
         snapshot = self._table.currentSnapshot()
         self._snapshot = None if snapshot is None else str(snapshot.snapshotId())
         self._transaction = self._table.newTransaction()
@@ -118,10 +119,13 @@ class IcebergTransaction:
             columns: At least one; the rows must be written by `rows` then.
             keys: Names of the identifier fields; empty for none.
         """
+        # 1. Remove what refers to columns that go: the sort order and the identifier fields.
         kept = {column.name for column in columns if column.is_kept}
         gone = [name for name in self._names() if name not in kept]
         self._unsorted(gone)
         self._update(identifiers=())
+        # 2. Change the columns. A column that comes back under an old name is dropped and added:
+        #    Iceberg tells columns by their ids, so that old files have no value for it.
         update = self._transaction.updateSchema().allowIncompatibleChanges()
         for name in gone:
             update.deleteColumn(name)
@@ -133,6 +137,7 @@ class IcebergTransaction:
                 update.addRequiredColumn(column.name, self._type(column.dtype), column.comment)
             else:
                 update.addColumn(column.name, self._type(column.dtype), column.comment)
+        # 3. Put them in the order of `columns`: new ones are at the end until then.
         for number, column in enumerate(columns):
             if number == 0:
                 update.moveFirst(column.name)
@@ -174,6 +179,8 @@ class IcebergTransaction:
 
     def rows(self, frame: DataFrame) -> None:
         """Replace all rows by new ones, of exactly the columns."""
+        # The plan of INSERT OVERWRITE, but on the table of the transaction: its commit becomes a
+        # step of ours. A statement in SQL would commit by itself.
         source: Any = frame
         spark = self._java.org.apache.spark.sql
         logical = spark.catalyst.plans.logical
@@ -185,6 +192,7 @@ class IcebergTransaction:
         options = getattr(self._java.scala.collection.immutable, "Map$").__getattr__("MODULE$")
         values = options.empty()
         if self._snapshot is not None:
+            # Files that others have added since then make the commit fail.
             values = values.updated("isolation-level", "serializable")
             values = values.updated("validate-from-snapshot-id", self._snapshot)
         everything = spark.catalyst.expressions.Literal.TrueLiteral()
