@@ -472,7 +472,8 @@ def _unknown_setting(root: Schema, schema: Schema, path: Location, _: Json) -> P
         # The key may be right and only its place wrong (`master` for `spark.master`).
         elsewhere = {re.split(r"[.\]]+", name)[-1]: name for name, _ in declared_names(root)}
         match = elsewhere.get(nearest(key, elsewhere) or "")
-    text = f"unknown setting; known are {', '.join(map(repr, siblings))}"
+    names = (name for name, child in properties.items() if not child.get(OTHER_SPELLING))
+    text = f"unknown setting; known are {', '.join(map(repr, names))}"
     return Problem(path, "unknown setting" if match else text, nearest=match)
 
 
