@@ -292,7 +292,9 @@ def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
         raise _explained(error, url, options) from None
 
 
-def open_remote(url: str, mode: str, options: StorageOptions | None = None, **more: Any) -> Any:
+def open_remote(
+    url: str, mode: str, options: StorageOptions | None = None, **more: Any
+) -> RemoteFile:
     """Open a file by fsspec: reading, writing and closing it explain failures.
 
     Args:
@@ -304,16 +306,27 @@ def open_remote(url: str, mode: str, options: StorageOptions | None = None, **mo
     filesystem, inside = remote(url, options)
     parts = part_size(url) if mode == "wb" else {}
     with failures(url, options):
-        return _Explained(filesystem.open(inside, mode, **parts, **more), url, options)
+        return RemoteFile(filesystem.open(inside, mode, **parts, **more), url, options)
 
 
-class _Explained:
+class RemoteFile:
     """An open fsspec file with its failures explained, as Arrow takes a file."""
 
     def __init__(self, file: Any, url: str, options: StorageOptions | None) -> None:
         self._file = file
         self._url = url
         self._options = options
+
+    @property
+    def size(self) -> int:
+        """Return its bytes, as the storage told them before it was opened for reading."""
+        return int(self._file.size)
+
+    @property
+    def tag(self) -> str | None:
+        """Return what changes with the content; None if the storage has no such tag."""
+        tag = (getattr(self._file, "details", None) or {}).get("ETag")
+        return None if tag is None else str(tag)
 
     @property
     def closed(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import lzma
 import shutil
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from gzip import GzipFile
@@ -19,7 +21,7 @@ import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from shared.storage import limits
-from shared.storage.access import StorageOptions, open_remote
+from shared.storage.access import RemoteFile, StorageOptions, open_remote
 from shared.storage.urls import S3_SCHEMES, local_path
 
 DEFAULT_LEVEL = 3
@@ -177,11 +179,47 @@ def open_random(
     if path is not None:
         return pa.OSFile(path, "rb")
     alone = {} if ahead or not url.startswith(S3_SCHEMES) else {"cache_type": "none"}
-    return _remote_file(url, "r", options, **alone)
+    file = open_remote(url, "rb", options, **alone)
+    content = _SMALL_FILES.content(url, file)
+    return pa.PythonFile(file, mode="r") if content is None else pa.BufferReader(content)
 
 
-def _remote_file(url: str, mode: str, options: StorageOptions | None, **more: Any) -> pa.NativeFile:
-    return pa.PythonFile(open_remote(url, f"{mode}b", options, **more), mode=mode)
+class SmallFiles:
+    """Content of small remote files: each is fetched once, however often it is opened.
+
+    A file is looked at for its compression, its columns and its rows, and maybe for its end: each
+    would be a request. An object store tells by a tag whether the content is still the same.
+
+    Args:
+        longest: Bytes of a file that is kept.
+        most: Bytes of all files that are kept; those opened long ago go first.
+    """
+
+    def __init__(self, longest: int = 64 << 10, most: int = 16 << 20) -> None:
+        self._longest, self._most = longest, most
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def content(self, url: str, file: RemoteFile) -> bytes | None:
+        """Return the content of an open file, and close it; None if it is not small."""
+        if file.tag is None or file.size > self._longest:
+            return None
+        key = url, file.tag
+        with self._lock:
+            content = self._kept.get(key)
+        if content is None:
+            content = bytes(file.read())
+        file.close()
+        with self._lock:
+            self._bytes += len(content) - len(self._kept.pop(key, b""))
+            self._kept[key] = content
+            while self._bytes > self._most:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+        return content
+
+
+_SMALL_FILES = SmallFiles()
 
 
 @contextmanager
@@ -230,7 +268,7 @@ def open_output(
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         sink = pa.OSFile(path, "wb")
     else:
-        sink = _remote_file(url, "w", options)
+        sink = pa.PythonFile(open_remote(url, "wb", options), mode="w")
     if compression == "none":
         return sink
     if compression == "gzip":

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import s3fs
-from engines import IdleSpark, threads
+from engines import IdleSpark, NoSpark, threads
 from whole_runs import run_target
 
+from shared.engine.engine import Engine, engine_of
 from shared.errors import DestinationError
+from shared.singer.stdout import MessageOutput
 from shared.storage.access import StorageOptions, delete_all, remote
+from shared.storage.files import open_input
 from shared.storage.urls import join
+from tap_spark.config import tap_config
+from tap_spark.plan.run_options import RunOptions
+from tap_spark.send import sync
 from target_spark.config import target_config
 from target_spark.load.loader import Loader
 
@@ -126,3 +133,51 @@ def test_files_that_cannot_be_reached_are_not_tried_one_by_one(
     assert {type(error) for _, error in errors} == {ConnectionRefusedError}
     # One for all, then those that began at the same time.
     assert requests.refused <= 1 + 2 * 16
+
+
+ROWS = {"csv": b"id,v\n1,a\n2,b\n", "json": b'{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n'}
+
+
+def read_requests(form: str, method: str, files: int, server: Any, folder: Path) -> int:
+    path = server.folder()
+    filesystem, inside = remote(path)
+    for number in range(files):
+        filesystem.pipe_file(f"{inside}/{number}.{form}", ROWS[form])
+    filesystem.invalidate_cache()
+    stream = {"name": "s", "format": form, "path": path, "replication_method": method}
+    out = folder / "out.jsonl"
+    with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
+        requests = Requests(patch)
+        patch.setattr(sync, "engine_of", without_spark)
+        output = MessageOutput(os.dup(file.fileno()))
+        sync.run_sync(tap_config({"streams": [stream]}), None, {}, output, RunOptions())
+        output.close()
+    assert out.read_bytes().count(b'"RECORD"') == 2 * files
+    return requests.sent
+
+
+@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+@pytest.mark.parametrize("form", ROWS)
+def test_a_small_source_file_takes_one_request(
+    aws_environment: Any, tmp_path: Path, form: str, method: str
+) -> None:
+    if aws_environment.name == "moto":
+        return  # the requests are those of the client
+    few, more = (read_requests(form, method, files, aws_environment, tmp_path) for files in (2, 12))
+    assert more - few == 10
+
+
+def without_spark(settings: Any, spark: Any, **_: bool) -> Engine:
+    own = engine_of(settings, spark)
+    return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
+
+
+def test_a_file_that_has_changed_is_read_anew(server: Any) -> None:
+    path = f"{server.folder()}/one"
+    options = StorageOptions(server.options)
+    filesystem, inside = remote(path, options)
+    for content in (b"first", b"other", b"x" * 100_000):
+        filesystem.pipe_file(inside, content)
+        for _ in range(2):
+            with open_input(path, options) as file:
+                assert bytes(file.read()) == content
