@@ -257,7 +257,7 @@ class TestRules:
     def test_known_settings_are_listed_in_one_spelling(self) -> None:
         [line] = problems(CSV, zzzzzz=1)
         assert "'batch_config'" in line
-        assert "batch.size" not in line and "failure_strategy" not in line  # noqa: PT018
+        assert "batch.size" not in line and "failure_strategy" not in line
 
     def test_transforms_reach_the_typed_result(self) -> None:
         config = tap_config(
