@@ -131,13 +131,17 @@ def after_bookmark(facts: TopicFacts, mark: KafkaMark) -> tuple[OffsetRange, lis
             losses.append(DataLoss(f"partition {partition} does not exist any more"))
             continue
         first, last = facts.first[partition], facts.end[partition]
+        # A partition that is newer than the interrupted run: it waits for the next one, so that
+        # this one reads the same slices.
         if mark.until and until is None:
             continue
         stop = last if until is None else min(until, last)
+        # The partition is shorter than it was: its topic was replaced, or a broker lost data.
         if at > last or (until or 0) > last:
             text = f"partition {partition} ends at offset {last}, before {max(at, until or 0)}"
             losses.append(DataLoss(text))
             at, stop = first, last
+        # Retention has removed messages before they were read.
         elif at < first:
             text = f"partition {partition} begins at offset {first}, after {at}"
             losses.append(DataLoss(text, first - at))
@@ -174,6 +178,7 @@ def slices(whole: OffsetRange, most: int) -> Iterator[OffsetRange]:
     at = dict(whole.start)
     while left := {part: whole.end[part] - at[part] for part in at if whole.end[part] > at[part]}:
         share = max(1, most // len(left))
+        # Each partition gives the same share, as Spark reads one partition by one task.
         start = {part: at[part] for part in left}
         end = {part: at[part] + min(share, count) for part, count in left.items()}
         yield OffsetRange(start, end)

@@ -120,14 +120,19 @@ class Ledger:
         ended = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s AND run <> %s"
         newest_note = f"SELECT run, note {ended} AND note <> '' ORDER BY id DESC LIMIT 1"
         cursor.execute(newest_note, (self._table, stream, self.run))
+        # 1. Only the note of a run that has ended: a living one holds its lock.
         owner, text = cursor.fetchone() or ("", "")
         if not owner or not self.database.sql.is_free(cursor, run_lock(owner)):
             return Note()
+        # 2. Only flushes that are the newest ones: a later flush without a note may have changed
+        #    the same rows.
         note = read_note(text)
         query = f"SELECT token, proof {ended} AND note = '' ORDER BY id DESC LIMIT %s"
         cursor.execute(query, (self._table, stream, self.run, len(note.tokens)))
         flushes = cursor.fetchall()
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
+        # 3. Only flushes whose rows are still there, by their proofs: others may have emptied the
+        #    table.
         proofs = {token: proof for token, proof in newest if proof}
         result = note.held(self.database.sql.present(cursor, self.place, proofs))
         self._remove(cursor, "stream = %s AND note <> ''", stream)
@@ -146,6 +151,8 @@ class Ledger:
         if not self.database.keeps_notes:
             yield
             return
+        # A proof names the transaction that wrote the rows. A changed type writes them anew: they
+        # are looked for before and after.
         query = f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s"
         cursor.execute(query, (self._table,))
         rows = cursor.fetchall()

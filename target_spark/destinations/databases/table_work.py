@@ -203,6 +203,8 @@ class TableWork:
         rows = self.staged_rows(request, plan, tuple(part.url for part in parts))
         self._check(rows)
         sql = self.database.sql
+        # A trigger may skip rows or route them to partitions: the number that a statement tells is
+        # then not the number of rows that the table got, which the database counts for itself.
         is_watched = plan.table.has_triggers and request.method == "overwrite"
         before = sql.written(self.cursor, self.place) if is_watched else 0
         count = missing = 0
@@ -342,6 +344,7 @@ class TableWork:
         plan = self.key(request, plan)
         if sql.immediate:
             self.cursor.execute(sql.immediate)
+        # Halving finds one refused row of n by some log2(n) statements, each in a savepoint.
         search = _RefusedRows(self, request, plan)
         results = [row for part in parts for row in search.of(part.url, 0, part.rows)]
         self.connection.rollback()
