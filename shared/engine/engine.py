@@ -58,6 +58,9 @@ class EngineSettings:
 
 COLUMNAR = 0.25
 """A byte of Parquet, ORC, Avro or Arrow."""
+COPIED = COLUMNAR / 32
+"""A byte of Parquet whose columns are copied: 3 % of the time that its rows take, with 150 columns
+in small row groups up to 14 %."""
 COMPRESSED = 3
 """A byte of compressed text: it holds about three."""
 INTO_SERVER = 0.5
@@ -72,14 +75,19 @@ JSON_VALUES = 32
 """A byte of JSON lines that the tap reads: 8 MiB take a second."""
 
 
-def weight(encoding: Encoding, *, in_python: bool = False, into_server: bool = False) -> float:
+def weight(
+    encoding: Encoding, *, in_python: bool = False, into_server: bool = False, copied: bool = False
+) -> float:
     """Return the work of a byte of a file, in bytes of plain text.
 
     Args:
         encoding: The encoding of the file.
         in_python: Whether Python evaluates an expression for each record.
         into_server: Whether a database server writes the rows.
+        copied: Whether its columns are copied, and no row is read.
     """
+    if copied:
+        return COPIED
     if not FORMATS[encoding.format].text:
         return IN_PYTHON_COLUMNAR if in_python else COLUMNAR
     packed = 1 if encoding.compression == "none" else COMPRESSED

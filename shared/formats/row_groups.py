@@ -254,6 +254,20 @@ class ColumnCopy:
         except _UNFIT:
             return None
 
+    def fitting(self, compression: str) -> bool:
+        """Return whether `write` copies the files, as footers and first columns tell."""
+        try:
+            with ExitStack() as stack:
+                files = [self._opened(stack, *source) for source in self.sources]
+                self._whole(files, compression)
+                for file in files:
+                    for group in file.groups[:1]:
+                        first = struct_in(structs_in(group, _CHUNKS)[0], _CHUNK)
+                        _moved_chunk(pa.MockOutputStream(), file, first)
+        except (*_UNFIT, IndexError):
+            return False
+        return True
+
     def _opened(self, stack: ExitStack, url: str, groups: range | None) -> _Opened:
         try:
             data = stack.enter_context(open_random(url, self.options))

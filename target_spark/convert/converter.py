@@ -49,6 +49,8 @@ from target_spark.validation.checks import Key
 from target_spark.validation.validator import SlowKeywords
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from target_spark.convert.adoption import Adoption
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
@@ -194,6 +196,7 @@ class Converter:
         self._uploads = LineUploads(config)
         self._started_at = time.time()
         self._slow = SlowKeywords()
+        self._copied: dict[tuple[str, pa.Schema], bool] = {}
 
     def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
         """Convert the batch's files into hidden parts.
@@ -250,24 +253,36 @@ class Converter:
         if not read.tasks:
             return []
         task, in_python = _task(batch, write, read)
-        work = self._work(batch, write, in_python=in_python, frame=task is None)
+        work = self._work(batch, write, read, in_python=in_python, frame=task is None)
         if self._engine.takes(work) and task is not None:
             return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
         with self._uploads.reachable(read) as reachable:
             by_spark = _spark_task(batch, write, reachable)
             return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
 
-    def _work(self, batch: Batch, write: TableWrite, *, in_python: bool, frame: bool) -> Work:
-        into_server = write.sink is not None
+    def _work(
+        self, batch: Batch, write: TableWrite, read: ReadPlan, *, in_python: bool, frame: bool
+    ) -> Work:
+        into_server, copied = write.sink is not None, self._are_copied(batch, write, read)
         with self._files.readable(batch) as size:
             sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
             pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
             work = sum(
-                size * weight(form, in_python=in_python, into_server=into_server)
+                size * weight(form, in_python=in_python, into_server=into_server, copied=copied)
                 for form, size in pairs
             )
         needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
         return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
+
+    def _are_copied(self, batch: Batch, write: TableWrite, read: ReadPlan) -> bool:
+        """Return whether tasks copy columns, as the first file of the stream with them tells."""
+        if read.filled is None:
+            return False
+        key = batch.source, read.columns
+        if key not in self._copied:
+            parts = write_tasks.write_plan(write, read.columns)
+            self._copied[key] = write_tasks.copies_columns(read, parts)
+        return self._copied[key]
 
     def _tasks(self, batch: Batch, write: TableWrite) -> tuple[tuple[Piece, ...], ...]:
         with self._files.readable(batch) as size:

@@ -335,6 +335,23 @@ def _copied(
     read: ReadPlan, write: WritePlan, number: int, rejects: Rejects
 ) -> list[dict[str, Any]] | None:
     """Write the part of a task from the columns of its files; None if their rows must be read."""
+    columns = _column_copy(read, write, read.tasks[number])
+    if columns is None:
+        return None
+    url = _new_file(write, write.pending)
+    rows = columns.write(url, write.encoding.compression, write.options)
+    rejects.read += rows or 0
+    return None if rows is None else [_part(write, url, rows)] if rows else []
+
+
+def copies_columns(read: ReadPlan, write: WritePlan) -> bool:
+    """Return whether tasks copy the columns of files, as the first of them tells."""
+    columns = _column_copy(read, write, read.tasks[0][:1])
+    return columns is not None and columns.fitting(write.encoding.compression)
+
+
+def _column_copy(read: ReadPlan, write: WritePlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
+    """Return the copy of the columns of some pieces; None if their rows must be read."""
     metadata = read.metadata
     if metadata is None:
         return None
@@ -346,17 +363,13 @@ def _copied(
         pa.schema([f for f in write.columns if (f.name in COLUMNS) is is_added])
         for is_added in (False, True)
     )
-    columns = ColumnCopy(
-        [(piece.url, groups(piece)) for piece in read.tasks[number]],
+    return ColumnCopy(
+        [(piece.url, groups(piece)) for piece in pieces],
         own.with_metadata(write.columns.metadata),
         lambda rows: conform(pa.table(metadata.columns(rows)), added),
         partial(has_no_null, names=read.filled or ()),
         read.options,
     )
-    url = _new_file(write, write.pending)
-    rows = columns.write(url, write.encoding.compression, write.options)
-    rejects.read += rows or 0
-    return None if rows is None else [_part(write, url, rows)] if rows else []
 
 
 def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:

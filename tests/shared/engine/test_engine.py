@@ -11,6 +11,7 @@ import pytest
 from shared.engine.engine import (
     COLUMNAR,
     COMPRESSED,
+    COPIED,
     IN_PYTHON,
     INTO_SERVER,
     SPARK,
@@ -207,6 +208,7 @@ def test_threads_read_only_by_the_defaults_of_spark(spark: SparkSettings, expect
 def test_compressed_lines_are_more_work_and_columns_less() -> None:
     assert weight(Encoding("jsonl", "none")) == 1
     assert weight(Encoding("parquet", "snappy")) == COLUMNAR
+    assert weight(Encoding("parquet", "snappy"), copied=True) == COPIED < COLUMNAR
     assert weight(Encoding("jsonl", "gzip")) == COMPRESSED
     assert weight(Encoding("jsonl", "none"), in_python=True) == IN_PYTHON
     assert weight(Encoding("jsonl", "gzip"), in_python=True) == IN_PYTHON * COMPRESSED

@@ -70,7 +70,9 @@ def copy(
     packed: str = "snappy",
 ) -> pa.Table | None:
     url = str(folder / "copy.parquet")
-    rows = ColumnCopy(sources, own, added, lambda _: True).write(url, packed)
+    columns = ColumnCopy(sources, own, added, lambda _: True)
+    rows = columns.write(url, packed)
+    assert rows is None or columns.fitting(packed)
     if rows is None:
         assert not Path(url).exists()
         return None

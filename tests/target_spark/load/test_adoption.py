@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.engine.engine import Engine
+from shared.engine.engine import COPIED, Engine
 from shared.errors import DestinationError, RecordError
 from shared.formats import row_groups
 from shared.formats.file_formats import Encoding
@@ -320,6 +320,22 @@ def test_files_whose_columns_cannot_be_copied(
     with pytest.raises(RecordError, match="key property 'id' is null"):
         b.loader.convert(batch)
     assert [r["id"] for r in b.rows()] == [1, 2, 3, 4]
+
+
+def test_files_whose_columns_are_copied_need_no_spark_for_their_size(tmp_path: Path) -> None:
+    def load(name: str, **more: Any) -> Copies:
+        folder = tmp_path / name
+        folder.mkdir()
+        b, engine = Copies(folder), threads()
+        path = b.file([row(1)], **more)
+        engine.limit = int(path.stat().st_size * COPIED) + 1
+        b.loader = Loader(b.config, engine)
+        b.load(path)
+        return b
+
+    assert len(load("copied", **CHECKED).parts()) == 1
+    with pytest.raises(pytest.fail.Exception, match="Spark was started"):
+        load("read")
 
 
 @pytest.mark.parametrize("extra", [("id", pa.int64()), ("id", pa.string()), ("ID", pa.int64())])
