@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -521,10 +522,25 @@ def _java_options(
         *(["-XX:TieredStopAtLevel=1"] if SCHEDULES in conf else []),
         *([] if _chooses_gc(conf) else [_collector()]),
         f"-Djava.io.tmpdir={folder}",
+        *([] if has_account() else [f"-Duser.home={_home(environ, folder)}"]),
         f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}",
         f"-Dsinger.spark.log={level[0]}",
         f"-Dsinger.spark.trace={level[1]}",
     )
+
+
+def has_account() -> bool:
+    """Return whether the user of this process has a name, as one of a container may not."""
+    try:
+        return bool(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:
+        return False
+
+
+def _home(environ: Mapping[str, str], folder: Path) -> Path:
+    """Return where Java's packages go: Java itself asks the account only, not HOME."""
+    home = Path(environ.get("HOME") or folder)
+    return home if home.is_absolute() and os.access(home, os.W_OK) else folder
 
 
 def _memory_at_first(most: str) -> str:

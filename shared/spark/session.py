@@ -34,7 +34,7 @@ from shared.spark.connect import (
     first_line,
     require_connect,
 )
-from shared.spark.jvm import ORDERLY_SECONDS, Jvm, spawn_jvm
+from shared.spark.jvm import ORDERLY_SECONDS, Jvm, has_account, spawn_jvm
 from shared.spark.packages import PACKAGES, check_released, missing_jars, resolved
 from shared.spark.running_java import BothEnds, JavaRecord
 from shared.spark.s3a import executor_environment
@@ -512,6 +512,8 @@ def _classic_session(gateway: Any, conf: dict[str, str], *, joins: bool = False)
     spark_conf = SparkConf().setAll(list(conf.items()))
     _share_credentials(spark_conf)
     _share_cores(SparkContext._jvm, spark_conf)
+    if not has_account():
+        _log_in(SparkContext._jvm)
     with own_interrupt():
         context = _joined_context(gateway) if joins else SparkContext.getOrCreate(spark_conf)
     session = SparkSession(context, options=dict(conf))
@@ -521,6 +523,13 @@ def _classic_session(gateway: Any, conf: dict[str, str], *, joins: bool = False)
     local_files.setWriteChecksum(False)
     _use_s3a(context)
     return session.newSession() if joins else session
+
+
+def _log_in(java: Any) -> None:
+    """Give Hadoop a user, as it fails if the operating system has no name for the user's number."""
+    users = java.org.apache.hadoop.security.UserGroupInformation
+    name = os.environ.get("HADOOP_USER_NAME") or str(os.getuid())
+    users.setLoginUser(users.createRemoteUser(name))
 
 
 def _joined_context(gateway: Any) -> Any:
