@@ -19,6 +19,7 @@ from tap_spark.send.line_output import spool_error
 from tap_spark.send.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,
+    FREE_SUFFIX,
     LINES_SUFFIX,
     META_SUFFIX,
     CopyProgress,
@@ -53,6 +54,12 @@ class SpooledChunk:
         self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
+    def release(self) -> None:
+        """Leave the file to a task for its next chunk."""
+        self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            self.path.rename(self.path.with_suffix(FREE_SUFFIX))
+
 
 class SpoolFolder:
     """The folder in which the tasks of one job leave their chunks.
@@ -66,7 +73,7 @@ class SpoolFolder:
         self.path = Path(task_spool.folder)
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
-        """Yield the chunks that may be copied now; remove each before taking the next.
+        """Yield the chunks that may be copied now; remove or release each before taking the next.
 
         Args:
             ended: Whether the job has ended: there are no later chunks.

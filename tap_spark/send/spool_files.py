@@ -10,6 +10,8 @@ The folder of one job has these files:
 - `<partition>.begun`: locked while a task of the partition runs.
 - `<partition>.ended`: a task of the partition has finished all its chunks.
 - `progress`: in an ordered job, the partition that the driver copies.
+- `*.free`: a file whose lines the driver has copied; a task writes its next chunk over it. For the
+  system, new pages in memory are most of the work of a chunk.
 """
 
 from __future__ import annotations
@@ -291,6 +293,7 @@ def _chunk_row(data: memoryview | bytes, rows: int, key: KeyMax | None) -> pa.Re
 LINES_SUFFIX = ".lines"
 META_SUFFIX = ".meta"
 PART_SUFFIX = ".part"
+FREE_SUFFIX = ".free"
 BEGUN_SUFFIX = ".begun"
 ENDED_SUFFIX = ".ended"
 PROGRESS_NAME = "progress"
@@ -454,7 +457,8 @@ def begun(spool: TaskSpool, partition: int) -> Iterator[None]:
 class _ChunkFile:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._fd = os.open(name + PART_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        _take_free_file(name + PART_SUFFIX)
+        self._fd = os.open(name + PART_SUFFIX, os.O_WRONLY | os.O_CREAT, 0o600)
         self._rows = 0
         self.size = 0
 
@@ -466,8 +470,19 @@ class _ChunkFile:
         self._rows += block.rows
 
     def finish(self, key: KeyMax | None) -> None:
+        os.ftruncate(self._fd, self.size)
         os.close(self._fd)
         _publish(self._name, pack_meta(self._rows, key))
+
+
+def _take_free_file(path: str) -> None:
+    """Give a file that is free the name of a chunk, if there is one."""
+    with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
+        for entry in entries:
+            if entry.name.endswith(FREE_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):  # Another task was faster.
+                    os.rename(entry.path, path)  # noqa: PTH104
+                    return
 
 
 def leave_note(name: str, text: str, meta: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from shared.errors import DestinationError
@@ -22,6 +23,7 @@ from tap_spark.send.spool_files import (
     ENDED_SUFFIX,
     CopyProgress,
     KeyMax,
+    SpoolWriter,
     chunk_name,
     marker_name,
     pack_meta,
@@ -71,6 +73,26 @@ def test_only_finished_chunks_are_listed(tmp_path: Path) -> None:
         chunk.remove()
         assert [path.name for path in folder.path.iterdir()] == ["b.part"]
         chunk.remove()
+
+
+def test_a_task_writes_over_a_chunk_that_was_copied(tmp_path: Path) -> None:
+    with make(tmp_path) as spool:
+        folder = spool.new_folder()
+
+        def written(lines: list[str]) -> tuple[int, str]:
+            list(SpoolWriter(folder.task_spool, None, MIB)([pa.record_batch([lines], ["line"])]))
+            (chunk,) = folder.ready(ended=False)
+            result = chunk.path.stat().st_ino, chunk.path.read_text()
+            chunk.release()
+            chunk.release()
+            assert list(folder.ready(ended=True)) == []
+            return result
+
+        first, text = written(["long line\n"] * 1000)
+        assert text == "long line\n" * 1000
+        assert written(["a\n"]) == (first, "a\n")
+        assert written(["b\n"] * 5000) == (first, "b\n" * 5000)
+        assert len(list(folder.path.iterdir())) == 1
 
 
 def test_jobs_do_not_see_each_others_chunks(tmp_path: Path) -> None:
