@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from array import array
 from collections import OrderedDict
@@ -23,6 +24,10 @@ from target_spark.destinations.folders.table_folder import WORK_PREFIX
 OPEN_FILES = 64
 BLOCK_BYTES = 1024 * 1024
 BUFFER_BYTES = 128 * 1024
+REUSED_BYTES = 16 * 1024 * 1024
+"""Size from which a file is written over once its lines are loaded: for the system, new pages in
+memory are most of the work of a write."""
+REUSED_FILES = 8
 STAGED_LINES = Encoding(STAGED)
 
 
@@ -70,6 +75,7 @@ class Staging:
         self._files: dict[int, StagedFile] = {}
         self._handles: OrderedDict[int, StagedFile] = OrderedDict()
         self._paths: dict[int, Path] = {}
+        self._free: list[Path] = []
 
     def __enter__(self) -> Staging:
         with _named(self.root):
@@ -113,6 +119,8 @@ class Staging:
         self._handles.pop(number, None)
         with _named(file.path):
             _close(file)
+            # It may be longer: an earlier file that was written over.
+            os.truncate(file.path, file.size)
         line_map = tuple(zip(file.runs[::2], file.runs[1::2], strict=True))
         return InputFile(str(file.path), STAGED_LINES, file.lines, file.size, line_map)
 
@@ -129,15 +137,26 @@ class Staging:
         return replace(file, rows=lines, size=size)
 
     def remove(self, number: int) -> None:
-        """Delete a completed file; one that cannot be deleted is removed with the folder."""
+        """Delete a completed file, or keep it to be written over.
+
+        One that cannot be deleted is removed with the folder.
+        """
+        path = self._paths.pop(number)
         with contextlib.suppress(OSError):
-            self._paths.pop(number).unlink()
+            if len(self._free) < REUSED_FILES and path.stat().st_size >= REUSED_BYTES:
+                self._free.append(path)
+            else:
+                path.unlink()
 
     def _handle(self, number: int, file: StagedFile) -> BufferedWriter:
         if file.handle is None:
             while len(self._handles) >= self._limit:
                 _close(self._handles.popitem(last=False)[1])
-            file.handle = BufferedWriter(FileIO(file.path, "ab"), BUFFER_BYTES)
+            if self._free and not file.size:
+                self._free.pop().rename(file.path)
+            mode = "r+b" if file.path.exists() else "xb"
+            file.handle = BufferedWriter(FileIO(file.path, mode), BUFFER_BYTES)
+            file.handle.seek(file.size)
             self._handles[number] = file
         else:
             self._handles.move_to_end(number)

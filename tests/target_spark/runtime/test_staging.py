@@ -13,7 +13,7 @@ import pytest
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import Encoding
 from target_spark.destinations.folders.table_folder import WORK_PREFIX
-from target_spark.receive.staging import Staging
+from target_spark.receive.staging import REUSED_BYTES, REUSED_FILES, Staging
 
 
 def folders(root: Path) -> list[Path]:
@@ -35,6 +35,37 @@ def test_lines_land_in_a_file_with_a_map_to_stdin(tmp_path):
         assert file.line_map == ((1, 5), (4, 10))
         staging.remove(1)
         assert not Path(file.url).exists()
+
+
+def test_a_large_file_is_written_over_once_it_is_loaded(tmp_path):
+    large = b"x" * REUSED_BYTES + b"\n"
+    with Staging(str(tmp_path), open_files=1) as staging:
+        staging.append(1, large, 1, 1)
+        staging.append(2, b"small\n", 1, 2)
+        first, small = (Path(staging.complete(number).url) for number in (1, 2))
+        node = first.stat().st_ino
+        staging.remove(1)
+        staging.remove(2)
+        assert not small.exists()
+        staging.append(3, b"a\n", 1, 3)
+        staging.append(4, b"b\n", 1, 4)  # The other file is closed for it.
+        staging.append(3, b"c\n", 1, 5)
+        third, fourth = (staging.complete(number) for number in (3, 4))
+        assert Path(third.url).stat().st_ino == node
+        assert Path(fourth.url).stat().st_ino != node
+        assert Path(third.url).read_bytes() == b"a\nc\n"
+        assert Path(fourth.url).read_bytes() == b"b\n"
+        assert (third.rows, third.size) == (2, 4)
+
+
+def test_few_files_are_kept_to_be_written_over(tmp_path):
+    with Staging(str(tmp_path)) as staging:
+        for number in range(REUSED_FILES + 2):
+            staging.append(number, b"x" * REUSED_BYTES + b"\n", 1, number + 1)
+        paths = [Path(staging.complete(number).url) for number in range(REUSED_FILES + 2)]
+        for number in range(len(paths)):
+            staging.remove(number)
+        assert sum(path.exists() for path in paths) == REUSED_FILES
 
 
 @pytest.mark.parametrize("wide", [1, 300_000])
