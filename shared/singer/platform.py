@@ -3,7 +3,7 @@
 1. `arrow_without_pandas`: importing pandas takes longer than all else that a small run does.
 2. `keep_zip_directories`, `freeze_imports`: PySpark lets Python read the directories of its zips
    before each task, and look at all objects after it.
-3. `return_memory_early`: allocators keep memory that is free, each thread its own.
+3. `return_memory_early`, `keep_blocks`: allocators keep memory that is free, each thread its own.
 4. `run_to_exit`: Python's finalization aborts or hangs if a thread of Arrow is still at work.
 
 Imports nothing of this project, so that it can be sent to workers by value.
@@ -20,7 +20,7 @@ import logging
 import os
 import sys
 import zipimport
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -30,12 +30,14 @@ from types import ModuleType
 def arrow_in_task() -> None:
     """Set up Arrow in a task of Spark: no pandas, and one thread, as other tasks run beside it.
 
-    Later tasks of the same process cost less; see `keep_zip_directories`, `freeze_imports`.
+    Later tasks of the same process cost less; see `keep_zip_directories`, `freeze_imports`,
+    `keep_blocks`.
     """
     import pyarrow as pa  # noqa: PLC0415
 
     keep_zip_directories()
     freeze_imports()
+    keep_blocks(os.environ)
     arrow_without_pandas()
     pa.set_cpu_count(1)
 
@@ -105,8 +107,12 @@ def freeze_imports() -> None:
 
     Does nothing in other processes.
     """
-    if "pyspark.worker" in sys.modules and not gc.get_freeze_count():
+    if _is_worker() and not gc.get_freeze_count():
         gc.freeze()
+
+
+def _is_worker() -> bool:
+    return "pyspark.worker" in sys.modules
 
 
 def _if_changed(finder: zipimport.zipimporter) -> Callable[[], None]:
@@ -133,6 +139,9 @@ MAPPED_BYTES = 4 * 1024 * 1024
 """Bytes from which the C library maps a block by itself, and unmaps it if freed. Left alone, it
 raises this bound up to 32 MiB as blocks are freed, and then keeps such blocks in each thread."""
 
+KEPT_BYTES = 12 * 1024 * 1024
+"""The same in workers of Spark: more than the lines that are parsed at once."""
+
 PURGE_DELAY = 30
 """Milliseconds after which Arrow's allocator returns memory, instead of 1,000."""
 
@@ -155,11 +164,29 @@ def return_memory_early(environ: MutableMapping[str, str]) -> None:
     # Once that bound is fixed, the C library would return each smaller block at the end of its heap
     # as it is freed, and ask for it anew: a third of what reading and staging lines takes.
     environ[_MAPPED_VARIABLE] = environ[_KEPT_VARIABLE] = str(MAPPED_BYTES)
-    # The variables are read before Python starts. Only the GNU C library has the function.
+    # The variables are read before Python starts.
+    _fix_bounds(MAPPED_BYTES)
+
+
+def keep_blocks(environ: Mapping[str, str]) -> None:
+    """Let a worker of Spark keep the memory of a block of lines for the next one.
+
+    To map each anew takes as long as to read it. Does nothing in other processes, whose threads
+    would each keep one. Values that the user has set stay.
+
+    Args:
+        environ: The environment of the process.
+    """
+    if _is_worker() and environ.get(_MAPPED_VARIABLE) == str(MAPPED_BYTES):
+        _fix_bounds(KEPT_BYTES)
+
+
+def _fix_bounds(size: int) -> None:
+    """Fix from how many bytes the C library returns memory; only that of GNU has the function."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
-        library.mallopt(_M_TRIM_THRESHOLD, MAPPED_BYTES)
+        library.mallopt(_M_MMAP_THRESHOLD, size)
+        library.mallopt(_M_TRIM_THRESHOLD, size)
 
 
 def run_to_exit(main: Callable[[], int]) -> int:

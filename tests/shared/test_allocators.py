@@ -51,6 +51,25 @@ def test_arrow_returns_memory_early(module: str) -> None:
 
 @pytest.mark.pipe
 @pytest.mark.skipif(sys.platform != "linux", reason="not offered: the GNU C library")
+@pytest.mark.parametrize(
+    ("before", "environ", "is_kept"),
+    [
+        ("sys.modules['pyspark.worker'] = sys", {}, True),
+        ("", {}, False),
+        ("sys.modules['pyspark.worker'] = sys", {"MALLOC_MMAP_THRESHOLD_": "5000000"}, False),
+    ],
+)
+def test_a_worker_keeps_the_memory_of_a_block(
+    before: str, environ: dict[str, str], is_kept: bool
+) -> None:
+    code = f"import sys\n{before}\nfrom shared.singer.platform import arrow_in_task\n"
+    environ = {"MALLOC_MMAP_THRESHOLD_": str(MAPPED_BYTES), **environ}
+    *_, kept = run_code(code + "arrow_in_task()\n" + HELD, unset=SET, **environ).stdout.split()
+    assert (int(kept) >= 7) == is_kept
+
+
+@pytest.mark.pipe
+@pytest.mark.skipif(sys.platform != "linux", reason="not offered: the GNU C library")
 @pytest.mark.parametrize("module", MODULES)
 def test_large_blocks_are_returned_at_once(module: str) -> None:
     alone = run_code(HELD, unset=SET).stdout.split()
