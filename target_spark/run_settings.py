@@ -324,8 +324,9 @@ class StagingSettings:
     )
     file_bytes: int = setting(
         at_least(1),
-        "Size at which a staged file is passed to Spark, in bytes; to threads, half of it.",
-        default=128 * MIB,
+        "Size at which a staged file is passed to Spark, in bytes; to threads, half of it, 64 MiB "
+        "at most.",
+        default=256 * MIB,
     )
 
 

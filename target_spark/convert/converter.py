@@ -42,7 +42,7 @@ from target_spark.convert.read_plan import Piece, ReadPlan, with_origins
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import raise_failure, result_of
 from target_spark.convert.write_tasks import RewritePlan, rewrite
-from target_spark.core.load_plans import DOCUMENT, Batch, InputFile, LoadResult, Reject
+from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
 from target_spark.validation.checks import Key
@@ -116,6 +116,17 @@ def plan_tasks(
         tasks.setdefault(int(middle / share), []).append(piece)
         before += piece_bytes
     return tuple(map(tuple, tasks.values()))
+
+
+def task_bytes_of(files: Sequence[InputFile], cores: int) -> int:
+    """Return the input bytes of a task; of staged lines, whose next ones wait, a share of a core.
+
+    Args:
+        files: The files of a job.
+        cores: Number of tasks that can run at a time, as far as known.
+    """
+    staged = sum(file.size or 0 for file in files if file.encoding.format == STAGED)
+    return max(TASK_BYTES, -(-staged // cores))
 
 
 def _share(total: int, task_bytes: int, cores: int) -> float:
@@ -285,12 +296,14 @@ class Converter:
         return self._copied[key]
 
     def _tasks(self, batch: Batch, write: TableWrite) -> tuple[tuple[Piece, ...], ...]:
+        cores = os.cpu_count() or 1
         with self._files.readable(batch) as size:
             return plan_tasks(
                 batch.files,
                 size,
+                task_bytes_of(batch.files, cores),
                 options=self._files.options,
-                cores=os.cpu_count() or 1,
+                cores=cores,
                 shares_lines=write.sink is not None,
             )
 

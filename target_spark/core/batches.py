@@ -38,6 +38,8 @@ GATHER_SECONDS = 1.0
 """Seconds that batch files may wait for more, to be converted together."""
 REPLAY_PATIENCE = 10.0
 """Seconds that a due batch waits for the rest of a segment that may be a replay."""
+THREADS_BYTES = 64 * 1024 * 1024
+"""Size at which a staging file for threads is complete: they begin while others come."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Limits:
     Attributes:
         parallel: Concurrent Spark jobs and commits.
         converts: Concurrent conversions; None for as many as `parallel`.
-        file_bytes: Size at which a staging file is complete; half of it before Spark is up.
+        file_bytes: Size at which a staging file is complete; half of it before Spark is up, and
+            `THREADS_BYTES` at most.
         file_runs: Runs of consecutive lines at which it is complete; bounds its line map.
         staged_bytes: Bytes in staging files at which reading of input pauses.
         waiting: Number of closed, not yet durable batches at which reading of input pauses.
@@ -59,7 +62,7 @@ class Limits:
 
     parallel: int = 2
     converts: int | None = None
-    file_bytes: int = 128 * 1024 * 1024
+    file_bytes: int = 256 * 1024 * 1024
     file_runs: int = 50_000
     staged_bytes: int = 1024 * 1024 * 1024
     waiting: int = 8
@@ -489,7 +492,8 @@ class Batches:
 
     def _is_complete(self, piece: StagedPiece) -> bool:
         most, limits = self.limits.file_bytes, self.limits
-        is_large = piece.size >= most or (2 * piece.size >= most and not limits.gathers())
+        least = min(most / 2, THREADS_BYTES)
+        is_large = piece.size >= most or (piece.size >= least and not limits.gathers())
         return is_large or piece.runs >= limits.file_runs
 
     def _lines_to_segment_end(self, stream: Stream, now: float) -> int | None:

@@ -15,8 +15,8 @@ from shared.errors import (
     Where,
 )
 from shared.formats.file_formats import Encoding
+from target_spark.core import batches, schedule
 from target_spark.core import events as ev
-from target_spark.core import schedule
 from target_spark.core.batches import GATHER_SECONDS
 from target_spark.core.flushes import MOST_FILES, FilesPiece
 from target_spark.core.load_plans import InputFile
@@ -87,6 +87,14 @@ def test_a_file_is_converted_before_its_batch_is_closed():
 
 def test_threads_convert_files_of_half_the_size():
     w = World(pipeline(file_bytes=8, gathers=lambda: False))
+    w.schema("a")
+    assert kinds(w.records("a", 1)) == ["Stage"]
+    assert kinds(w.records("a", 1)) == ["Stage", "CloseFile", "Convert"]
+
+
+def test_threads_begin_with_a_part_of_what_spark_waits_for(monkeypatch):
+    monkeypatch.setattr(batches, "THREADS_BYTES", 4)
+    w = World(pipeline(file_bytes=100, gathers=lambda: False))
     w.schema("a")
     assert kinds(w.records("a", 1)) == ["Stage"]
     assert kinds(w.records("a", 1)) == ["Stage", "CloseFile", "Convert"]

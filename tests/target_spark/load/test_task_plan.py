@@ -13,7 +13,7 @@ from shared.formats.file_formats import Encoding
 from shared.formats.row_groups import grouped_encoding
 from shared.storage.files import open_output
 from target_spark.convert import converter
-from target_spark.convert.converter import plan_tasks
+from target_spark.convert.converter import TASK_BYTES, plan_tasks, task_bytes_of
 from target_spark.convert.read_lines import line_of, lines_before
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import read_task
@@ -87,6 +87,17 @@ def test_cores_share_the_lines_of_a_file_if_tasks_leave_no_files(
 def test_large_files_are_split() -> None:
     assert plan(250) == [[("0", 0, 84)], [("0", 84, 84)], [("0", 168, 82)]]
     assert plan(150) == [[("0", 0, None)]]
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "expected"), [(257, 2, 2), (257, 1, 1), (257, 8, 5), (64, 2, 1), (200, 3, 3)]
+)
+def test_staged_lines_are_split_among_all_cores(size: int, cores: int, expected: int) -> None:
+    file = InputFile("/none/0", LINES, None, size << 20)
+    tasks = plan_tasks([file], lambda _: 0, task_bytes_of([file], cores), cores=cores)
+    assert len(tasks) == expected
+    other = InputFile("/none/0", Encoding("jsonl"), None, size << 20)
+    assert task_bytes_of([other], cores) == TASK_BYTES
 
 
 def test_what_cannot_be_split(tmp_path: Path) -> None:
