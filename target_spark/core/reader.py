@@ -20,7 +20,7 @@ import orjson
 
 from shared.encodings.encoding_format import Encoding
 from shared.errors import MessageError, Where
-from shared.formats.json_text import LONG_LINE
+from shared.formats.json_text import LONG_LINE, newlines
 from shared.singer.messages import STREAM_BOOKMARKED, STREAM_FAILED, STREAM_SOURCE
 from shared.storage.limits import MAX_LINE_BYTES
 from target_spark.core import events as ev
@@ -275,12 +275,12 @@ class _Head:
                 return at + 1, lines
             start, at = at + 1, block.find(b"\n", at + 1)
         if is_likely_all:
-            left = block.count(b"\n", start)
+            left = newlines(block, start)
             if block.count(b"\n" + self.text, start) == left - 1:
                 return len(block), lines + left
         match = self.other.search(block, start)
         end = match.end() if match else len(block)
-        return end, lines + block.count(b"\n", start, end)
+        return end, lines + newlines(block, start, end)
 
 
 class Reader:
