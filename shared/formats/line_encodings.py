@@ -205,7 +205,7 @@ def read_lines(
         start: Byte a range begins at; a line that begins before it belongs to the range before.
         length: Bytes of the range, or None for all up to the end; the range's last line is read
             to its end. Ranges need a file that is not compressed.
-        block_bytes: Size of the blocks; longer only for a longer line.
+        block_bytes: Size of the blocks; longer only for a longer line, or by half at the end.
         options: Of the storage.
 
     Raises:
@@ -379,7 +379,9 @@ def _aligned(
         source.seek(start - 1)
         at += sum(map(len, _to_line_end(source))) - 1
     while at < stop:
-        last = min(at + block_bytes, stop) - 1
+        # The last one is not a short one: a fast reader may leave that to another.
+        is_last = stop - at <= block_bytes * 3 // 2
+        last = (stop if is_last else at + block_bytes) - 1
         source.seek(last)
         rest = source.read(_LINE_STEP)
         line_end = rest.find(b"\n") + 1

@@ -139,7 +139,7 @@ MAPPED_BYTES = 4 * 1024 * 1024
 """Bytes from which the C library maps a block by itself, and unmaps it if freed. Left alone, it
 raises this bound up to 32 MiB as blocks are freed, and then keeps such blocks in each thread."""
 
-KEPT_BYTES = 12 * 1024 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
 """The same in workers of Spark: more than the lines that are parsed at once."""
 
 PURGE_DELAY = 30

@@ -112,6 +112,15 @@ def _raw(path: Path, block: int) -> list[bytes]:
     return list(read_lines(str(path), 0, path.stat().st_size, block))
 
 
+@pytest.mark.parametrize("lines", range(5, 60))
+def test_no_block_is_much_shorter_than_others(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "x"
+    path.write_bytes((b"x" * 9 + b"\n") * lines)
+    sizes = [len(block) for block in read_lines(str(path), 0, 10 * lines, 100)]
+    assert sum(sizes) == 10 * lines
+    assert all(50 <= size <= 150 for size in sizes)
+
+
 def test_blocks_end_with_lines(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"".join(b"%d\n" % n for n in range(1000)))
