@@ -270,9 +270,11 @@ def _without_names(texts: pa.ChunkedArray, cell: _Cell, quote: bytes) -> pa.Chun
 
 def _between(texts: pa.ChunkedArray, before: bytes, after: bytes) -> pa.ChunkedArray | None:
     """Return what each text has between two others; None if one does not have these."""
-    is_framed = pc.and_(pc.starts_with(texts, before), pc.ends_with(texts, after))
-    least = pc.min(pc.binary_length(texts)).as_py()
-    if not _all(is_framed) or (least is not None and least < len(before) + len(after)):
+    is_framed = pc.starts_with(texts, before)
+    if after:
+        is_long = pc.greater_equal(pc.binary_length(texts), len(before) + len(after))
+        is_framed = pc.and_(pc.and_(is_framed, pc.ends_with(texts, after)), is_long)
+    if not _all(is_framed):
         return None
     return pc.binary_slice(texts, len(before), -len(after) or _TO_END)
 
