@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -30,7 +31,7 @@ from tap_spark.sources.jdbc.copy_reader import (
     CopySession,
     read_batches,
 )
-from tap_spark.sources.jdbc.jdbc_query import EXPORT, struct_of
+from tap_spark.sources.jdbc.jdbc_query import EXPORT, NO_EXPORT, DatabaseSnapshot, struct_of
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
     REPEATABLE,
@@ -334,6 +335,56 @@ def opened(login: CopyLogin, action: Callable[[CopySession], T]) -> T:
     except BaseException:
         session.close()
         raise
+
+
+def asked(
+    login: CopyLogin, connection: ConnectionConfig, where: Where, action: Callable[[CopySession], T]
+) -> T:
+    """Do something with a session of its own; retry temporary failures.
+
+    Raises:
+        SourceError: The database cannot be reached, or rejects a query.
+    """
+
+    def alone(session: CopySession) -> T:
+        with closing(session):
+            return action(session)
+
+    return with_retries(lambda: opened(login, alone), connection, where)
+
+
+@contextmanager
+def copy_snapshot(
+    login: CopyLogin, connection: ConnectionConfig, where: Where
+) -> Iterator[DatabaseSnapshot | None]:
+    """Hold a snapshot of a database while the block runs.
+
+    Yields:
+        The snapshot; None if the database cannot share it.
+
+    Raises:
+        SourceError: The database cannot be reached.
+    """
+
+    def exported(session: CopySession) -> tuple[CopySession, str]:
+        return session, str(session.rows(f"{EXPORT} AS name")[0]["name"])
+
+    def held() -> tuple[CopySession, str] | None:
+        try:
+            return opened(login, exported)
+        except CopyError as error:
+            if error.state not in NO_EXPORT:
+                raise
+            _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
+            return None
+
+    result = with_retries(held, connection, where)
+    if result is None:
+        yield None
+        return
+    session, name = result
+    with closing(session):
+        yield DatabaseSnapshot(name=name)
 
 
 def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | None:

@@ -339,8 +339,8 @@ def database_name(url: str) -> str:
 
 EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
 SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
-# SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot.
-_UNKNOWN = ("42883", "0A000", "42601", "25006")
+NO_EXPORT = ("42883", "0A000", "42601", "25006")
+"""SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot."""
 _OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
 _log = logging.getLogger("tap-spark")
 
@@ -412,7 +412,7 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
         return _HeldSnapshot(held, DatabaseSnapshot(name=held.run(EXPORT)))
     except Exception as error:
         held.close()
-        if sql_state(error) not in _UNKNOWN:
+        if sql_state(error) not in NO_EXPORT:
             raise
         _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
         return None

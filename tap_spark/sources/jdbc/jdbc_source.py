@@ -15,6 +15,7 @@ from tap_spark.sources.jdbc.copy_driver import (
     RULE,
     CopyRead,
     SessionQueries,
+    asked,
     copied_rows,
     opened,
     why_jdbc,
@@ -182,7 +183,7 @@ class JdbcSource:
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`; also sets a table's primary key."""
-        table = self._table(spark)
+        table = self._table(spark, self._copy(spark))
         if table is None:
             return struct_of(self._columns_of_query(spark))
         self.key_properties = self.key_properties or table.primary_key
@@ -190,9 +191,10 @@ class JdbcSource:
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`: in one part or several, as `docs/databases.md` says."""
-        table = self._table(spark)
+        copy, options = self._copy(spark), self.options
+        table = self._table(spark, copy)
         columns = self._columns_of_query(spark) if table is None else table.columns
-        query, copy, options = self._planned(plan, columns, table), self._copy(spark), self.options
+        query = self._planned(plan, columns, table)
         if copy is None:
             options = self._fitted(spark, query.columns, query.source, table)
         elif table is None:
@@ -291,9 +293,11 @@ class JdbcSource:
             )
         return key
 
-    def _table(self, spark: SparkSession) -> TableInfo | None:
+    def _table(self, spark: SparkSession, copy: CopySource | None) -> TableInfo | None:
         if not self.parts:
             return None
+        if copy is not None:
+            return asked(copy.login, self.connection, self.where, self._table_on_driver)
         return table_info(spark, self.connection, self.parts, self.where)
 
     def _options(self, own: JdbcOptions | None = None) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from shared.errors import Where
 from shared.spark.session import parallelism
 from tap_spark.sources.frame_helpers import col
+from tap_spark.sources.jdbc.copy_driver import SessionQueries, asked, copy_snapshot
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, KeyOrder
 from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options, snapshot_of
 from tap_spark.sources.jdbc.metadata import query_runner, reader_options
@@ -39,7 +41,7 @@ from tap_spark.state.stream_plans import Slice, StreamPlan
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from tap_spark.sources.jdbc.dialects.dialect import TableInfo
+    from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableInfo
     from tap_spark.sources.jdbc.jdbc_query import DatabaseSnapshot, JdbcOptions
     from tap_spark.stream_config import ConnectionConfig
 
@@ -113,7 +115,7 @@ def _greatest(read: JdbcRead) -> Mapping[str, Any]:
 
 def _slices(read: JdbcRead) -> Iterator[Slice]:
     if read.split is not None:
-        with snapshot_of(read.spark, read.connection, read.where) as snapshot:
+        with _snapshot(read) as snapshot:
             query = read.at_snapshot(snapshot)
             split, options = read.split, read.options.split
             yield _slice(read, query, lambda: query.split_by(read.spark, split, options))
@@ -126,18 +128,29 @@ def _slices(read: JdbcRead) -> Iterator[Slice]:
     parts = part_count(statistics, parallelism(read.spark) if wanted is None else 1, wanted)
     part_plan = _part_plan(read, statistics, parts)
     if part_plan.pages or part_plan.slices:
-        with snapshot_of(read.spark, read.connection, read.where) as snapshot:
+        with _snapshot(read) as snapshot:
             if snapshot is not None:
                 yield from _planned_slices(read, read.at_snapshot(snapshot), part_plan)
                 return
     yield from _without_snapshot(read, parts)
 
 
+def _snapshot(read: JdbcRead) -> AbstractContextManager[DatabaseSnapshot | None]:
+    copy = read.query.copy
+    if copy is None or not read.connection.snapshot:
+        return snapshot_of(read.spark, read.connection, read.where)
+    return copy_snapshot(copy.login, read.connection, read.where)
+
+
 def _statistics(read: JdbcRead, table: TableInfo) -> TableStatistics:
-    run_query = query_runner(read.spark, read.connection, read.where)
-    return table_statistics(
-        run_query, database_name(str(read.connection.url)), table, read.query.key
-    )
+    def by(run_query: QueryRunner) -> TableStatistics:
+        name = database_name(str(read.connection.url))
+        return table_statistics(run_query, name, table, read.query.key)
+
+    copy = read.query.copy
+    if copy is None:
+        return by(query_runner(read.spark, read.connection, read.where))
+    return asked(copy.login, read.connection, read.where, lambda one: by(SessionQueries(one)))
 
 
 def _part_plan(read: JdbcRead, statistics: TableStatistics, parts: int) -> PartPlan:

@@ -19,7 +19,7 @@ from shared.errors import SourceError
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.send import sync
-from tap_spark.sources.jdbc import copy_driver
+from tap_spark.sources.jdbc import copy_driver, jdbc_query, metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 BY_JDBC = {"options": {"queryTimeout": "600"}}
@@ -165,6 +165,23 @@ def test_rows_without_arrays_do_not_pass_through_java(
 ) -> None:
     (slice_,) = jdbc_runs.slices_of(lake_spark, jdbc_runs.table_stream(postgres, table))
     assert (slice_.own_tasks is not None) == direct
+
+
+def test_copy_by_spark_needs_no_session_of_jdbc(
+    lake_spark: Any, postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for metadata and sizes nor for the snapshot of several parts."""
+    settings = settings_of(postgres, "wide", options={"numPartitions": "3"})
+    expected = by_spark(lake_spark, settings_of(postgres, "wide", **BY_JDBC))
+
+    def fail(*_: Any, **__: Any) -> None:
+        pytest.fail("JDBC is used")
+
+    monkeypatch.setattr(metadata.JdbcQueryRunner, "_frame", fail)
+    monkeypatch.setattr(jdbc_query, "hold_connection", fail)
+    copied = by_spark(lake_spark, settings)
+    assert sum(sent(copied).values()) == 30000
+    assert (sent(copied), others(copied)) == (sent(expected), others(expected))
 
 
 @pytest.mark.parametrize("key", MIDDLE)
