@@ -74,7 +74,7 @@ def measured(server: PostgresServer, case: Callable[[], Measured]) -> Measured:
         print(f"    CPU {client:.1f} s, {served:.1f} s of the server")
 
 
-def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
+def tap(folder: Path, database: Database, partitions: int | None, engine: str = "auto") -> Measured:
     """Run tap-spark with BATCH Parquet; without `partitions` it chooses the parts."""
     shutil.rmtree(folder / "batches", ignore_errors=True)
     (folder / "batches").mkdir()
@@ -87,6 +87,7 @@ def tap(folder: Path, database: Database, partitions: int | None) -> Measured:
     if partitions is not None:
         connection["partitions"] = partitions
     settings = {
+        "engine": engine,
         "connections": [{**connection, "include": ["public.rows"]}],
         "batch_config": {
             "encoding": {"format": "parquet", "compression": "snappy"},
@@ -130,6 +131,7 @@ def cases(
     return {
         "tap-spark, its own choice": partial(tap, folder, database, None),
         f"tap-spark, {partitions} parts": partial(tap, folder, database, partitions),
+        "tap-spark, by Spark": partial(tap, folder, database, None, "spark"),
         f"plain Spark, {partitions} parts": partial(plain, folder, database, partitions, rows),
         "plain Spark, one connection": partial(plain, folder, database, 1, rows),
         "COPY TO STDOUT": partial(copy, folder, database),

@@ -61,6 +61,9 @@ COLUMNAR = 0.25
 COPIED = COLUMNAR / 32
 """A byte of Parquet whose columns are copied: 3 % of the time that its rows take, with 150 columns
 in small row groups up to 14 %."""
+SERVER_ROWS = COLUMNAR / 2
+"""A byte of rows of PostgreSQL, as its planner estimates them, into files: 2 GiB by COPY in threads
+take as long as a start of Spark and its tasks."""
 COMPRESSED = 3
 """A byte of compressed text: it holds about three."""
 INTO_SERVER = 0.5

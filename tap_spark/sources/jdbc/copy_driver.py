@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from pyspark.sql.types import StructField, StructType
 
-from shared.engine.engine import COLUMNAR, Work
+from shared.engine.engine import SERVER_ROWS, Work
 from shared.errors import Where
 from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.conf import is_one_process
@@ -401,7 +401,7 @@ def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | N
     plan, query = read.plan, read.query
     struct = StructType([StructField(f.name, f.dataType) for f in struct_of(read.table.columns)])
     # Into files rows go on as they come, decoded into columns; as text they are written anew.
-    one = COLUMNAR if form is RowForm.BLOCKS else 1
+    one = SERVER_ROWS if form is RowForm.BLOCKS else 1
     work = Work(plan.stream, one * estimated_bytes(read.session, query.select()))
     if any(item.spark_type.startswith("array<") for item in query.columns):
         work = replace(work, needs_spark="columns that are arrays")
