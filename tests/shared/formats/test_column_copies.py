@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats import columnar_encoding, row_groups
 from shared.formats.columnar_encoding import (
@@ -27,6 +30,9 @@ from shared.formats.columnar_encoding import (
 )
 from shared.formats.file_formats import FORMATS
 from shared.formats.row_groups import ColumnCopy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KINDS = [
     pa.int64(), pa.int32(), pa.int16(), pa.bool_(), pa.float64(), pa.float32(), pa.string(),
@@ -82,11 +88,13 @@ def copy(
     return result
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_a_copy_is_what_reading_and_writing_gives(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance = random.Random(number)
+Sources = list[tuple[str, range | None]]
+
+
+def random_sources(
+    chance: random.Random, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[pa.Schema, Sources, list[pa.Table], str]:
+    """Write files that can be copied; return their columns, groups, rows, and compression."""
     monkeypatch.setattr(row_groups, "LEAST_BYTES", 0)
     monkeypatch.setattr(row_groups, "_BLOCK_ROWS", chance.choice([1, 7, 1000, 10**5]))
     monkeypatch.setattr(columnar_encoding, "ROW_GROUP_BYTES", chance.choice([500, 10**4, 10**7]))
@@ -94,9 +102,10 @@ def test_a_copy_is_what_reading_and_writing_gives(
     fields = [pa.field(f"c{n}", kind, chance.random() < 0.9) for n, kind in enumerate(kinds)]
     schema = pa.schema(fields)
     packed = chance.choice(["snappy", "zstd", "none", "gzip"])
-    sources, tables = [], []
+    sources: Sources = []
+    tables = []
     for place in range(chance.randint(1, 3)):
-        url = str(tmp_path / f"{place}.parquet")
+        url = str(folder / f"{place}.parquet")
         parts = [random_table(chance, schema) for _ in range(chance.randint(1, 4))]
         FORMATS["parquet"].write(url, schema, parts, packed)
         file = pq.ParquetFile(url)
@@ -104,6 +113,16 @@ def test_a_copy_is_what_reading_and_writing_gives(
         groups = None if first is None else range(first, file.num_row_groups)
         sources.append((url, groups))
         tables += [file.read_row_group(group) for group in groups or range(file.num_row_groups)]
+    return schema, sources, tables, packed
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_a_copy_is_what_reading_and_writing_gives(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(number)
+    schema, sources, tables, packed = random_sources(chance, tmp_path, monkeypatch)
+    fields = list(schema)
     own = pa.schema(chance.sample(fields, len(fields)), {"org.apache.spark.version": "4"})
     result = copy(tmp_path, sources, own, packed)
     rows = pa.concat_tables(tables)
@@ -119,6 +138,59 @@ def test_a_copy_is_what_reading_and_writing_gives(
     assert group.column(0).statistics == old.row_group(first).column(0).statistics
     chunks = [group.column(n) for n in range(group.num_columns)]
     assert group.total_byte_size == sum(chunk.total_uncompressed_size for chunk in chunks)
+
+
+def searched(table: pa.Table) -> list[tuple[str, Any, int]]:
+    """Return columns, values to search for (None: nulls), and in how many rows they are."""
+    searches = [(name, None, table[name].null_count) for name in table.column_names]
+    for name in table.column_names:
+        values = table[name].drop_null().to_pylist()
+        if values:
+            middle = values[len(values) // 2]
+            searches.append((name, middle, values.count(middle)))
+    return searches
+
+
+@pytest.mark.parametrize("number", range(40, 50))
+def test_readers_of_others_read_copies(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each skips pages and row groups by what the footer says of them."""
+    schema, sources, _, packed = random_sources(random.Random(number), tmp_path, monkeypatch)
+    table = copy(tmp_path, sources, schema, packed)
+    assert table is not None
+    rows, url = table.to_pylist(), str(tmp_path / "copy.parquet")
+    lazy = polars.scan_parquet(url)
+    assert lazy.collect().to_arrow().cast(table.schema).to_pylist() == rows
+    with duckdb.connect() as database:
+        database.execute("SET timezone = 'UTC'")
+        read = f"FROM read_parquet('{url}')"
+        assert database.sql(read).arrow().read_all().cast(table.schema).to_pylist() == rows
+        for name, value, count in searched(table):
+            same = polars.col(name).eq_missing(polars.lit(value))
+            assert lazy.filter(same).collect().height == count
+            query = f"SELECT count(*) {read} WHERE {name} IS NOT DISTINCT FROM ?"
+            assert database.execute(query, [value]).fetchone() == (count,)
+
+
+@pytest.mark.spark
+def test_spark_reads_copies(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50, 54):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        schema, sources, _, packed = random_sources(random.Random(number), folder, monkeypatch)
+        table = copy(folder, sources, schema, packed)
+        assert table is not None
+        frame = spark.read.parquet(str(folder / "copy.parquet"))
+        for vectorized in ("true", "false"):
+            spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+            rows = frame.toArrow().cast(table.schema).to_pylist()
+            assert rows == table.to_pylist()
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+        for name, value, count in searched(table):
+            assert frame.where(F.col(name).eqNullSafe(F.lit(value))).count() == count
 
 
 @pytest.mark.parametrize(
