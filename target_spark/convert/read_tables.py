@@ -11,6 +11,7 @@ from shared.formats.file_formats import FORMATS, ContentError
 from shared.formats.line_encodings import RefusedRow, row_numbers
 from shared.formats.row_groups import grouped_encoding
 from shared.formats.row_values import plain_rows, row_text
+from shared.formats.text_rows import without_bad_text
 from shared.formats.typed_rows import RowReader
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
@@ -112,5 +113,8 @@ def tables_of(
     else:
         groups = range(piece.start, piece.start + piece.length)
         tables = grouped_encoding(name).read_groups(url, groups, options)
+    before = piece.rows_before
     for table in tables:
-        yield table, ()
+        texts, refused = without_bad_text(table, before)
+        before += table.num_rows
+        yield texts, refused

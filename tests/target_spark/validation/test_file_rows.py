@@ -85,6 +85,14 @@ def stands_for(value: Any) -> list[Any]:
     return [value]
 
 
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    data = pa.array([b"a", b"\xff", None, b"b"])
+    table = pa.table({"v": pa.Array.from_buffers(pa.string(), 4, data.buffers())})
+    schema = {"properties": {"v": {"type": ["string", "null"]}}}
+    rejected = refused(tmp_path / "f", schema, table, "parquet")
+    assert rejected == {1: "text that is not UTF-8 is not Unicode text"}
+
+
 TYPED = [
     (name, place)
     for name, cases in CASES.items()

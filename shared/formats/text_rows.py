@@ -1,0 +1,103 @@
+"""Rows of columnar files whose text is not UTF-8: Arrow does not check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from shared.formats.line_encodings import RefusedRow
+from shared.formats.row_values import plain_rows, row_text
+
+NOT_TEXT = "text that is not UTF-8 is not Unicode text"
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.string_view(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+}
+
+
+def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[RefusedRow]]:
+    """Return the rows of a table whose text is UTF-8, and the others.
+
+    Args:
+        table: Rows of a file.
+        before: Rows of the file before them.
+
+    Returns:
+        The first ones, and the others with U+FFFD for what is not UTF-8.
+    """
+    suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
+    for n in suspects:
+        column = table.column(n)
+        if pa.types.is_dictionary(column.type):  # Its values are not those of the rows.
+            table = table.set_column(n, table.column_names[n], column.cast(column.type.value_type))
+    rows = range(table.num_rows)
+    bad = {row for n in suspects for row in _bad_rows(table.column(n), rows)}
+    if not bad:
+        return table, []
+    others = table.take(pa.array(sorted(bad), pa.int64()))
+    for n in suspects:
+        others = others.set_column(n, table.schema.field(n), _repaired(others.column(n)))
+    texts = map(row_text, plain_rows(others))
+    refused = [
+        RefusedRow(before + row + 1, NOT_TEXT, text)
+        for row, text in zip(sorted(bad), texts, strict=True)
+    ]
+    kept = pa.array([row for row in rows if row not in bad], pa.int64())
+    return table.take(kept), refused
+
+
+def _is_valid(column: pa.ChunkedArray) -> bool:
+    if _as_bytes(column.type) == column.type:
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _bad_rows(column: pa.ChunkedArray, rows: range) -> Iterator[int]:
+    """Halve the rows until each that is not valid stands alone."""
+    if _is_valid(column.take(pa.array(rows, pa.int64()))):
+        return
+    if len(rows) == 1:
+        yield rows[0]
+        return
+    middle = len(rows) // 2
+    yield from _bad_rows(column, rows[:middle])
+    yield from _bad_rows(column, rows[middle:])
+
+
+def _repaired(column: pa.ChunkedArray) -> pa.Array:
+    values = column.cast(_as_bytes(column.type)).to_pylist()
+    return pa.array([_decoded(value, column.type) for value in values], column.type)
+
+
+def _decoded(value: Any, kind: pa.DataType) -> Any:
+    is_ = pa.types
+    if value is None or _as_bytes(kind) == kind:
+        return value
+    if is_.is_struct(kind):
+        return {field.name: _decoded(value[field.name], field.type) for field in kind}
+    if is_.is_map(kind):
+        return [(_decoded(k, kind.key_type), _decoded(v, kind.item_type)) for k, v in value]
+    if is_.is_list(kind):
+        return [_decoded(part, kind.value_type) for part in value]
+    return value.decode(errors="replace")
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with bytes instead of texts; the same if it has none, or of another shape."""
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return _as_bytes(kind.value_type)
+    if is_.is_struct(kind):
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+    if is_.is_map(kind):
+        return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type))
+    if is_.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return _BYTES.get(kind, kind)

@@ -1,0 +1,60 @@
+"""Rows of columnar files whose text is not UTF-8."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shared.formats.text_rows import NOT_TEXT, without_bad_text
+
+TEXT = pa.string()
+RAW = [b"a", b"\xff\xfe", None, "é".encode(), b"x\xe9", b"b"]
+
+
+def unchecked(kind: pa.DataType = TEXT) -> pa.Array:
+    own = pa.binary() if kind == TEXT else pa.large_binary()
+    data = pa.array(RAW, own)
+    return pa.Array.from_buffers(kind, len(data), data.buffers())
+
+
+NESTED = {
+    "text": unchecked(),
+    "large": unchecked(pa.large_string()),
+    "struct": pa.StructArray.from_arrays([unchecked()], ["x"]),
+    "list": pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), unchecked()),
+    "map": pa.MapArray.from_arrays(
+        pa.array(range(7), pa.int32()), pa.array(list("abcdef")), unchecked()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_rows_are_told_from_others(name: str, tmp_path: Path) -> None:
+    numbers = pa.array(range(6))
+    pq.write_table(pa.table({"n": numbers, "t": NESTED[name]}), tmp_path / "f")
+    for table in (pa.table({"n": numbers, "t": NESTED[name]}), pq.read_table(tmp_path / "f")):
+        kept, refused = without_bad_text(table, 10)
+        kept.validate(full=True)
+        assert kept["n"].to_pylist() == [0, 2, 3, 5]
+        assert [(row.number, row.reason) for row in refused] == [(12, NOT_TEXT), (15, NOT_TEXT)]
+        values = [json.loads(row.text) for row in refused]
+        assert [value["n"] for value in values] == [1, 4]
+        assert ["\ufffd" in str(value["t"]) for value in values] == [True, True]
+
+
+def test_other_rows_are_the_same_object() -> None:
+    table = pa.table({"t": ["a", None], "b": [b"\xff", None], "d": pa.nulls(2)})
+    assert without_bad_text(table, 0) == (table, [])
+    assert without_bad_text(table, 0)[0] is table
+    assert without_bad_text(table.slice(0, 0), 0)[1] == []
+
+
+def test_dictionaries() -> None:
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), unchecked().slice(0, 2))
+    kept, refused = without_bad_text(pa.table({"t": coded}), 0)
+    assert kept["t"].cast(pa.string()).to_pylist() == ["a", "a"]
+    assert [row.number for row in refused] == [2]
