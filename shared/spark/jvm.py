@@ -278,6 +278,13 @@ _PYTHON_TRACE = "Traceback (most recent call last)"
 _ABOUT_LOGS = re.compile("SLF4J: |Setting default log level to |To adjust logging level ")
 _THROWN = re.compile(r'^Exception in thread "[^"]*" [\w.$]+: ')
 _KEPT_LINES = 200
+_HINTS = {
+    "main class org.apache.spark.deploy.SparkSubmit": "SPARK_HOME names a folder without Spark: "
+    "correct or unset it",
+    "Must specify a primary resource": "PYSPARK_SUBMIT_ARGS must end with `pyspark-shell`: correct "
+    "or unset it",
+}
+"""What to do about variables that Spark reads, by a part of what Java says."""
 
 
 class Tracebacks:
@@ -339,7 +346,8 @@ class Jvm:
             if not self.alive:
                 self._listener.join(timeout=1)
                 words = self.last_words()
-                raise start_error(f"Java ended while Spark was starting: {words}", words)
+                hint = next((hint for sign, hint in _HINTS.items() if sign in words), "")
+                raise start_error(f"Java ended while Spark was starting: {words}", words, hint=hint)
             time.sleep(POLL_SECONDS)
         # The file appears whole: Spark renames it into place.
         data = connection_file.read_bytes()

@@ -127,6 +127,17 @@ def test_properties(text: str, escaped: str) -> None:
     assert jvm._escape(text) == escaped
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("SPARK_HOME", "/nonexistent"), ("PYSPARK_SUBMIT_ARGS", "--name x")]
+)
+def test_a_variable_that_keeps_spark_from_starting_is_named(name: str, value: str) -> None:
+    process, connection_file = spawn_jvm(CONF, {**os.environ, name: value})
+    with pytest.raises(SparkStartError, match="Java ended while") as caught:
+        process.wait_ready(connection_file)
+    process.close()
+    assert name in str(caught.value)
+
+
 def child(code: str, folder: Path) -> Jvm:
     folder.mkdir()
     process = subprocess.Popen(
