@@ -6,6 +6,7 @@ first lines.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 CONNECTIONS = "tables and topics of `connections`"
 
 
@@ -165,13 +167,30 @@ def _entry(
     source: Source | DriverSource,
     struct: StructType | None,
 ) -> dict[str, Any]:
+    struct = _struct(engine, stream, source) if struct is None else struct
+    _check_separator(stream, struct.names)
     return build_entry(
         stream.name,
-        _struct(engine, stream, source) if struct is None else struct,
+        struct,
         key_properties=source.key_properties,
         replication_key=stream.replication_key,
         replication_method=stream.replication_method,
     )
+
+
+def _check_separator(stream: StreamConfig, names: Sequence[str]) -> None:
+    """Warn of CSV files of one column whose name holds what often separates values."""
+    options = {name.lower() for name in stream.options}
+    if stream.format != "csv" or len(names) != 1 or options & {"sep", "delimiter"}:
+        return
+    if separator := next((one for one in ";\t|" if one in names[0]), None):
+        _log.warning(
+            "stream '%s': its only column is %r: set the option 'sep' to %r if that separates "
+            "values",
+            stream.name,
+            names[0],
+            separator,
+        )
 
 
 def _struct(engine: Engine, stream: StreamConfig, source: Source | DriverSource) -> StructType:

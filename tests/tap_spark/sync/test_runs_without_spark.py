@@ -66,6 +66,34 @@ def run(
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("header", "options", "warned"),
+    [
+        ("id;name", {}, "';'"),
+        ("id\tname", {}, "'\\t'"),
+        ("id|name", {"Header": "true"}, "'|'"),
+        ("id;name", {"Sep": ";"}, None),
+        ("id;x,name", {}, None),
+        ("id", {}, None),
+    ],
+)
+def test_another_separator_is_suspected(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    header: str,
+    options: dict[str, str],
+    warned: str | None,
+) -> None:
+    lines = [header, header.replace("id", "1").replace("name", "a")]
+    (tmp_path / "a.csv").write_text("\n".join([*lines, ""]))
+    path = str(tmp_path / "a.csv")
+    stream = {"name": "s", "format": "csv", "path": path, "options": options}
+    run(tmp_path, {"streams": [stream]})
+    shown = [text for text in caplog.messages if "set the option 'sep'" in text]
+    assert len(shown) == (warned is not None)
+    assert warned is None or f"to {warned} if" in shown[0]
+
+
 def position(path: Path) -> dict[str, Any]:
     """Return the position of a file that was read to its end."""
     stat = path.stat()
