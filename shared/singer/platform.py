@@ -20,7 +20,7 @@ import logging
 import os
 import sys
 import zipimport
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -37,7 +37,8 @@ def arrow_in_task() -> None:
 
     keep_zip_directories()
     freeze_imports()
-    keep_blocks(os.environ)
+    if "pyspark.worker" in sys.modules:
+        keep_blocks(os.environ)
     arrow_without_pandas()
     pa.set_cpu_count(1)
 
@@ -107,12 +108,8 @@ def freeze_imports() -> None:
 
     Does nothing in other processes.
     """
-    if _is_worker() and not gc.get_freeze_count():
+    if "pyspark.worker" in sys.modules and not gc.get_freeze_count():
         gc.freeze()
-
-
-def _is_worker() -> bool:
-    return "pyspark.worker" in sys.modules
 
 
 def _if_changed(finder: zipimport.zipimporter) -> Callable[[], None]:
@@ -150,43 +147,40 @@ _KEPT_VARIABLE = "MALLOC_TRIM_THRESHOLD_"
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 
 
-def return_memory_early(environ: MutableMapping[str, str]) -> None:
+def return_memory_early(environ: MutableMapping[str, str], mapped: int = MAPPED_BYTES) -> None:
     """Let this process, and processes that it starts, hold little free memory.
 
     Values that the user has set stay. Call it before Arrow is imported.
 
     Args:
         environ: The environment of the process.
+        mapped: Bytes from which the C library maps a block by itself.
     """
     environ.setdefault(_PURGE_VARIABLE, str(PURGE_DELAY))
     if _MAPPED_VARIABLE in environ:
         return
     # Once that bound is fixed, the C library would return each smaller block at the end of its heap
     # as it is freed, and ask for it anew: a third of what reading and staging lines takes.
-    environ[_MAPPED_VARIABLE] = environ[_KEPT_VARIABLE] = str(MAPPED_BYTES)
-    # The variables are read before Python starts.
-    _fix_bounds(MAPPED_BYTES)
+    environ[_MAPPED_VARIABLE] = environ[_KEPT_VARIABLE] = str(mapped)
+    # The variables are read before Python starts. Only the GNU C library has the function.
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, mapped)
+        library.mallopt(_M_TRIM_THRESHOLD, mapped)
 
 
-def keep_blocks(environ: Mapping[str, str]) -> None:
+def keep_blocks(environ: MutableMapping[str, str]) -> None:
     """Let a worker of Spark keep the memory of a block of lines for the next one.
 
-    To map each anew takes as long as to read it. Does nothing in other processes, whose threads
-    would each keep one. Values that the user has set stay.
+    To map each anew takes as long as to read it. In other processes each thread would keep one.
+    Values that the user has set stay.
 
     Args:
         environ: The environment of the process.
     """
-    if _is_worker() and environ.get(_MAPPED_VARIABLE) == str(MAPPED_BYTES):
-        _fix_bounds(KEPT_BYTES)
-
-
-def _fix_bounds(size: int) -> None:
-    """Fix from how many bytes the C library returns memory; only that of GNU has the function."""
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, size)
-        library.mallopt(_M_TRIM_THRESHOLD, size)
+    if environ.get(_MAPPED_VARIABLE) == str(MAPPED_BYTES):
+        del environ[_MAPPED_VARIABLE]
+        return_memory_early(environ, KEPT_BYTES)
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
