@@ -29,17 +29,13 @@ from target_spark.convert.batch_files import batch_options, roots_of
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest
 from target_spark.destinations.destination import TableWrite
+from target_spark.validation.columns import filled_properties, type_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from target_spark.run_settings import TargetConfig
 
-_SAYS_NOTHING = frozenset(
-    {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",
-     "$comment", "$defs"}
-)  # fmt: skip
-_TYPES_ONLY = frozenset({"type", "properties", "required"})
 _COMMON = frozenset(
     {"string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",
      "decimal", "date", "timestamp", "timestamp_ntz"}
@@ -162,7 +158,7 @@ def adoption(
 def _is_common(request: TableRequest, write: TableWrite) -> bool:
     """Return whether every reader infers the table's types, which are the stream's, from files."""
     nodes = request.schema.get("properties", {}).values()
-    words = [_words(node) - {"null"} if isinstance(node, Mapping) else set() for node in nodes]
+    words = [type_words(node) - {"null"} if isinstance(node, Mapping) else set() for node in nodes]
     is_exact = all(len(one) == 1 and not one & {"object", "array"} for one in words)
     asked, stored = _kinds(request.struct), _kinds(write.struct)
     names = {kind.typeName() for kind in asked.values()}
@@ -222,30 +218,3 @@ def _without_bounds(schema: Mapping[str, Any], table: StructType) -> dict[str, A
 
     properties = schema.get("properties", {})
     return {**schema, "properties": {n: plain(n, node) for n, node in properties.items()}}
-
-
-def filled_properties(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the properties that are never null; None if a schema asserts more than types."""
-    nodes = schema.get("properties", {})
-    plain = _asked(schema) <= _TYPES_ONLY and nodes.keys() >= set(schema.get("required", ()))
-    if not plain or not all(map(_is_typed, nodes.values())):
-        return None
-    return tuple(name for name, node in nodes.items() if "null" not in _words(node))
-
-
-def _asked(node: Mapping[str, Any]) -> set[str]:
-    return {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}
-
-
-def _is_typed(node: Any) -> bool:
-    """Return whether a property asserts nothing but its types."""
-    return (
-        isinstance(node, Mapping)
-        and _asked(node) <= {"type", "format"}
-        and node.get("format") in {None, "date", "date-time"}
-    )
-
-
-def _words(node: Mapping[str, Any]) -> set[str]:
-    types = node.get("type", ())
-    return {types} if isinstance(types, str) else set(types)

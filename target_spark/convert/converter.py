@@ -45,8 +45,8 @@ from target_spark.convert.write_tasks import RewritePlan, rewrite
 from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
-from target_spark.validation.checks import Key
-from target_spark.validation.validator import SlowKeywords
+from target_spark.validation.checks import SlowKeywords
+from target_spark.validation.columns import Key, is_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -330,7 +330,7 @@ class Converter:
         )
         if write.row_origin is not None:
             read = with_origins(read)
-        if read.strict:
+        if read.strict and not is_plain(read.schema):
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read

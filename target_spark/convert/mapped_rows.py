@@ -35,7 +35,8 @@ from target_spark.convert.task_reports import Rejects
 from target_spark.convert.write_tasks import REJECT_COLUMN
 from target_spark.core.load_plans import Making
 from target_spark.destinations.destination import ROW_ORIGIN, TableWrite
-from target_spark.validation.checks import Key, column_at, missing_key_reason
+from target_spark.validation.checks import column_at
+from target_spark.validation.columns import Key, missing_key_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

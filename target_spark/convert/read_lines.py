@@ -18,19 +18,20 @@ from shared.storage.files import codec_of, open_random
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile, Reject
-from target_spark.validation.checks import KeyCheck, LineChecker, lines_with_keys
+from target_spark.validation.checks import LineChecker
+from target_spark.validation.columns import are_filled, columns_to_fill
 
 _COUNTED = 1 << 20
 
 
 def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     staged = piece.file.encoding.format == "singer"
-    checker = LineChecker(read.schema, envelope=staged) if read.strict else None
+    columns = columns_to_fill(read.schema, read.keys, strict=read.strict)
+    checker = _checker(read, envelope=staged) if columns is None else None
     looks = read.looks_for_undeclared
     named = read.names is None or set(read.names) <= set(read.schema.get("properties", ()))
     closed = (looks and named) or (checker is not None and checker.closed)
     reader = LineReader(read.schema, envelope=staged, strict=read.strict, closed=closed)
-    keys = KeyCheck(read.schema, read.keys)
     url, options = piece.file.url, read.options
     before = 0
     for block, place in _blocks(piece, options):
@@ -41,8 +42,11 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
         rejects.cut |= result.cut
         if looks:
             read.add_undeclared(reader.undeclared(block, result), rejects)
-        fitting = result if checker is None else checker.check(result, block)
-        result = lines_with_keys(fitting, block, keys, envelope=staged)
+        fitting = result
+        if not are_filled(result.table, columns):
+            checker = checker or _checker(read, envelope=staged)
+            fitting = checker.fitting(result, block)
+            result = checker.with_keys(fitting, block)
         reported = read.reported(fitting.rejects, result.rejects)
         if reported:
             first = before + lines_before(piece, options)
@@ -61,6 +65,10 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
             )
         yield read.completed(table, result.extracted_at, result.versions)
         before += lines
+
+
+def _checker(read: ReadPlan, *, envelope: bool) -> LineChecker:
+    return LineChecker(read.schema, read.keys, envelope=envelope, strict=read.strict)
 
 
 @cache

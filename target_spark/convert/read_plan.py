@@ -20,7 +20,7 @@ from shared.storage.access import StorageOptions
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
 from target_spark.destinations.destination import ROW_ORIGIN
-from target_spark.validation.checks import Key
+from target_spark.validation.columns import Key
 
 _LINES = 1 << 40
 

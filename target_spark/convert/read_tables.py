@@ -17,16 +17,17 @@ from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import Reject
-from target_spark.validation.checks import KeyCheck, RowChecker, rows_with_keys
+from target_spark.validation.checks import RowChecker
+from target_spark.validation.columns import are_filled, columns_to_fill
 
 
 def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
     name = piece.file.encoding.format
     reader = RowReader(read.schema, strict=read.strict, texts=FORMATS[name].flat)
-    checker = RowChecker(read.schema, frozenset(read.names or ())) if read.strict else None
+    columns = columns_to_fill(read.schema, read.keys, strict=read.strict)
+    checker: RowChecker | None = None
     before, looks = piece.rows_before, read.looks_for_undeclared
     existing = None if read.names is None else frozenset(read.names)
-    keys = KeyCheck(read.schema, read.keys)
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
         if not (
@@ -41,8 +42,11 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             read.add_undeclared(reader.undeclared(table), rejects)
         result = reader.read(table)
         rejects.cut |= result.cut
-        fitting = result if checker is None else checker.check(result, table)
-        result = rows_with_keys(fitting, table, keys)
+        fitting = result
+        if not are_filled(result.table, columns):
+            checker = checker or _checker(read)
+            fitting = checker.fitting(result, table)
+            result = checker.with_keys(fitting, table)
         reported = read.reported(fitting.rejects, result.rejects)
         if reported or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
@@ -63,6 +67,11 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             accepted = with_column(accepted, read.row_origin, places)
         before += table.num_rows + len(refused)
         yield read.completed(accepted)
+
+
+def _checker(read: ReadPlan) -> RowChecker:
+    names = frozenset(read.names or ())
+    return RowChecker(read.schema, names, read.keys, strict=read.strict)
 
 
 def _documents(table: pa.Table, rejected: Sequence[int]) -> pa.Array:

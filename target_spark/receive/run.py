@@ -36,6 +36,7 @@ from target_spark.core.reader import Reader
 from target_spark.receive.action_executor import ActionExecutor, StopSignals, Wakeup, Workers
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
+from target_spark.validation.columns import checked
 
 if TYPE_CHECKING:
     from shared.engine.engine import Engine
@@ -216,8 +217,6 @@ def _pipeline(
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
     plan: Callable[[StreamSchema], bool] = loader.plan
     if config.validate_records:
-        from target_spark.validation.validator import checked  # noqa: PLC0415
-
         plan = checked(plan)
     limits = Limits(
         parallel=min(MOST_JOBS, os.cpu_count() or 1),

@@ -32,9 +32,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from shared.formats.json_text import NON_FINITE
 
 _MOST_REPEATS = 1000
@@ -62,6 +59,9 @@ class _NoPattern(Exception):  # noqa: N818 - an answer, not an error
 @lru_cache(maxsize=512)
 def certain_pattern(pattern: str) -> str | None:
     """Return a pattern for RE2 whose matches `re.search` finds too; None if not possible."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     if len(pattern) > _MOST_CHARACTERS:
         return None
     try:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T  # noqa: N812
 
-from shared.errors import MessageError, Where
-from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
+from shared.formats.json_text import Number
+from shared.formats.row_values import as_json_value
+from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
-from target_spark.core.load_plans import StreamSchema
 from target_spark.validation import judge
-from target_spark.validation.judge import schema_problem
-from target_spark.validation.screen import Check, Facts, Screen, UnscreenedKeyword, suspects
+from target_spark.validation.judge import ExactNumber
+from target_spark.validation.screen import (
+    Asked,
+    Check,
+    Facts,
+    Screen,
+    UnscreenedKeyword,
+    suspects,
+)
 
+Shape = Callable[[Any, Any], Any]
+"""Converts a stored value that is not null, and the file's value for it, to JSON."""
+
+_MONTHS = 12
 _AT_THE_ROOT = frozenset({"type", "properties", "required", "additionalProperties"})
 _BESIDE_PROPERTIES = frozenset(
     {"minProperties", "maxProperties", "propertyNames", "patternProperties", "dependentRequired",
@@ -99,6 +111,7 @@ class RecordValidator:
     def __init__(self, schema: Mapping[str, Any], *, files: bool = False) -> None:
         self.schema = schema
         self._files = files
+        self._asked: Asked = {}
         self.struct = schema_columns(schema, JsonText())
         self.exact = _mentions(schema, "multipleOf")
         self._numbers = _numbers(self.struct)
@@ -115,6 +128,20 @@ class RecordValidator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _validator, (self.schema, self._files)
+
+    def facts(
+        self,
+        data: bytes | None,
+        *,
+        unexpected: bool,
+        kinds: frozenset[tuple[str, str]] | None = None,
+    ) -> Facts:
+        """Return the facts about a block for this schema; see `Facts`."""
+        return Facts(data, unexpected=unexpected, asked=self._asked, kinds=kinds)
+
+    def shape(self) -> Shape:
+        """Return what makes a record of a stored row."""
+        return Shapes(self.schema).of(self.schema, self.struct)
 
     def slow_keywords(self) -> tuple[str, ...]:
         """Return the keywords for which the library checks every record, with the property."""
@@ -290,52 +317,138 @@ def _numbers(data_type: T.DataType) -> Any:
     return True if isinstance(data_type, T.FloatType | T.DoubleType) else None
 
 
-_log = logging.getLogger(__name__)
+class Shapes:
+    """Makes the functions that convert stored values back to JSON."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator = judge.validator_of(schema)
+
+    def of(self, node: Any, data_type: T.DataType) -> Shape:
+        """Return the function for a node and the type of its column."""
+        plain = resolved_node(self._schema, node) if isinstance(node, Mapping) else {}
+        if isinstance(data_type, T.StructType):
+            return self._struct(node, plain, data_type)
+        if isinstance(data_type, T.ArrayType):
+            below = self.of(plain.get("items"), data_type.elementType)
+            return lambda value, raw: [
+                None if item is None else below(item, _at(raw, place))
+                for place, item in enumerate(value)
+            ]
+        if isinstance(data_type, T.MapType):
+            below = self.of(plain.get("additionalProperties"), data_type.valueType)
+            return lambda value, _: {
+                _plain_key(key): None if part is None else below(part, None)
+                for key, part in dict(value).items()
+            }
+        if isinstance(data_type, JsonText | T.VariantType):
+            return self._any(node, isinstance(data_type, JsonText))
+        words = plain.get("type") or ()
+        return _scalar(data_type, "string" in words)
+
+    def _struct(self, node: Any, plain: Mapping[str, Any], data_type: T.StructType) -> Shape:
+        nodes = plain.get("properties") or {}
+        below = {f.name: self.of(nodes.get(f.name), f.dataType) for f in data_type}
+        nulls = {name for name in below if self._takes_null(nodes.get(name, True))}
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def struct(value: Any, raw: Any) -> Any:
+            raw = _object(raw)
+            results = {
+                name: None if part is None else below[name](part, raw.get(name))
+                for name, part in value.items()
+                if part is not None or name in nulls
+            }
+            results |= {k: _json(v) for k, v in raw.items() if k not in below and v is not None}
+            less = {key: part for key, part in results.items() if part is not None}
+            if len(less) < len(results) and not judge.is_valid(validator, results):
+                return less if judge.is_valid(validator, less) else results
+            return results
+
+        return struct
+
+    def _takes_null(self, node: Any) -> bool:
+        return judge.is_valid(self._validator.evolve(schema=node), None)
+
+    def _any(self, node: Any, may_be_text: bool) -> Shape:
+        validator = self._validator.evolve(schema=True if node is None else node)
+
+        def value_of(value: Any, _: Any) -> Any:
+            try:
+                result = json.loads(value, parse_float=ExactNumber)
+            except (ValueError, RecursionError):
+                return value
+            return value if may_be_text and not judge.is_valid(validator, result) else result
+
+        return value_of
 
 
-def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
-    """Return the plan for streams with a check of the schema before it.
-
-    Raises (from the function):
-        MessageError: The schema is not valid by the metaschema of the draft.
-    """
-
-    def check(stream: StreamSchema) -> bool:
-        problem = schema_problem(stream.schema)
-        if problem is not None:
-            raise MessageError(
-                f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
-                where=Where(stream=stream.stream),
-                hint="records cannot be validated; fix the tap, or set `validate_records: false`",
-            )
-        return plan(stream)
-
-    return check
+def _scalar(data_type: T.DataType, is_text: bool) -> Shape:
+    if isinstance(data_type, T.DecimalType):
+        if is_text:
+            return lambda value, _: str(value)
+        return (lambda value, _: ExactNumber(str(value))) if data_type.scale else _int
+    for kinds, shape in _SCALARS.items():
+        if isinstance(data_type, kinds):
+            return shape
+    return lambda value, _: as_json_value(value)
 
 
-@dataclass(eq=False)
-class SlowKeywords:
-    """Logs once for each schema of a stream why the library checks every record."""
+def _int(value: Any, _: Any) -> int:
+    return int(value)
 
-    _logged: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
-    def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Log the slow keywords of a stream's schema if they are new.
+def _shortest(value: float) -> float:
+    """Return the number with the fewest digits that is equal in single precision."""
+    tried = (float(f"{value:.{digits}g}") for digits in (6, 7, 8))
+    return next((one for one in tried if pa.scalar(one, pa.float32()).as_py() == value), value)
 
-        Args:
-            stream: Name of the stream.
-            schema: The schema for its records.
-            files: For rows of files with typed columns.
-        """
-        last, logged = self._logged.get(stream, (None, ()))
-        if last == (schema, files):
-            return
-        words = RecordValidator(schema, files=files).slow_keywords()
-        if words and logged != words:
-            _log.info(
-                "stream '%s': every record is validated by the jsonschema library, which is slow, "
-                "because of %s",
-                stream,
-                ", ".join(words),
-            )
-        self._logged[stream] = (schema, files), words
+
+def _year_month(months: int) -> str:
+    years, rest = divmod(abs(months), _MONTHS)
+    return f"{'-' if months < 0 else ''}P{years}Y{rest}M"
+
+
+_SCALARS: Mapping[tuple[type[T.DataType], ...], Shape] = {
+    (T.FloatType,): lambda value, _: _shortest(value),
+    (T.NumericType, T.BooleanType, T.NullType): lambda value, _: value,
+    (T.DayTimeIntervalType,): lambda value, _: as_json_value(timedelta(microseconds=value)),
+    (T.YearMonthIntervalType,): lambda value, _: _year_month(value),
+}
+
+
+def _json(value: Any) -> Any:
+    return _with_exact(as_json_value(value))
+
+
+def _with_exact(value: Any) -> Any:
+    """Return JSON of the readers, whose numbers are text, as values for the library."""
+    if isinstance(value, Number):
+        return json.loads(value, parse_float=ExactNumber)
+    if isinstance(value, dict):
+        return {key: _with_exact(part) for key, part in value.items()}
+    return [_with_exact(item) for item in value] if isinstance(value, list) else value
+
+
+def _plain_key(key: Any) -> str:
+    result = as_json_value(key)
+    return str(result).lower() if isinstance(result, bool) else str(result)
+
+
+def _object(raw: Any) -> Mapping[str, Any]:
+    """Return the object in a file: a struct, or the JSON text of a CSV file."""
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=ExactNumber)
+        except (ValueError, RecursionError):
+            return {}
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _at(raw: Any, place: int) -> Any:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw, parse_float=ExactNumber)
+        except (ValueError, RecursionError):
+            return None
+    return raw[place] if isinstance(raw, list) and place < len(raw) else None

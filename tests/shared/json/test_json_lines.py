@@ -261,7 +261,7 @@ def test_a_value_nested_deeply_is_whole_or_a_rejected_record(
     deep = "[" * levels + "]" * levels
     data = f'{{"a":null}}\n{{"{name}":{deep}}}\n'.encode()
     read = LineReader(schema, envelope=False, strict=True, closed=True).read(data)
-    actual = LineChecker(schema, envelope=False).check(read, data)
+    actual = LineChecker(schema, envelope=False).fitting(read, data)
     for number, reason in actual.rejects:
         assert number < 2
         assert reason

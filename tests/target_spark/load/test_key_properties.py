@@ -20,7 +20,7 @@ from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import DOCUMENT, InputFile, StreamSchema
 from target_spark.destinations.destination import ROW_ORIGIN, Tools
-from target_spark.validation.checks import Key
+from target_spark.validation.columns import Key
 
 NULLABLE = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": ["string", "null"]}}}
 COLUMNS = pa.schema({"a": pa.int64(), "b": pa.string()})

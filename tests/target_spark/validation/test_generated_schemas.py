@@ -15,8 +15,11 @@ from jsonschema import Draft202012Validator
 from test_keyword_cases import NOT_STORED
 
 from shared.formats.json_lines import LineReader
-from target_spark.validation.checks import LineChecker
-from target_spark.validation.judge import certain_pattern, draft
+from shared.formats.typed_rows import RowReader
+from target_spark.validation.checks import LineChecker, RowChecker
+from target_spark.validation.columns import are_filled, columns_to_fill, is_plain
+from target_spark.validation.judge import certain_pattern, draft, schema_problem
+from target_spark.validation.validator import RecordValidator
 
 SLOW = settings(
     max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -107,7 +110,7 @@ def test_one_verdict(schema: dict[str, Any], records: list[dict[str, Any]]) -> N
     checker = LineChecker(schema, envelope=True)
     reader = LineReader(schema, envelope=True, strict=True, closed=checker.closed)
     read = reader.read(data)
-    actual = checker.check(read, data)
+    actual = checker.fitting(read, data)
     refused, stored = dict(actual.rejects), {line for line, _ in read.rejects}
     assert actual.table.num_rows == len(records) - len(refused)
     library = draft()(schema)
@@ -118,6 +121,51 @@ def test_one_verdict(schema: dict[str, Any], records: list[dict[str, Any]]) -> N
                 assert _is_of_columns(schema, refused[place]), (record, refused[place])
         else:
             assert place in refused, record
+
+
+WORDS = ["null", "boolean", "integer", "number", "string", "object"]
+TYPES = st.sampled_from(WORDS) | st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)
+PLAIN = st.fixed_dictionaries(
+    {"type": TYPES},
+    optional={
+        "format": st.sampled_from(["date-time", "date", "singer.decimal", "uuid", 1]),
+        "title": st.sampled_from(["t", 1]),
+        "precision": st.just(4),
+        "minimum": st.just(1),
+    },
+)
+PLAIN_SCHEMAS = st.fixed_dictionaries(
+    {"properties": st.dictionaries(NAMES, PLAIN, min_size=1)},
+    optional={
+        "type": TYPES | st.just(["null", "object"]),
+        "required": st.lists(NAMES | st.just("a"), max_size=2),
+        "additionalProperties": st.sampled_from([True, True, False, 1, {}]),
+        "$schema": st.sampled_from([draft().META_SCHEMA["$id"], "http://json-schema.org/schema#"]),
+    },
+)
+
+
+@SLOW
+@given(PLAIN_SCHEMAS, RECORDS)
+def test_the_columns_of_a_plain_schema_show_what_must_be_checked(
+    schema: dict[str, Any], records: list[dict[str, Any]]
+) -> None:
+    columns = columns_to_fill(schema, (), strict=True)
+    if columns is None:
+        assert not is_plain(schema)
+        return
+    assert schema_problem(schema) is None
+    assert RecordValidator(schema).slow_keywords() == ()
+    data = b"".join(json.dumps({"record": record}).encode() + b"\n" for record in records)
+    checker = LineChecker(schema, envelope=True)
+    assert not checker.closed
+    read = LineReader(schema, envelope=True, strict=True).read(data)
+    if are_filled(read.table, columns):
+        assert checker.fitting(read, data) is read
+    table = read.table.select(read.table.column_names[:2])
+    rows = RowReader(schema, strict=True).read(table)
+    if are_filled(rows.table, columns):
+        assert RowChecker(schema).fitting(rows, table).rejects == rows.rejects
 
 
 def _is_of_columns(schema: dict[str, Any], reason: str) -> bool:

@@ -67,7 +67,7 @@ def lines(values: list[Any]) -> bytes:
 def checked(schema: dict[str, Any], data: bytes) -> Any:
     checker = LineChecker(schema, envelope=True)
     reader = LineReader(schema, envelope=True, strict=True, closed=checker.closed)
-    return checker.check(reader.read(data), data)
+    return checker.fitting(reader.read(data), data)
 
 
 @pytest.mark.parametrize(("node", "values"), CLEARED)

@@ -81,7 +81,7 @@ def test_many_records_take_no_longer() -> None:
     lines = [json.dumps({"p": text}) for text in [TEXT, "aaa", "b"] * 200]
     block = "".join(f"{line}\n" for line in lines).encode()
     reader = LineReader(schema, envelope=False, strict=True)
-    actual = LineChecker(schema, envelope=False).check(reader.read(block), block)
+    actual = LineChecker(schema, envelope=False).fitting(reader.read(block), block)
     assert actual.table.column("p").to_pylist() == ["aaa"] * 200
     reported = dict(actual.rejects)
     assert "property 'p': matching the pattern '^(a+)+$' takes more than" in reported[0]

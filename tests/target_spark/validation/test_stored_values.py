@@ -51,14 +51,14 @@ def test_values_come_back(node: dict[str, Any], value: str) -> None:
     read = LineReader(schema, envelope=False, strict=True).read(line)
     assert read.rejects == ()
     fits = RowChecker({"properties": {"v": {**node, "enum": [json.loads(value)]}}})
-    assert fits.check(RowsRead(read.table), read.table).rejects == ()
+    assert fits.fitting(RowsRead(read.table), read.table).rejects == ()
     other = RowChecker({"properties": {"v": {**node, "enum": ["something else"]}}})
-    assert [row for row, _ in other.check(RowsRead(read.table), read.table).rejects] == [0]
+    assert [row for row, _ in other.fitting(RowsRead(read.table), read.table).rejects] == [0]
 
 
 def check(schema: dict[str, Any], table: pa.Table, *, texts: bool = False) -> RowsRead:
     actual = RowReader(schema, strict=True, texts=texts).read(table)
-    return RowChecker(schema).check(actual, table)
+    return RowChecker(schema).fitting(actual, table)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_columns_of_other_outputs_do_not_count() -> None:
     schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": False}
     table = pa.table({"a": [1], "b": [2]})
     actual = RowReader(schema, strict=True).read(table)
-    assert len(RowChecker(schema).check(actual, table).rejects) == 1
-    assert RowChecker(schema, frozenset({"a", "b"})).check(actual, table).rejects == ()
+    assert len(RowChecker(schema).fitting(actual, table).rejects) == 1
+    assert RowChecker(schema, frozenset({"a", "b"})).fitting(actual, table).rejects == ()
 
 
 def test_an_empty_table() -> None:

@@ -1,0 +1,153 @@
+"""What a schema of plain types leaves to check: the nulls of columns, without jsonschema.
+
+The reader makes sure that a column holds values of its JSON type. If each property declares no more
+than one type, and whether it may be null, the nulls of the columns tell the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shared.errors import MessageError, Where
+from target_spark.core.load_plans import StreamSchema
+from target_spark.validation.judge import schema_problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SAYS_NOTHING = frozenset(
+    {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",
+     "$comment", "$defs"}
+)  # fmt: skip
+_TYPES_ONLY = frozenset({"type", "properties", "required"})
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_OF_RECORDS: Mapping[str, Sequence[object]] = {
+    "$schema": (_DRAFT,),
+    "type": ("object", ["object"], ["null", "object"], ["object", "null"]),
+}
+"""Keywords of a plain schema beside those of properties, and their values."""
+_OF_PROPERTIES = frozenset({"properties", "required", "additionalProperties"})
+_OF_VALUES = [
+    types
+    for word in ("string", "integer", "number", "boolean")
+    for types in (word, [word], [word, "null"], ["null", word])
+]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key property.
+
+    Attributes:
+        name: Its name.
+        path: The property of the records that holds it, and the fields that lead into it.
+    """
+
+    name: str
+    path: tuple[str, ...]
+
+
+def missing_key_reason(name: str) -> str:
+    """Return the reason why a record is rejected."""
+    return f"key property {name!r} is null or missing"
+
+
+def is_plain(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema is valid, and asserts one type for each property at most."""
+    properties, required = schema.get("properties"), schema.get("required", [])
+    return (
+        all(schema[key] in _OF_RECORDS.get(key, ()) for key in schema.keys() - _OF_PROPERTIES)
+        and schema.get("additionalProperties", True) is True
+        and isinstance(properties, Mapping)
+        and bool(properties)
+        and all(map(_is_plain_value, properties.values()))
+        and isinstance(required, list)
+        and all(required.count(name) == 1 and name in [*properties] for name in required)
+    )
+
+
+def _is_plain_value(node: Any) -> bool:
+    return (
+        isinstance(node, Mapping)
+        and node.get("type") in _OF_VALUES
+        and node.keys() <= {"type", "title", "description", "format"}
+        and all(isinstance(value, str) for key, value in node.items() if key != "type")
+    )
+
+
+def filled_properties(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the properties that are never null; None if a schema asserts more than types."""
+    nodes = schema.get("properties", {})
+    plain = _asked(schema) <= _TYPES_ONLY and nodes.keys() >= set(schema.get("required", ()))
+    if not plain or not all(map(_is_typed, nodes.values())):
+        return None
+    return tuple(name for name, node in nodes.items() if "null" not in type_words(node))
+
+
+def _asked(node: Mapping[str, Any]) -> set[str]:
+    return {key for key in node if not key.startswith("x-") and key not in _SAYS_NOTHING}
+
+
+def _is_typed(node: Any) -> bool:
+    """Return whether a property asserts nothing but its types."""
+    return (
+        isinstance(node, Mapping)
+        and _asked(node) <= {"type", "format"}
+        and node.get("format") in {None, "date", "date-time"}
+    )
+
+
+def type_words(node: Mapping[str, Any]) -> set[str]:
+    """Return the words of `type`."""
+    types = node.get("type", ())
+    return {types} if isinstance(types, str) else set(types)
+
+
+def columns_to_fill(
+    schema: Mapping[str, Any], keys: Collection[Key], *, strict: bool
+) -> frozenset[str] | None:
+    """Return the columns that show by their nulls whether records must be checked one by one.
+
+    Args:
+        schema: The stream's JSON Schema.
+        keys: Its key properties.
+        strict: Whether records must fit the schema.
+
+    Returns:
+        None if the columns do not show it.
+    """
+    nodes = schema.get("properties") or {}
+    if (strict and not is_plain(schema)) or any(key.path != (key.name,) for key in keys):
+        return None
+    names = {key.name for key in keys}
+    if strict:
+        names.update(schema.get("required", ()))
+        names.update(name for name, node in nodes.items() if "null" not in type_words(node))
+    return frozenset(names) if names <= nodes.keys() else None
+
+
+def are_filled(table: pa.Table, columns: Collection[str] | None) -> bool:
+    """Return whether these columns, if they show what to check, have a value in each row."""
+    return columns is not None and not any(table.column(name).null_count for name in columns)
+
+
+def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
+    """Return the plan for streams with a check of the schema before it.
+
+    Raises (from the function):
+        MessageError: The schema is not valid by the metaschema of the draft.
+    """
+
+    def check(stream: StreamSchema) -> bool:
+        problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
+        if problem is not None:
+            raise MessageError(
+                f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
+                where=Where(stream=stream.stream),
+                hint="records cannot be validated; fix the tap, or set `validate_records: false`",
+            )
+        return plan(stream)
+
+    return check
