@@ -141,7 +141,8 @@ class Batches:
         piece = flush.staging
         if piece is None:
             self._last_file += 1
-            piece = flush.add_staging(self._last_file, first_line)
+            index = flush.add_piece(first_line)
+            piece = flush.staging = StagedPiece(index, first_line, self._last_file)
         self.act(ev.Stage(piece.file, data, taken, first_line))
         self._count_staged(flush, len(data))
         piece.grow(taken, len(data), first_line, self.tracker.position)
@@ -189,7 +190,7 @@ class Batches:
         at = self.tracker.position
         flush.size, flush.last_file, flush.last = trial, at, at
         own = tuple(replace(file, since=at, until=at) for file in files[:taken])
-        piece = flush.add_files(own, rows * taken, size * taken, line)
+        piece = FilesPiece(flush.add_piece(line), line, own, rows * taken, size * taken)
         if stream.expected is not None:
             piece.replay = self._file_expected(stream)
         stream.is_probing = is_probing

@@ -280,17 +280,6 @@ class PendingFlush:
         """Return the line of stdin at which it begins; 0 without rows."""
         return self.lines[0] if self.lines else 0
 
-    def add_files(
-        self, files: tuple[InputFile, ...], rows: int, size: int, line: int
-    ) -> FilesPiece:
-        """Add files of a BATCH message."""
-        return FilesPiece(self._added(line), line, files, rows, size)
-
-    def add_staging(self, file: int, line: int) -> StagedPiece:
-        """Add a new staging file that begins with a line, and write to it from now on."""
-        self.staging = StagedPiece(self._added(line), line, file)
-        return self.staging
-
     @property
     def pieces_converted(self) -> list[Piece]:
         """Return its converted pieces that are not discarded, in order."""
@@ -302,7 +291,8 @@ class PendingFlush:
         count, self.pieces = self.pieces, bisect_left(self.lines, line)
         return self.pieces < count
 
-    def _added(self, line: int) -> int:
+    def add_piece(self, line: int) -> int:
+        """Add a piece that begins with a line of stdin; return its index."""
         self.lines.append(line)
         self.unconverted += 1
         self.pieces += 1

@@ -214,7 +214,10 @@ class Pipeline:
             self._take_rest(bounded=True)
             self._batches.relieve_staging(now)
         self._actions.extend(self._schedule.begin(now))
-        self._release_state()
+        value = self._tracker.release()
+        if value is not None:
+            self._act(ev.EmitState(value, self._tracker.released, dict(self._tracker.held)))
+            self._delete_consumed(self._tracker.released)
         self._finish_run()
         actions = self._actions.copy()
         self._actions.clear()
@@ -325,25 +328,22 @@ class Pipeline:
 
         One block may hold the lines of thousands of small batches.
         """
+        batches, now = self._batches, self._now
         while (rest := self._rest) is not None:
-            has_room = self._batches.have_room and not rest.stream.is_recalling
-            if (bounded and not has_room) or not self._take_portion(rest, bounded):
+            stream = rest.stream
+            if bounded and (stream.is_recalling or not batches.have_room):
                 return
+            # Each takes the share of one batch.
+            if rest.lines is not None:
+                rest.line += batches.stage(stream, rest.lines, rest.line, rest.version, now)
+            else:
+                stream.is_probing &= bounded
+                taken = batches.add_files(stream, rest.files, rest.line, rest.version, now)
+                if not taken:
+                    return
+                del rest.files[:taken]
             if not rest.files and not (rest.lines and rest.lines.count):
                 self._rest = None
-
-    def _take_portion(self, rest: _Rest, bounded: bool) -> bool:
-        """Take the share of one batch; return False if the rest must wait."""
-        if rest.lines is not None:
-            rest.line += self._batches.stage(
-                rest.stream, rest.lines, rest.line, rest.version, self._now
-            )
-            return True
-        if not bounded:
-            rest.stream.is_probing = False
-        taken = self._batches.add_files(rest.stream, rest.files, rest.line, rest.version, self._now)
-        del rest.files[:taken]
-        return taken > 0
 
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
@@ -387,11 +387,6 @@ class Pipeline:
         cuts = list[tuple[Stream, int]]()
         if self._failures.error is None and self._uncovered.rows:
             cuts += self._uncovered.discard(self._streams, self._batches.begun_segment)
-        self._close_all()
-        for stream, line in cuts:
-            self._batches.discard_from(line, [stream])
-
-    def _close_all(self) -> None:
         for name, stream in self._streams.items():
             if not stream.has_flushes and (stream.swap is not None or self._is_empty(stream)):
                 # Without rows: the table becomes empty, or is created.
@@ -399,6 +394,8 @@ class Pipeline:
             self._batches.close(stream, self._now)
             if stream.swap is not None:
                 self._schedule.add_step(stream, Swap(name, stream.swap))
+        for stream, line in cuts:
+            self._batches.discard_from(line, [stream])
 
     def _is_empty(self, stream: Stream) -> bool:
         """Return whether a STATE says that a stream was read, and had no rows."""
@@ -459,7 +456,12 @@ class Pipeline:
             self._batches.converted(job, event, self._now)
             if isinstance(job.piece, FilesPiece):
                 self._uncovered.add_converted(job, job.piece, event.rows + event.rejected)
-            self._check_budget(job, event)
+            stream = job.stream
+            if not self._stopping and job.piece.line < stream.until:
+                rows, rejected = event.rows, event.rejected
+                error = self._failures.over_budget(job, rows, rejected, is_over=self._ended)
+                if error is not None:
+                    self._discard_bad(stream, job.piece.line, error)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
         elif isinstance(job.step, Recollection):
@@ -470,15 +472,6 @@ class Pipeline:
         else:
             self._step_done(job)
         self._schedule.offer(job.stream)
-
-    def _check_budget(self, job: Conversion, event: ev.WorkDone) -> None:
-        """Discard a stream from a piece on that exceeds the budget for rejected records."""
-        stream = job.stream
-        if self._stopping or job.piece.line >= stream.until:
-            return
-        error = self._failures.over_budget(job, event.rows, event.rejected, is_over=self._ended)
-        if error is not None:
-            self._discard_bad(stream, job.piece.line, error)
 
     def _step_done(self, job: Turn) -> None:
         step = job.step
@@ -623,17 +616,9 @@ class Pipeline:
         self._failures.error = self._failures.error or error
         self._stopping = True
 
-    def _release_state(self) -> None:
-        value = self._tracker.release()
-        if value is not None:
-            self._act(ev.EmitState(value, self._tracker.released, self._tracker.held))
-            if self._uncovered.consumed:
-                self._delete_consumed(self._tracker.released)
-
     def _delete_consumed(self, before: float) -> None:
         """Delete the batch files that an emitted STATE covers."""
-        covered = self._uncovered.covered(before)
-        if covered:
+        if self._uncovered.consumed and (covered := self._uncovered.covered(before)):
             self._act(ev.DeleteConsumed(covered))
 
     def _add_endings(self) -> bool:
@@ -664,8 +649,7 @@ class Pipeline:
             if self._failures.error is None and not self._tracker.withholds:
                 if self._uncovered.rows:
                     self._report_uncovered()
-                if self._uncovered.consumed:
-                    self._delete_consumed(math.inf)
+                self._delete_consumed(math.inf)
             error = self._failures.error
             if error is None and self._failures.streams:
                 error = self._failures.summary(len(self._streams))

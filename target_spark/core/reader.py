@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar
 
@@ -135,7 +135,12 @@ def _files(message: dict[str, Any]) -> tuple[Encoding, tuple[str, ...]]:
 def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
     if "value" not in message:
         raise MalformedError("without a 'value'")
-    return ev.StateSeen(_state_text(line), number)
+    match = _STATE.match(line)
+    # The value as it came, byte for byte; it is the last key only if the rest alone is JSON.
+    text = b"" if match is None else line[match.end() :].rstrip().removesuffix(b"}").strip()
+    if loads(text) is INVALID:
+        text = _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()
+    return ev.StateSeen(text, number)
 
 
 def _activate(message: dict[str, Any], line: bytes, number: int) -> ev.VersionSeen:  # noqa: ARG001
@@ -155,17 +160,6 @@ PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
 }
 
 
-def _state_text(line: bytes) -> bytes:
-    """Return the text of `value` in a valid STATE line, byte for byte."""
-    match = _STATE.match(line)
-    if match is not None:
-        value = line[match.end() :].rstrip().removesuffix(b"}").strip()
-        # `value` is the last key only if the rest alone is JSON.
-        if loads(value) is not INVALID:
-            return value
-    return _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()
-
-
 def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
     """Return the value from Python's parser, which rejects some lines that orjson accepts."""
     try:
@@ -178,14 +172,10 @@ def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
 def _is_deep(schema: object) -> bool:
     level = [schema]
     for _ in range(MOST_LEVELS):
-        level = [part for value in level for part in _parts(value)]
+        nested = (value for value in level if isinstance(value, dict | list))
+        parts = (value.values() if isinstance(value, dict) else value for value in nested)
+        level = [part for values in parts for part in values]
     return bool(level)
-
-
-def _parts(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def shown_type(line: bytes) -> object:

@@ -37,11 +37,13 @@ class Job:
     """A piece of work.
 
     Attributes:
+        is_light: It takes no place of others: the input waits for it.
         failures: Number of its failures.
         began_at: Start of its last attempt.
         due: Earliest start of a retry; of files that wait for more, the latest one.
     """
 
+    is_light: bool = False
     failures: int = 0
     began_at: float = 0.0
     due: float = 0.0
@@ -165,8 +167,8 @@ class Schedule:
             return
         if not isinstance(step, PendingFlush) or step.ready:
             stream.running = True
-            turn = Turn(stream=stream, step=step)
-            if _is_light(turn):
+            turn = Turn(stream=stream, step=step, is_light=isinstance(step, Recollection))
+            if turn.is_light:
                 self._turns.appendleft(turn)
             else:
                 self._turns.append(turn)
@@ -185,7 +187,10 @@ class Schedule:
             self._work += 1
             self._running[self._work] = job
             job.began_at = now
-            yield _work(self._work, job)
+            if isinstance(job, Conversion):
+                yield _conversion(self._work, job)
+            else:
+                yield _step(self._work, job.step)
 
     def done(self, work: int) -> Conversion | Turn:
         """Record that work has succeeded."""
@@ -319,9 +324,9 @@ class Schedule:
         return isinstance(job, Conversion) and job.piece.line >= job.stream.until
 
     def _next(self) -> Conversion | Turn | None:
-        busy = sum(not _is_light(job) for job in self._running.values())
+        busy = sum(not job.is_light for job in self._running.values())
         has_room = busy < self._parallel
-        if self._turns and (self._is_failing or has_room or _is_light(self._turns[0])):
+        if self._turns and (self._is_failing or has_room or self._turns[0].is_light):
             return self._turns.popleft()
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
         if not has_room or converting >= self._most_converts:
@@ -379,19 +384,10 @@ def _position(step: Step) -> int | None:
     return None if isinstance(step, Recollection | Ending) else step.position
 
 
-def _is_light(job: Conversion | Turn) -> bool:
-    """Return whether work takes no place of others: the input waits for it."""
-    return isinstance(job, Turn) and isinstance(job.step, Recollection)
-
-
 def _kind_of_work(job: Conversion | Turn) -> str:
     if isinstance(job, Conversion):
         return "conversion"
     return "lookup of replays" if isinstance(job.step, Recollection) else "commit"
-
-
-def _work(number: int, job: Conversion | Turn) -> ev.Work:
-    return _conversion(number, job) if isinstance(job, Conversion) else _step(number, job.step)
 
 
 def _conversion(number: int, job: Conversion) -> ev.Convert:

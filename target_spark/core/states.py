@@ -48,12 +48,10 @@ class HeldBookmark:
 
     Attributes:
         line: Line of the input from which on STATEs get it.
-        position: Position of the STATE that it comes from.
-        bookmark: The bookmark; empty if that STATE does not have one of the stream.
+        bookmark: The bookmark; empty if the STATE that it comes from has none of the stream.
     """
 
     line: int
-    position: int
     bookmark: tuple[Any, ...]
 
 
@@ -79,6 +77,10 @@ class StateTracker:
     _bytes: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
     _newest: list[int] = field(default_factory=list, init=False)
+    withholds: bool = field(default=False, init=False)
+    """Whether STATEs are not emitted, as the bookmark of a failed stream is unknown."""
+    held: dict[str, int] = field(default_factory=dict, init=False)
+    """The streams that have failed, and the position that their bookmarks stay at."""
     _held: dict[str, HeldBookmark] = field(default_factory=dict, init=False)
     _withheld_from: float = field(default=math.inf, init=False)
 
@@ -124,21 +126,12 @@ class StateTracker:
         base = before[-1] if before else self._emitted
         bookmarks = None if base is None else _bookmarks(base.value)
         if base is None or bookmarks is None:
-            self._withheld_from = min(line, self._withheld_from)
+            self.withholds, self._withheld_from = True, min(line, self._withheld_from)
         else:
             own = (bookmarks[stream],) if stream in bookmarks else ()
-            self._held[stream] = HeldBookmark(line, base.position, own)
+            self._held[stream] = HeldBookmark(line, own)
+            self.held[stream] = base.position
         self._keep([kept for state in self._states if (kept := self._with_held(state))])
-
-    @property
-    def withholds(self) -> bool:
-        """Return whether STATEs are not emitted, as the bookmark of a failed stream is unknown."""
-        return self._withheld_from < math.inf
-
-    @property
-    def held(self) -> dict[str, int]:
-        """Return the streams that have failed, and the position that their bookmarks stay at."""
-        return {stream: held.position for stream, held in self._held.items()}
 
     def discard_from(self, line: int) -> None:
         """Discard the STATEs from this line on: their records will not be durable."""
@@ -189,7 +182,7 @@ class StateTracker:
             return state
         bookmarks = _bookmarks(state.value)
         if bookmarks is None:
-            self._withheld_from = state.line
+            self.withholds, self._withheld_from = True, state.line
             return None
         for name, own in held.items():
             bookmarks.pop(name, None)
