@@ -14,11 +14,12 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
@@ -32,7 +33,6 @@ from shared.storage.access import (
     facts_of,
     is_trouble,
     remote,
-    size_of,
 )
 from shared.storage.urls import Roots, join, local_path, place, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
@@ -140,13 +140,13 @@ class BatchFiles:
         return roots_of(self._config)
 
     def resolved(self, batch: Batch) -> Batch:
-        """Return the batch with the absolute paths of its files, and facts of remote ones.
+        """Return the batch with the absolute paths and sizes of its files.
 
         Raises:
             MessageError: A file is missing, listed twice or outside of the allowed roots; names it.
             DestinationError: The storage of a file fails or does not answer.
         """
-        if all(file.encoding.format == STAGED for file in batch.files):
+        if all(file.encoding.format == STAGED and file.size is not None for file in batch.files):
             return batch
         files = resolve(batch.files, batch.source, self._config.allowed_roots)
         for file in files:
@@ -160,38 +160,33 @@ class BatchFiles:
 
     def _with_facts(self, batch: Batch, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
         far = [file.url for file in files if local_path(file.url) is None]
-        if not far:
-            return tuple(files)
-        facts, looked_up = iter(facts_of(far, self.options)), dict[str, InputFile]()
+        facts, results = iter(facts_of(far, self.options) if far else ()), list[InputFile]()
         for file in files:
-            if local_path(file.url) is None:
+            path = local_path(file.url)
+            try:
+                if path is not None:
+                    results.append(replace(file, size=Path(path).stat().st_size))
+                    continue
                 seen = next(facts)
                 if isinstance(seen, OSError):
-                    raise self._unreadable(batch, seen, file.url) from seen
-                looked_up[file.url] = replace(file, size=seen.size, checksum=seen.checksum)
-        return tuple(looked_up.get(file.url, file) for file in files)
+                    raise seen
+            except OSError as error:
+                raise self._unreadable(batch, error, file.url) from error
+            results.append(replace(file, size=seen.size, checksum=seen.checksum))
+        return tuple(results)
 
     @contextmanager
-    def readable(self, batch: Batch) -> Iterator[Callable[[str], int]]:
+    def readable(self, batch: Batch) -> Iterator[None]:
         """Explain why a file of a batch cannot be read.
-
-        Yields:
-            A function that returns the size of a file; a later error names the last file asked for.
 
         Raises:
             MessageError: A file is missing or cannot be read.
             DestinationError: The storage of a file fails or does not answer.
         """
-        named = ""
-
-        def size(url: str) -> int:
-            nonlocal named
-            named = url
-            return size_of(url, self.options)
-
         try:
-            yield size
+            yield
         except OSError as error:
+            named = batch.files[0].url if len(batch.files) == 1 else str(error.filename or "")
             raise self._unreadable(batch, error, named) from error
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:

@@ -70,7 +70,6 @@ _SPLIT_SHARE = 1.5
 
 def plan_tasks(
     files: Sequence[InputFile],
-    size_of: Callable[[str], int],
     task_bytes: int = TASK_BYTES,
     options: StorageOptions | None = None,
     cores: int = 1,
@@ -84,8 +83,7 @@ def plan_tasks(
     busy; so are the lines of one file, if no task leaves a file of its own.
 
     Args:
-        files: The files to read.
-        size_of: Returns the bytes of a file whose size is unknown.
+        files: The files to read, with their sizes.
         task_bytes: Input bytes of a task.
         options: Options of the storage.
         cores: Number of tasks that can run at a time, as far as known.
@@ -94,20 +92,14 @@ def plan_tasks(
     Raises:
         OSError: A file that may be split cannot be opened.
     """
-    sizes = [size_of(file.url) if file.size is None else file.size for file in files]
-    group_bytes = math.ceil(_share(sum(sizes), task_bytes, cores))
-
-    def most(file: InputFile) -> int:
+    group_bytes = math.ceil(_share(sum(file.size or 0 for file in files), task_bytes, cores))
+    pieces: list[tuple[Piece, int]] = []
+    for file in files:
         is_shared = file.encoding.format in GROUPED or (
             shares_lines and file.encoding.compression == "none"
         )
-        return group_bytes if is_shared else task_bytes
-
-    pieces = [
-        piece
-        for file, size in zip(files, sizes, strict=True)
-        for piece in _pieces(file, size, most(file), options)
-    ]
+        most = group_bytes if is_shared else task_bytes
+        pieces += _pieces(file, file.size or 0, most, options)
     share = _share(sum(size for _, size in pieces), task_bytes, cores)
     tasks: dict[int, list[Piece]] = {}
     before = 0
@@ -275,13 +267,11 @@ class Converter:
         self, batch: Batch, write: TableWrite, read: ReadPlan, *, in_python: bool, frame: bool
     ) -> Work:
         into_server, copied = write.sink is not None, self._are_copied(batch, write, read)
-        with self._files.readable(batch) as size:
-            sizes = (size(file.url) if file.size is None else file.size for file in batch.files)
-            pairs = zip((file.encoding for file in batch.files), sizes, strict=True)
-            work = sum(
-                size * weight(form, in_python=in_python, into_server=into_server, copied=copied)
-                for form, size in pairs
-            )
+        work = sum(
+            (file.size or 0)
+            * weight(file.encoding, in_python=in_python, into_server=into_server, copied=copied)
+            for file in batch.files
+        )
         needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
         return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
 
@@ -295,18 +285,6 @@ class Converter:
             self._copied[key] = write_tasks.copies_columns(read, parts)
         return self._copied[key]
 
-    def _tasks(self, batch: Batch, write: TableWrite) -> tuple[tuple[Piece, ...], ...]:
-        cores = os.cpu_count() or 1
-        with self._files.readable(batch) as size:
-            return plan_tasks(
-                batch.files,
-                size,
-                task_bytes_of(batch.files, cores),
-                options=self._files.options,
-                cores=cores,
-                shares_lines=write.sink is not None,
-            )
-
     def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
         add, making = self._config.add_record_metadata, batch.making
         metadata = RecordMetadata(
@@ -315,8 +293,17 @@ class Converter:
             sync_started_at=self._started_at,
             version=batch.version,
         )
+        cores = os.cpu_count() or 1
+        with self._files.readable(batch):
+            tasks = plan_tasks(
+                batch.files,
+                task_bytes_of(batch.files, cores),
+                options=self._files.options,
+                cores=cores,
+                shares_lines=write.sink is not None,
+            )
         read = ReadPlan(
-            tasks=self._tasks(batch, write),
+            tasks=tasks,
             schema=record_schema((making or batch.stream).schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,

@@ -105,7 +105,7 @@ def test_any_mixture_of_lines_in_any_pieces(kinds: list[str], share: int) -> Non
     with tempfile.TemporaryDirectory() as folder:
         file = lines_file(Path(folder) / "a.jsonl", lines)
         size = Path(file.url).stat().st_size
-        tasks = plan_tasks([file], lambda _: size, task_bytes=share)
+        tasks = plan_tasks([replace(file, size=size)], task_bytes=share)
         read = plan_of([piece for task in tasks for piece in task])
         actual = places(read)
         assert [n for n, _ in actual] == [n for n, kind in enumerate(kinds) if kind == "good"]

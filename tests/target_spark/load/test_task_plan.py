@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ LINES = Encoding("singer")
 
 def plan(*sizes: int, encoding: Encoding = LINES) -> list[list[tuple[str, int, int | None]]]:
     files = [InputFile(f"/none/{n}", encoding, None, size) for n, size in enumerate(sizes)]
-    tasks = plan_tasks(files, lambda _: 0, task_bytes=100)
+    tasks = plan_tasks(files, task_bytes=100)
     return [[(p.file.url[-1], p.start, p.length) for p in task] for task in tasks]
 
 
@@ -54,7 +55,7 @@ def test_small_files_go_together_in_order() -> None:
 )
 def test_files_are_dealt_out_evenly(sizes: list[int], cores: int, expected: list[int]) -> None:
     files = [InputFile(f"/none/{n}", LINES, None, size << 20) for n, size in enumerate(sizes)]
-    tasks = plan_tasks(files, lambda _: 0, cores=cores)
+    tasks = plan_tasks(files, cores=cores)
     assert [len(task) for task in tasks] == expected
     assert [piece.file for task in tasks for piece in task] == files
 
@@ -74,9 +75,9 @@ def test_cores_share_the_lines_of_a_file_if_tasks_leave_no_files(
     size: int, form: Encoding, cores: int, tasks: int
 ) -> None:
     file = InputFile("/none/0", form, None, size << 20)
-    planned = plan_tasks([file], lambda _: 0, cores=cores, shares_lines=True)
+    planned = plan_tasks([file], cores=cores, shares_lines=True)
     assert len(planned) == tasks
-    assert len(plan_tasks([file], lambda _: 0, cores=cores)) == 1
+    assert len(plan_tasks([file], cores=cores)) == 1
     if tasks > 1:
         pieces = [piece for task in planned for piece in task]
         assert [piece.start for piece in pieces[1:]] == [
@@ -94,7 +95,7 @@ def test_large_files_are_split() -> None:
 )
 def test_staged_lines_are_split_among_all_cores(size: int, cores: int, expected: int) -> None:
     file = InputFile("/none/0", LINES, None, size << 20)
-    tasks = plan_tasks([file], lambda _: 0, task_bytes_of([file], cores), cores=cores)
+    tasks = plan_tasks([file], task_bytes_of([file], cores), cores=cores)
     assert len(tasks) == expected
     other = InputFile("/none/0", Encoding("jsonl"), None, size << 20)
     assert task_bytes_of([other], cores) == TASK_BYTES
@@ -130,9 +131,9 @@ def test_columnar_files_are_split_by_row_groups(
     path = str(tmp_path / "x")
     table = pa.table({"a": list(range(1000)), "b": [str(n) * 9 for n in range(1000)]})
     write(path, table, 100)
-    file = InputFile(path, Encoding(form))
     size = Path(path).stat().st_size
-    tasks = plan_tasks([file], lambda _: size, task_bytes=size // 3)
+    file = InputFile(path, Encoding(form), size=size)
+    tasks = plan_tasks([file], task_bytes=size // 3)
     pieces = [piece for task in tasks for piece in task]
     assert len(tasks) in {3, 4}
     assert sum(piece.length or 0 for piece in pieces) == 10
@@ -142,7 +143,7 @@ def test_columnar_files_are_split_by_row_groups(
         assert actual.column("a")[0].as_py() == piece.rows_before == piece.start * 100
     assert sum(rows for _, rows in grouped_encoding(form).group_sizes(path)) == 1000
     Path(path).write_bytes(b"PAR1" + b"0" * 1000)
-    assert plan_tasks([file], lambda _: size, task_bytes=size // 3) == ((Piece(file),),)
+    assert plan_tasks([file], task_bytes=size // 3) == ((Piece(file),),)
 
 
 def test_row_groups_of_one_file_keep_all_cores_busy(
@@ -152,7 +153,7 @@ def test_row_groups_of_one_file_keep_all_cores_busy(
     write_parquet(path, pa.table({"a": list(range(1000))}), 100)
     file, size = InputFile(path, Encoding("parquet")), Path(path).stat().st_size
     monkeypatch.setattr(converter, "LEAST_BYTES", size // 4)
-    actual = [len(plan_tasks([file], lambda _: size, cores=cores)) for cores in (1, 2, 8)]
+    actual = [len(plan_tasks([replace(file, size=size)], cores=cores)) for cores in (1, 2, 8)]
     assert actual == [1, 2, 3]  # a task is not smaller than necessary
 
 
@@ -161,12 +162,12 @@ def test_compressed_lines_are_shared(tmp_path: Path) -> None:
     path.write_bytes(b"\x1f\x8b" + b"0" * 998)
     for label in ("none", "gzip"):
         file = InputFile(str(path), Encoding("jsonl", label))
-        tasks = plan_tasks([file], lambda _: 1000, task_bytes=100)
+        tasks = plan_tasks([replace(file, size=1000)], task_bytes=100)
         assert [(p.start, p.length) for task in tasks for p in task] == [
             (0, 250), (250, 250), (500, 250), (750, 250),
         ]  # fmt: skip
         assert len(tasks) == 4
-    assert len(plan_tasks([file], lambda _: 40, task_bytes=100)) == 1
+    assert len(plan_tasks([replace(file, size=40)], task_bytes=100)) == 1
 
 
 def test_line_of_stdin() -> None:
