@@ -191,8 +191,6 @@ class BatchFiles:
 
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """See `Loader.delete_consumed`."""
-        if not self._config.cleanup:
-            return
         urls = [file.url for file in files if file.encoding.format != STAGED]
         for url in urls:
             if not self._roots.hold(url):

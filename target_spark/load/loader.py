@@ -71,6 +71,9 @@ class Loader:
         engine: Runs tasks.
         describes: Collect the facts of columns for `describe`.
 
+    Attributes:
+        deletes_consumed: Whether `delete_consumed` has an effect.
+
     Raises:
         SettingsError: Only Spark can load into the destination, and `engine` forbids it.
     """
@@ -78,6 +81,8 @@ class Loader:
     def __init__(self, config: TargetConfig, engine: Engine, *, describes: bool = True) -> None:
         self._config = config
         self._engine = engine
+        cleans_up = config.batch_config is not None and config.batch_config.cleanup
+        self.deletes_consumed = self._loads and cleans_up
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
         self._lock = threading.Lock()
@@ -304,7 +309,7 @@ class Loader:
         Args:
             files: Files of BATCH messages; staged ones are ignored.
         """
-        if self._loads:
+        if self.deletes_consumed:
             self._files.delete_consumed(files)
 
     def can_detect_replays(self, stream: str) -> bool:

@@ -152,6 +152,11 @@ class MappedLoader:
                 self._loader.abort(own, parts)
         self._loader.delete_rejects(results)
 
+    @property
+    def deletes_consumed(self) -> bool:
+        """See `Loader`."""
+        return self._loader.deletes_consumed
+
     def delete_consumed(self, files: Iterable[InputFile]) -> None:
         """See `Loader.delete_consumed`."""
         self._loader.delete_consumed(files)

@@ -293,7 +293,8 @@ class ActionExecutor:
         for number in self._kept_files.pop(action.flush, ()):
             self._remove_file(ev.RemoveFile(number))
         stream = batch.stream.stream
-        self._rejections.report_batch(batch, results)
+        if any(result.rejected or result.cut for result in results):
+            self._rejections.report_batch(batch, results)
         if any(result.undeclared for result in results):
             undeclared = self._rejections.report_undeclared(stream, results)
             self._summary.note(stream, undeclared=dict(undeclared))
@@ -352,7 +353,7 @@ class ActionExecutor:
 
     def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
         files = [file for flush in action.flushes for file in self._consumed.pop(flush)]
-        if not self._output_open:
+        if not self._output_open or not self._loader.deletes_consumed:
             return
         self._cleaners = [cleaner for cleaner in self._cleaners if cleaner.is_alive()]
         cleaner = threading.Thread(target=self._loader.delete_consumed, args=(files,), daemon=True)

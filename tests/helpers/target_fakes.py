@@ -143,6 +143,8 @@ class FakeLoader:
     def abort(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         self.aborted.append(batch)
 
+    deletes_consumed = True
+
     def delete_consumed(self, files: Sequence[InputFile]) -> None:
         self.deleted += [file.url for file in files]
 
