@@ -307,7 +307,9 @@ class StreamTables:
         parts = tuple(part for result in results for part in result.parts)
         write, request = self.prepare(batch), self.request(batch.stream)
         name, source = batch.stream.stream, batch.source
-        by_key = request.method != "append-only"
+        state = None
+        if self.destination.stores_state:
+            state = stored_state(batch.reached, source, by_key=request.method != "append-only")
         if not all(result.files for result in results if result.parts):
             write = replace(write, row_origin=None)
         return Flush(
@@ -317,7 +319,7 @@ class StreamTables:
             request,
             parts,
             source=source if source != name else None,
-            state=stored_state(batch.reached, source, by_key=by_key),
+            state=state,
         )
 
     def release(self, batch: Batch) -> None:

@@ -105,7 +105,7 @@ class Flush:
         parts: All parts, in arrival order; may be empty.
         source: Name of the stream in the tap, if another.
         state: The STATE that the commit makes true for the stream, to be kept with it; see
-            `stored_state`.
+            `stored_state`. None for a destination that does not store it.
     """
 
     stream: str
@@ -182,6 +182,7 @@ class Destination(ABC):
             aside, and `finish` is called twice for each stream: before `Operations.audit`, and
             after the last STATE.
         may_refuse: `commit` may raise `RefusedByStoreError`.
+        stores_state: A commit stores `Flush.state`.
         changed: Told what a commit has done to the columns of a stream's table, one phrase for each
             step: see `target_spark.tables.table_changes`.
     """
@@ -189,6 +190,7 @@ class Destination(ABC):
     keeps_notes: bool = False
     holds_rows: bool = False
     may_refuse: bool = False
+    stores_state: bool = True
     changed: Callable[[str, Sequence[str]], None] = staticmethod(_ignore)
 
     def table(self, name: TableName) -> TableId:

@@ -110,6 +110,8 @@ def file_settings(config: TargetConfig) -> FileSettings:
 class FileDestination(Destination):
     """See `Destination`."""
 
+    stores_state = False
+
     def __init__(
         self,
         settings: FileSettings,
