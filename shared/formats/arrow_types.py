@@ -75,7 +75,7 @@ def struct_to_arrow(struct: T.StructType) -> pa.Schema:
     text, and read back as strings.
     """
     metadata = None
-    if _any(struct, _NEEDS_FOOTER):
+    if holds(struct, _NEEDS_FOOTER):
         metadata = {SPARK_ROW_METADATA: json.dumps(_footer(struct.jsonValue())).encode()}
     return pa.schema([_field(field) for field in struct.fields], metadata=metadata)
 
@@ -147,13 +147,14 @@ def _field(field: T.StructField) -> pa.Field:
     return pa.field(field.name, spark_to_arrow(field.dataType), field.nullable)
 
 
-def _any(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+def holds(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+    """Return whether a type is one of some kinds, or has one at any depth."""
     if isinstance(data_type, T.StructType):
-        return any(_any(field.dataType, kinds) for field in data_type.fields)
+        return any(holds(field.dataType, kinds) for field in data_type.fields)
     if isinstance(data_type, T.ArrayType):
-        return _any(data_type.elementType, kinds)
-    if isinstance(data_type, T.MapType):
-        return _any(data_type.keyType, kinds) or _any(data_type.valueType, kinds)
+        return holds(data_type.elementType, kinds)
+    if isinstance(data_type, T.MapType) and T.MapType not in kinds:
+        return holds(data_type.keyType, kinds) or holds(data_type.valueType, kinds)
     return isinstance(data_type, kinds)
 
 

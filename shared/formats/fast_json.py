@@ -22,6 +22,7 @@ from shared.formats.arrow_types import (
     as_nullable,
     breaks_nullability,
     dropped_fields,
+    holds,
     rows_without_columns,
     spark_to_arrow,
 )
@@ -107,21 +108,19 @@ class FastReader:
         self.free_form = free_form
         self.envelope = envelope
         self.strict = strict
-        self._odd = [f for f in struct.fields if free_form or _holds(f.dataType, _UNREADABLE)]
-        columns = [pa.field(f.name, _read_type(f.dataType)) for f in self._plain()]
+        self._odd = [f for f in struct.fields if free_form or holds(f.dataType, _UNREADABLE)]
+        self._plain = [field for field in struct.fields if field not in self._odd]
+        columns = [pa.field(f.name, _read_type(f.dataType)) for f in self._plain]
         record = [pa.field("record", pa.struct(columns)), *_ENVELOPE]
         self._read_schema = pa.schema(record if envelope else columns)
         self._closed_schema: pa.Schema | None = None
         if closed and not self._odd:
             self._closed_schema = pa.schema([*record, *_NAMED] if envelope else columns)
         self._plain_reader: PlainReader | None = None
-        if not self._odd and not any(_holds(f.dataType, _BY_VALUE) for f in struct.fields):
+        if not self._odd and not any(holds(f.dataType, _BY_VALUE) for f in struct.fields):
             envelope_types = {field.name: field.type for field in _ENVELOPE} if envelope else None
             types = {field.name: field.type for field in arrow_schema}
             self._plain_reader = PlainReader(types, envelope_types)
-
-    def _plain(self) -> list[T.StructField]:
-        return [field for field in self.struct.fields if field not in self._odd]
 
     def read(self, data: bytes) -> LinesRead:
         """Read a block; all of its records are accepted.
@@ -217,7 +216,7 @@ class FastReader:
             columns = table.column("record").flatten()
         return {
             field.name: _finished(column, field.dataType)
-            for column, field in zip(columns, self._plain(), strict=True)
+            for column, field in zip(columns, self._plain, strict=True)
         }
 
     def _block(
@@ -374,14 +373,6 @@ def _read_json(data: bytes, schema: pa.Schema, unexpected: str = "ignore") -> pa
             if "straddl" not in str(error) or size > len(data):
                 raise
     raise BlockRefused
-
-
-def _holds(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
-    if isinstance(data_type, T.StructType):
-        return any(_holds(field.dataType, kinds) for field in data_type.fields)
-    if isinstance(data_type, T.ArrayType):
-        return _holds(data_type.elementType, kinds)
-    return isinstance(data_type, kinds)
 
 
 def _read_type(data_type: T.DataType) -> pa.DataType:

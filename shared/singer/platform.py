@@ -35,9 +35,9 @@ def arrow_in_task() -> None:
     """
     import pyarrow as pa  # noqa: PLC0415
 
-    keep_zip_directories()
-    freeze_imports()
     if "pyspark.worker" in sys.modules:
+        keep_zip_directories()
+        freeze_imports()
         keep_blocks(os.environ)
     arrow_without_pandas()
     pa.set_cpu_count(1)

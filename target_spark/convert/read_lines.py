@@ -17,7 +17,7 @@ from shared.storage.access import StorageOptions
 from shared.storage.files import codec_of, open_random
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects
-from target_spark.core.load_plans import InputFile, Reject
+from target_spark.core.load_plans import STAGED, InputFile, Reject
 from target_spark.validation.checks import LineChecker
 from target_spark.validation.columns import are_filled, columns_to_fill
 
@@ -25,7 +25,7 @@ _COUNTED = 1 << 20
 
 
 def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
-    staged = piece.file.encoding.format == "singer"
+    staged = piece.file.encoding.format == STAGED
     columns = columns_to_fill(read.schema, read.keys, strict=read.strict)
     checker = _checker(read, envelope=staged) if columns is None else None
     looks = read.looks_for_undeclared
@@ -40,15 +40,14 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
         lines = result.lines
         rejects.read += result.rows_read
         rejects.cut |= result.cut
-        if looks:
+        if looks and result.unexpected:
             read.add_undeclared(reader.undeclared(block, result), rejects)
         fitting = result
         if not are_filled(result.table, columns):
             checker = checker or _checker(read, envelope=staged)
             fitting = checker.fitting(result, block)
             result = checker.with_keys(fitting, block)
-        reported = read.reported(fitting.rejects, result.rejects)
-        if reported:
+        if result.rejects and (reported := read.reported(fitting.rejects, result.rejects)):
             first = before + lines_before(piece, options)
             texts = block.split(b"\n")
             for position, reason in reported:
@@ -117,7 +116,10 @@ def blocks_of(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[by
 
 def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[bytes, int | None]]:
     """Yield blocks as `blocks_of`; the lines before them are counted only in a compressed file."""
-    url, is_labelled = piece.url, piece.file.encoding.format != "singer" and piece.start == 0
+    url, is_staged, length = piece.url, piece.file.encoding.format == STAGED, piece.length
+    if is_staged and length is None:
+        length = piece.file.size  # A range is not looked at for a compression.
+    is_labelled = not is_staged and piece.start == 0
     if piece.length is not None and _is_packed(piece, options):
         for block, before in packed_lines(url, piece.start, piece.length, options=options):
             if before == 0:
@@ -125,7 +127,7 @@ def _blocks(piece: Piece, options: StorageOptions | None) -> Iterator[tuple[byte
             yield block, before
         return
     try:
-        for block in read_lines(url, piece.start, piece.length, options=options):
+        for block in read_lines(url, piece.start, length, options=options):
             if is_labelled:
                 check_lines(block)
             is_labelled = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,8 @@ def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iter
 
 
 def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
-    with _fetched(piece, read.options) as near:
+    is_near = local_path(piece.url) is not None
+    with nullcontext(piece) if is_near else _fetched(piece, read.options) as near:
         if FORMATS[piece.file.encoding.format].text:
             from target_spark.convert.read_lines import rows_of_lines  # noqa: PLC0415
 
@@ -61,8 +62,7 @@ def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
 def _fetched(piece: Piece, options: StorageOptions) -> Iterator[Piece]:
     """Copy a small remote file to the local disk: its parts would take a request each."""
     size = piece.file.size or 0
-    is_small = piece.length is None and 0 < size <= SMALL_BYTES
-    if local_path(piece.url) is not None or not is_small:
+    if piece.length is not None or not 0 < size <= SMALL_BYTES:
         yield piece
         return
     with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:

@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -132,22 +132,25 @@ Row = Mapping[str, Any]
 
 def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
     """Return the result of a job, rejected records in the order of their lines."""
-    parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in _of("part", rows))
-    facts = [json.loads(row["text"]) for row in _of("part", rows) if row["text"]]
+    of = defaultdict[str, list[Row]](list)
+    for row in rows:
+        of[row["kind"]].append(row)
+    parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in of["part"])
+    facts = [json.loads(row["text"]) for row in of["part"] if row["text"]]
     order = {file.url: position for position, file in enumerate(batch.files)}
-    rejects = [Reject(row["url"], row["rows"], row["text"]) for row in _of("reject", rows)]
+    rejects = [Reject(row["url"], row["rows"], row["text"]) for row in of["reject"]]
     rejects.sort(key=lambda reject: (order.get(reject.file, 0), reject.line))
     return LoadResult(
         parts=parts,
         rows=sum(part.rows for part in parts),
         rejects=tuple(rejects[:MAX_REJECTS]),
-        rejected=sum(row["rows"] for row in _of("rejected", rows)),
-        received=sum(row["rows"] for row in _of("read", rows)),
+        rejected=sum(row["rows"] for row in of["rejected"]),
+        received=sum(row["rows"] for row in of["read"]),
         columns=columns_of(facts) if len(facts) == len(parts) else {},
-        reject_files=tuple(row["url"] for row in _of("reject file", rows)),
-        exploded=sum(row["rows"] for row in _of("exploded", rows)),
-        cut=frozenset(row["text"] for row in _of("cut", rows)),
-        undeclared=summed({row["text"]: row["rows"]} for row in _of("undeclared", rows)),
+        reject_files=tuple(row["url"] for row in of["reject file"]),
+        exploded=sum(row["rows"] for row in of["exploded"]),
+        cut=frozenset(row["text"] for row in of["cut"]),
+        undeclared=summed({row["text"]: row["rows"]} for row in of["undeclared"]),
     )
 
 
@@ -211,7 +214,3 @@ def record_error(batch: Batch, result: LoadResult) -> RecordError:
     many = result.rejected > 1
     hint = f"{result.rejected} records of this batch do not fit" if many else ""
     return RecordError(first.reason, where=where, hint=hint)
-
-
-def _of(kind: str, rows: Iterable[Row]) -> Iterable[Row]:
-    return (row for row in rows if row["kind"] == kind)

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -304,7 +305,7 @@ def _write_file(
 
     def counted() -> Iterator[pa.Table]:
         nonlocal rows
-        for table in chained(first, tables):
+        for table in chain((first,), tables):
             rows += table.num_rows
             yield table
 
@@ -379,12 +380,6 @@ def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
         numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
         before += table.num_rows
         yield table.append_column(name, numbers)
-
-
-def chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield a table, then others."""
-    yield first
-    yield from rest
 
 
 def _without_rejects(
@@ -504,7 +499,7 @@ def _first_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table] | None:
     """Return the tables from the first one with rows on; None if all are empty."""
     for table in tables:
         if table.num_rows:
-            return chained(table, tables)
+            return chain((table,), tables)
     return None
 
 
