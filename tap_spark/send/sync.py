@@ -383,9 +383,10 @@ def _count(
         summary.has_work = True
     counter.increment(chunk.rows)
     progress.add(chunk.rows, chunk.size)
-    files = {"batch_files": 1} if is_batch and chunk.rows else {}
-    summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
-    summary.moved(chunk.rows)
+    if summary.is_read:
+        files = {"batch_files": 1} if is_batch and chunk.rows else {}
+        summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
+        summary.moved(chunk.rows)
 
 
 def _written(output: Output) -> Dataset:
