@@ -127,15 +127,13 @@ class _Chunk:
                     raise ContentError("it is damaged: a page has no header") from None
                 return
             self._begun = b""
-            self._count(header)
+            page = struct_in(header, 5) or struct_in(header, 8)
+            self._plain_left -= abs(integer(header, 2))
+            self._values_left -= abs(integer(page, 1))
+            if min(self._plain_left, self._values_left) < 0:
+                text = "it is damaged: a page holds more than the footer of the file says"
+                raise ContentError(text)
             self._header = start + size + max(0, integer(header, 3))
-
-    def _count(self, header: Struct) -> None:
-        page = struct_in(header, 5) or struct_in(header, 8)
-        self._plain_left -= abs(integer(header, 2))
-        self._values_left -= abs(integer(page, 1))
-        if min(self._plain_left, self._values_left) < 0:
-            raise ContentError("it is damaged: a page holds more than the footer of the file says")
 
 
 def rows_at_once(file: Any, group: int, source: Any) -> int:

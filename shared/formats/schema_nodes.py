@@ -224,9 +224,10 @@ class _SchemaReader:
             nested = (self._object if name == "object" else self._array)(node, seen)
             self._depth -= 1
             return nested
-        refined = _refined(name, node)
-        if refined is not None:
-            return refined
+        # A hint or SQL name counts if the standard keywords agree with it.
+        for refined in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
+            if refined is not None and name in _words(refined, node).split():
+                return refined
         return _SCALARS[name](node) or self.text if name in _SCALARS else self.text
 
     def _array(self, node: Node, seen: tuple[str, ...]) -> T.DataType:
@@ -288,14 +289,6 @@ def _types(node: Node) -> list[str]:
         return ["array", "null"]
     values = list(node.get("enum") or ([node["const"]] if "const" in node else []))
     return list(dict.fromkeys(_PYTHON_TYPES.get(type(value), "string") for value in values))
-
-
-def _refined(name: str, node: Node) -> T.DataType | None:
-    """Return the type of a hint or SQL name, if the standard keywords agree with it."""
-    for refined in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
-        if refined is not None and name in _words(refined, node).split():
-            return refined
-    return None
 
 
 def _words(data_type: T.DataType, node: Node) -> str:

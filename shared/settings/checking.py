@@ -250,21 +250,12 @@ def read(schema: Schema, value: Json) -> Json:
         return tuple(read(schema["items"], item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    if _is_text_block(schema):
-        return {key: _as_text(item) for key, item in value.items()}
     properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     others = others if isinstance(others, Mapping) else {}
+    if set(others.get("type", ())) == {"string", "number", "boolean"}:
+        # Any key with a plain value, as `options` and `spark.conf` take.
+        return {key: _as_text(item) for key, item in value.items()}
     return {key: read(properties.get(key, others), item) for key, item in value.items()}
-
-
-def _is_text_block(schema: Schema) -> bool:
-    """Tell whether an object takes any key with a plain value (`options`, `spark.conf`)."""
-    inner = schema.get("additionalProperties")
-    return isinstance(inner, Mapping) and set(inner.get("type", ())) == {
-        "string",
-        "number",
-        "boolean",
-    }
 
 
 def _as_text(value: Json) -> str:

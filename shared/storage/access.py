@@ -492,7 +492,7 @@ def delete_all(
     After a failure that is transient, other remote files are not tried: each would wait for it.
     """
     far = [url for url in urls if local_path(url) is None]
-    gone = _by_bucket(far, options, _deleted)
+    gone = _by_bucket(far, options, _deleted) if far else {}
     left = [url for url in urls if url not in gone]
     transient: list[OSError] = []
 

@@ -54,7 +54,11 @@ class OwnedFolder:
             self.lock = self.path / LOCK_NAME
             with contextlib.suppress(FileNotFoundError):
                 self.fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                self._take_lock()
+                try:
+                    fcntl.flock(self.fd, fcntl.LOCK_EX)
+                except OSError:
+                    self.close()
+                    raise
                 # Another process may have removed it as abandoned before it was locked.
                 if self.lock.exists():
                     return
@@ -72,13 +76,6 @@ class OwnedFolder:
                 gone = self.path
             shutil.rmtree(gone, ignore_errors=True)
             os.close(fd)
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
-        except OSError:
-            self.close()
-            raise
 
     def __enter__(self) -> OwnedFolder:
         return self

@@ -204,7 +204,10 @@ class _Planner:
         if name not in self.columns:
             return self._added(_placed(column, name, legal, None, {column.name: name}))
         old = self.columns[name].dataType
-        if grown is not None and not (column.name in self.fixed and _changes_family(grown)):
+        is_other = grown is not None and (
+            bool(grown.add) or any(family(before) != family(new) for _, before, new in grown.widen)
+        )
+        if grown is not None and not (column.name in self.fixed and is_other):
             if grown.add and self.contract.columns != EVOLVE:
                 what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
                 raise self._contract_error("columns", what)
@@ -329,7 +332,16 @@ class _Planner:
         grown = [place.growth for place in places if place.growth and not place.rewrite]
         supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]
-        created = tuple(self._new_column(place) for place in new)
+        created = tuple(
+            Column(
+                place.item.target,
+                place.field.name,
+                place.item.dtype,
+                self.table is not None or place.field.nullable,
+                _description(self.request.schema, place.field.name),
+            )
+            for place in new
+        )
         mapping = {**self.renamed, **({OURS: "1"} if self.table is None else {})}
         for place in places:
             mapping |= place.mapping
@@ -343,12 +355,6 @@ class _Planner:
             projection=(*self._projected(supplied), *(place.item for place in new)),
             mapping=mapping,
         )
-
-    def _new_column(self, place: _Placed) -> Column:
-        nullable = self.table is not None or place.field.nullable
-        comment = _description(self.request.schema, place.field.name)
-        item = place.item
-        return Column(item.target, place.field.name, item.dtype, nullable, comment)
 
     def _projected(self, placed: Mapping[str, _Placed]) -> Sequence[Projected]:
         return [
@@ -438,10 +444,6 @@ def _placed(
         tuple(legal.names.items()),
     )
     return _Placed(item, column, grown, {**mapping, **legal.renamed})
-
-
-def _changes_family(grown: Growth) -> bool:
-    return any(family(old) != family(new) for _, old, new in grown.widen) or bool(grown.add)
 
 
 def _shown(dtype: T.DataType) -> str:

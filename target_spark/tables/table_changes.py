@@ -116,15 +116,16 @@ def matched_names(
     """
     claimed = set(renamed.values())
     free = [name for name in existing if name not in claimed]
-    if ours:
+    if ours or not free:
         return legal_names(names, rules, {**{name: name for name in free}, **renamed})
     results = dict(renamed)
-    for find in (_equal, _folded):
-        for name in sorted(set(names) - set(results), key=lambda name: _rank(name, name)):
-            match = find(name, free, rules)
-            if match is not None:
-                results[name] = match
-                free.remove(match)
+    results |= {name: name for name in names if name in free and name not in results}
+    free = [name for name in free if name not in results.values()]
+    for name in sorted(set(names) - set(results), key=lambda name: _rank(name, name)):
+        match = _folded(name, free, rules)
+        if match is not None:
+            results[name] = match
+            free.remove(match)
     supplied = legal_names(names, rules, results)
     new = {name: _folded(supplied[name], free, rules) for name in supplied if name not in results}
     return {name: new.get(name) or legal for name, legal in supplied.items()}
@@ -143,10 +144,6 @@ def legal_name(name: str, rules: NameRules) -> str:
 def legal_table_name(name: str, rules: NameRules) -> str:
     """Return a legal name of a table, schema or namespace. Different names may become equal."""
     return legal_name(name, rules)
-
-
-def _equal(name: str, free: Sequence[str], _: NameRules) -> str | None:
-    return name if name in free else None
 
 
 def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:

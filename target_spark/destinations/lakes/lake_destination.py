@@ -254,7 +254,8 @@ class LakeDestination(Destination):
         key = request.stream, place.table
         with self._lock:
             if key not in self._tables:
-                self._check_alone(request.stream, place)
+                if self.holds_rows:
+                    self._check_alone(request.stream, place)
                 lock = _SESSION_LOCK if self._shares_session else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
                 self._tables[key] = OpenTable(place, folder, self._own_session, lock)
@@ -263,7 +264,7 @@ class LakeDestination(Destination):
     def _check_alone(self, stream: str, place: Place) -> None:
         """Raise SettingsError if another stream loads a table whose rows are held back."""
         others = [name for name, table in self._tables if table == place.table]
-        if self.holds_rows and others:
+        if others:
             raise SettingsError(
                 f"{place.shown} is loaded by stream '{others[0]}' too",
                 where=Where(stream=stream, setting="write_audit_publish"),

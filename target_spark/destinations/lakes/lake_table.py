@@ -334,24 +334,20 @@ def _opened(table: Path) -> int:
 
 def _wait(fd: int, path: str, longest: float, pause: Callable[[float], object]) -> None:
     waited = 0.0
-    while not _taken(fd):
-        if waited >= longest:
-            raise DestinationError(
-                f"another program has been writing to '{path}' for {longest:.0f} s"
-            )
-        pause(_PAUSE)
-        waited += _PAUSE
-
-
-def _taken(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waited >= longest:
+                text = f"another program has been writing to '{path}' for {longest:.0f} s"
+                raise DestinationError(text) from None
+            pause(_PAUSE)
+            waited += _PAUSE
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        return
 
 
 def sync_to_disk(folder: str | None) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -190,18 +190,6 @@ class LakeWork:
     changed: Callable[[str, Sequence[str]], None]
     _left_out: set[tuple[str, tuple[str, ...]]] = field(default_factory=set, init=False)
 
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Raise RefusedByStoreError if the block fails for what is in rows."""
-        try:
-            yield
-        except Exception as error:
-            broken = self.form.refusals.search(str(error))
-            if broken is None:
-                raise
-            rule = " ".join(broken.group().split()).rstrip(".")
-            raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
-
     def shape(
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
@@ -216,7 +204,7 @@ class LakeWork:
                 self._create(table, change, request)
             elif change.rewrite:
                 self._rewrite(table, request, mark)
-            elif _alters(now, change):
+            elif change.alters or not change.renamed.items() <= now.names.items():
                 self._alter(table, change, request, mark)
             else:
                 return now, change
@@ -354,8 +342,14 @@ class LakeWork:
         structs = (flush.write.struct for flush in (*table.flushes, *flushes))
 
         def tried(attempt: int) -> Any:
-            with self._refusing():
+            try:
                 return work(attempt)
+            except Exception as error:
+                broken = self.form.refusals.search(str(error))
+                if broken is None:
+                    raise
+                rule = " ".join(broken.group().split()).rstrip(".")
+                raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
 
         with ExitStack() as stack:
             if any(map(differs_by_case, structs)):
@@ -490,10 +484,6 @@ def settle(table: OpenTable) -> None:
     if table.place.folder is not None:
         with writing(table.place.folder):
             sync_to_disk(table.place.folder)
-
-
-def _alters(now: LakeTable, change: TableChange) -> bool:
-    return change.alters or any(now.names.get(key) != name for key, name in change.renamed.items())
 
 
 def planner(form: LakeFormat, conflicts: str) -> Planner:

@@ -137,8 +137,9 @@ class LocalNoteFile:
             return self._stored
         with writing(str(self._path)):
             make_folders(self._path.parent)
-            self._lock = _locked(self._path)
-            if self._lock is None:
+            try:
+                self._lock = lock_name(self._path.parent, self._path.name)
+            except OSError:  # Another run owns it, or locks do not work.
                 return Note()
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
             self._stored = next(_notes(self._content()), Note())
@@ -247,14 +248,6 @@ class RemoteNoteFile:
             filesystem, path = remote(self._url, self._options)
             filesystem.pipe_file(path, json.dumps([owner, note.to_text()]).encode())
         self._stored, self._exists, self._is_ours = note, True, True
-
-
-def _locked(path: Path) -> NameLock | None:
-    """Return the lock of a note; None if another run owns it, or locks do not work."""
-    try:
-        return lock_name(path.parent, path.name)
-    except OSError:
-        return None
 
 
 def _both_notes(old: Note, new: Note) -> bytes:
