@@ -31,7 +31,7 @@ from shared.storage.urls import local_path
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 8
-_SLACK_BYTES = 1 << 20
+SLACK_BYTES = 1 << 20
 _LONGEST_HEADER = 1 << 20
 
 # Thrift's compact protocol. A struct that was read is written with the same bytes.
@@ -109,7 +109,7 @@ class _Chunk:
         first = column.dictionary_page_offset if column.has_dictionary_page else None
         self.start = min(first or column.data_page_offset, column.data_page_offset)
         self.end = self.start + column.total_compressed_size
-        self._plain_left = 2 * column.total_uncompressed_size + _SLACK_BYTES
+        self._plain_left = 2 * column.total_uncompressed_size + SLACK_BYTES
         self._values_left = 2 * column.num_values + TABLE_ROWS
         self._header = self.start
         self._begun = b""

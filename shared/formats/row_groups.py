@@ -29,8 +29,8 @@ from shared.formats.columnar_encoding import (
     I64,
     LIST,
     PARQUET,
+    SLACK_BYTES,
     STRUCT,
-    CheckedPages,
     Struct,
     integer,
     orc_rows,
@@ -192,14 +192,15 @@ _SCHEMA, _ROWS, _GROUPS = 2, 3, 4
 _COLUMN_TYPE, _COLUMN_NAME = 1, 4
 _CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER = 1, 2, 3, 5, 6, 7
 _CHUNK_START, _CHUNK = 2, 3
-_TYPE, _PATH, _CODEC, _VALUES, _CHUNK_BYTES, _DATA_PAGE, _DICTIONARY_PAGE = 1, 3, 4, 5, 7, 9, 11
+_TYPE, _PATH, _CODEC, _VALUES, _CHUNK_PLAIN, _CHUNK_BYTES = 1, 3, 4, 5, 6, 7
+_DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _FIELDS = (
     {_CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER},
     {_CHUNK_START, _CHUNK},
     {*range(1, 8), _DATA_PAGE, _DICTIONARY_PAGE, 12, 13, 16},
 )
 """Fields of a row group, a chunk and its metadata; others tell the places of further bytes."""
-_PAGE_BYTES, _CHECKSUM, _DATA, _DATA_V2 = 3, 4, 5, 8
+_PAGE_PLAIN, _PAGE_BYTES, _CHECKSUM, _DATA, _DATA_V2 = 2, 3, 4, 5, 8
 
 
 class _OtherFileError(Exception):
@@ -328,7 +329,7 @@ class ColumnCopy:
 class _Opened:
     """An open file: its footer, as Arrow reads it and whole, columns and row groups with rows."""
 
-    pages: CheckedPages
+    data: pa.NativeFile
     footer: Any
     tree: Struct
     columns: pa.Schema
@@ -355,8 +356,7 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
         if integer(group, _GROUP_ROWS) != footer.row_group(number).num_rows:
             raise _OtherFileError
     filled = [group for group in groups if integer(group, _GROUP_ROWS)]
-    pages = CheckedPages(data, footer, numbers)
-    return _Opened(pages, footer, tree, columns.remove_metadata(), filled)
+    return _Opened(data, footer, tree, columns.remove_metadata(), filled)
 
 
 def _written(table: pa.Table, compression: str) -> _Opened:
@@ -395,20 +395,24 @@ def _moved_chunk(sink: pa.NativeFile, file: _Opened, meta: Struct) -> Struct:
     if size > MOST_BYTES:
         raise _OtherFileError
     try:
-        file.pages.seek(start)
-        data = file.pages.read_buffer(size)
+        file.data.seek(start)
+        data = file.data.read_buffer(size)
     except OSError as error:
         raise _OtherFileError from error
-    _check_pages(memoryview(data).cast("B"), size, integer(meta, _VALUES))
+    _check_pages(memoryview(data).cast("B"), meta)
     step = sink.tell() - start
     sink.write(data)
     moved = {number: (I64, place + step) for number, place in starts.items()}
     return {_CHUNK_START: (I64, 0), _CHUNK: (STRUCT, meta | moved)}
 
 
-def _check_pages(data: memoryview, size: int, values: int) -> None:
-    """Compare the pages of a column chunk with their checksums, and count their values."""
-    at = 0
+def _check_pages(data: memoryview, meta: Struct) -> None:
+    """Compare the pages of a column chunk with their checksums, and with what its footer says.
+
+    A reader must not need more memory for them than it says; see `CheckedPages`.
+    """
+    at, size, values = 0, integer(meta, _CHUNK_BYTES), integer(meta, _VALUES)
+    plain = 2 * integer(meta, _CHUNK_PLAIN) + SLACK_BYTES
     while at < size:
         try:
             header, at = read_struct(data, at)
@@ -420,8 +424,9 @@ def _check_pages(data: memoryview, size: int, values: int) -> None:
             raise _OtherFileError
         if isal_zlib.crc32(page) != integer(header, _CHECKSUM) & 0xFFFFFFFF:
             raise _OtherFileError
-        values -= integer(struct_in(header, _DATA) or struct_in(header, _DATA_V2), 1)
-    if values or at != size:
+        values -= abs(integer(struct_in(header, _DATA) or struct_in(header, _DATA_V2), 1))
+        plain -= abs(integer(header, _PAGE_PLAIN))
+    if values or plain < 0 or at != size:
         raise _OtherFileError
 
 
@@ -430,7 +435,7 @@ def _group(chunks: list[Struct], group: Struct, number: int) -> Struct:
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
     if len({integer(meta, _CODEC) for meta in metas}) > 1:
         raise _OtherFileError
-    plain, packed = (sum(integer(meta, n) for meta in metas) for n in (6, _CHUNK_BYTES))
+    plain, packed = (sum(integer(meta, n) for meta in metas) for n in (_CHUNK_PLAIN, _CHUNK_BYTES))
     starts = [integer(metas[0], n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in metas[0]]
     return {
         _CHUNKS: (LIST, (STRUCT, chunks)),

@@ -311,14 +311,29 @@ def test_files_with_damaged_footers_are_read(
     damage: Callable[[Struct, Struct], None], tmp_path: Path
 ) -> None:
     pq.write_table(BASE, tmp_path / "a", **CHECKED)
-    data = (tmp_path / "a").read_bytes()
+    change_footer(tmp_path / "a", damage)
+    assert copy(tmp_path, [(str(tmp_path / "a"), None)], BASE.schema) is None
+
+
+def change_footer(path: Path, change: Callable[[Struct, Struct], None]) -> None:
+    data = path.read_bytes()
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     tree, _ = read_struct(memoryview(data[start:-8]))
-    damage(tree, structs_in(tree, 4)[0])
+    change(tree, structs_in(tree, 4)[0])
     footer = struct_bytes(tree)
-    whole = data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-    (tmp_path / "a").write_bytes(whole)
-    assert copy(tmp_path, [(str(tmp_path / "a"), None)], BASE.schema) is None
+    path.write_bytes(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def less_plain(_: Struct, group: Struct) -> None:
+    struct_in(structs_in(group, 1)[0], 3)[6] = (I64, 1)
+
+
+def test_pages_that_hold_more_than_the_footer_says_are_read(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.array([0] * 300_000, pa.int64())})
+    pq.write_table(table, tmp_path / "a", use_dictionary=False, **CHECKED)
+    assert copy(tmp_path, [(str(tmp_path / "a"), None)], table.schema) is not None
+    change_footer(tmp_path / "a", less_plain)
+    assert copy(tmp_path, [(str(tmp_path / "a"), None)], table.schema) is None
 
 
 def test_a_damaged_page_header_leaves_no_file(tmp_path: Path) -> None:
