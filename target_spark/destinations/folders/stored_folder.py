@@ -154,8 +154,12 @@ class LocalFolder:
         self._retired: list[tuple[Path, float]] = []
         self._serial = 0
 
-    def open(self) -> LocalFolder:
+    def open(self, *, restores: bool = True) -> LocalFolder:
         """Create this run's hidden folder and remove those of dead runs.
+
+        Args:
+            restores: Complete or undo changes of the table that a killed run has begun: needed if
+                tables change by `publish`.
 
         Raises:
             DestinationError: The folder cannot be written.
@@ -165,14 +169,15 @@ class LocalFolder:
             if self._path.exists() and not self._path.is_dir():
                 raise NotADirectoryError(20, os.strerror(20), self.table)
             with self._lock():
-                # First restore a table that was lost between two renames.
-                put_right(self.table)
+                if restores:  # First a table that was lost between two renames.
+                    put_right(self.table)
                 for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
                     if run != self._run and _is_of_run(run) and _dead(run):
                         shutil.rmtree(run, ignore_errors=True)
                 Path(self.pending).mkdir(parents=True)
                 self._alive = lock_name(self._run.parent, self._run.name)
-                self._settle()
+                if restores:
+                    self._settle()
         return self
 
     @contextmanager
@@ -403,7 +408,7 @@ class RemoteFolder:
     def _place(self) -> tuple[Any, str]:
         return remote(self.table, self.options)
 
-    def open(self) -> RemoteFolder:
+    def open(self, *, restores: bool = True) -> RemoteFolder:  # noqa: ARG002
         """Check that the file system of the URL can be used.
 
         Raises:

@@ -279,7 +279,7 @@ def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]
 
     def open_folder(place: Place, run: str) -> TableFolder:
         table = place.folder or join(root(), folder_name(place.shown))
-        return folder_at(table, run, options, search).open()
+        return folder_at(table, run, options, search).open(restores=False)
 
     return open_folder
 
