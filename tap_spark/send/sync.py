@@ -32,7 +32,7 @@ from shared.errors import (
     repeated,
 )
 from shared.singer.datasets import Dataset, schema_fields
-from shared.singer.logs import IN_SUMMARY
+from shared.singer.logs import CONSOLE, IN_SUMMARY
 from shared.singer.messages import activate_version_line, keys_line, schema_line, state_line
 from shared.singer.metrics import (
     JOB_DURATION,
@@ -308,7 +308,7 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
         run.engine.serving(plan.stream),
         timed(SYNC_DURATION, plan.stream) as seconds,
         Counter(RECORD_COUNT, plan.stream) as counter,
-        Progress(plan.stream) as progress,
+        nullcontext() if CONSOLE.live_after is None else Progress(plan.stream) as progress,
     ):
         state_writer.adopt(lambda state: start_stream(state, plan))
         for output in run.outputs.of(plan):
@@ -373,7 +373,7 @@ def _count(
     summary: RunSummary,
     plan: StreamPlan,
     counter: Counter,
-    progress: Progress,
+    progress: Progress | None,
     chunk: ChunkInfo,
     *,
     is_batch: bool,
@@ -382,7 +382,8 @@ def _count(
     if chunk.rows:
         summary.has_work = True
     counter.increment(chunk.rows)
-    progress.add(chunk.rows, chunk.size)
+    if progress is not None:
+        progress.add(chunk.rows, chunk.size)
     if summary.is_read:
         files = {"batch_files": 1} if is_batch and chunk.rows else {}
         summary.add(plan.stream, sent=chunk.rows, bytes=chunk.size, **files)
