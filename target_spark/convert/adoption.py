@@ -206,15 +206,13 @@ def _without_bounds(schema: Mapping[str, Any], table: StructType) -> dict[str, A
     """Return a schema without the bounds that every number of the table's column keeps."""
     kinds = {field.name: field.dataType.typeName() for field in table}
 
-    def plain(name: str, node: Any) -> Any:
-        limit = 2 ** (_BITS[kinds[name]] - 1) if kinds.get(name) in _BITS else None
-        if limit is None or not isinstance(node, Mapping):
-            return node
-        implied = {
-            "minimum": node.get("minimum", 0) <= -limit,
-            "maximum": node.get("maximum", 0) >= limit - 1,
-        }
-        return {key: value for key, value in node.items() if not implied.get(key)}
-
-    properties = schema.get("properties", {})
-    return {**schema, "properties": {n: plain(n, node) for n, node in properties.items()}}
+    properties = dict(schema.get("properties", {}))
+    for name, node in properties.items():
+        if kinds.get(name) in _BITS and isinstance(node, Mapping):
+            limit = 2 ** (_BITS[kinds[name]] - 1)
+            implied = {
+                "minimum": node.get("minimum", 0) <= -limit,
+                "maximum": node.get("maximum", 0) >= limit - 1,
+            }
+            properties[name] = {key: node[key] for key in node if not implied.get(key)}
+    return {**schema, "properties": properties}

@@ -193,10 +193,6 @@ class _Planner:
         order = dict.fromkeys(self.request.order_by, "order column")
         return {**partitions, **order, **dict.fromkeys(self.request.keys, "key")}
 
-    def places(self) -> tuple[_Placed, ...]:
-        results = (self._place(column) for column in self.request.struct.fields)
-        return tuple(place for place in results if place is not None)
-
     def _place(self, column: T.StructField) -> _Placed | None:
         """Return the place of a column; None if the contract leaves it out."""
         name = self.names[column.name]
@@ -328,7 +324,8 @@ class _Planner:
         )
 
     def change(self) -> TableChange:
-        places = self.places()
+        every = map(self._place, self.request.struct.fields)
+        places = [place for place in every if place is not None]
         grown = [place.growth for place in places if place.growth and not place.rewrite]
         supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]

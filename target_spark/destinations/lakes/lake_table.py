@@ -314,22 +314,19 @@ def one_writer(
     if path is None:
         yield
         return
-    fd = _opened(Path(path))
+    table = Path(path)
+    try:
+        table.parent.mkdir(parents=True, exist_ok=True)
+        # A hidden sibling: formats may remove unknown files inside of the table.
+        lock = table.with_name(f".{table.name}.commit-lock")
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise DestinationError(f"'{table}' cannot be written: {error.strerror}") from error
     try:
         _wait(fd, path, longest, pause)
         yield
     finally:
         os.close(fd)
-
-
-def _opened(table: Path) -> int:
-    """Return an open hidden sibling of the table: formats may remove unknown files inside."""
-    try:
-        table.parent.mkdir(parents=True, exist_ok=True)
-        name = f".{table.name}.commit-lock"
-        return os.open(table.with_name(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise DestinationError(f"'{table}' cannot be written: {error.strerror}") from error
 
 
 def _wait(fd: int, path: str, longest: float, pause: Callable[[float], object]) -> None:
