@@ -92,6 +92,7 @@ Node = Mapping[str, Any]
 Typed = tuple[T.DataType, bool]
 
 _UNBOUNDED_INTEGER_DIGITS = 20
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _WIDE = Context(prec=100)
 _STRING_FORMATS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _DECIMAL_FORMATS = ("singer.decimal", "x-singer.decimal")
@@ -191,13 +192,13 @@ class _SchemaReader:
         nullable = "null" in types or not types or None in (node.get("enum") or ())
         if not plain:
             return (T.NullType(), True) if types else (self.text, True)
-        hinted = type_of_hint(node.get(HINT))
-        if isinstance(hinted, T.VariantType) and len(plain) > 1:
-            return hinted, nullable
-        if sorted(plain) == ["integer", "number"]:
-            plain = ["number"]
         if len(plain) > 1:
-            return self.text, nullable
+            hinted = type_of_hint(node.get(HINT))
+            if isinstance(hinted, T.VariantType):
+                return hinted, nullable
+            if sorted(plain) != ["integer", "number"]:
+                return self.text, nullable
+            plain = ["number"]
         return self._single(plain[0], node, seen), nullable
 
     def _union(self, node: Node, choices: Sequence[object], seen: tuple[str, ...]) -> Typed:
@@ -225,7 +226,8 @@ class _SchemaReader:
             self._depth -= 1
             return nested
         # A hint or SQL name counts if the standard keywords agree with it.
-        for refined in (type_of_hint(node.get(HINT)), type_of_sql(node.get("x-sql-datatype"))):
+        for keyword, type_of in _HINTS.items():
+            refined = type_of(node[keyword]) if keyword in node else None
             if refined is not None and name in _words(refined, node).split():
                 return refined
         return _SCALARS[name](node) or self.text if name in _SCALARS else self.text
@@ -312,6 +314,8 @@ def _string(node: Node) -> T.DataType:
 
 def _integer(node: Node) -> T.DataType | None:
     """Return the exact width, or long if the schema has none; None beyond 38 digits."""
+    if _BOUNDS.isdisjoint(node):
+        return T.LongType()
     low, high = _bound(node, "inimum"), _bound(node, "aximum")
     if low is None and high is None:
         return T.LongType()
@@ -355,6 +359,10 @@ def _decimal(value: object) -> Decimal | None:
     return number if number.is_finite() else None
 
 
+_HINTS: Mapping[str, Callable[[object], T.DataType | None]] = {
+    HINT: type_of_hint,
+    "x-sql-datatype": type_of_sql,
+}
 _SCALARS: Mapping[str, Callable[[Node], T.DataType | None]] = {
     "integer": _integer,
     "number": _number,
