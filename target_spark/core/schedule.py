@@ -122,9 +122,17 @@ class Schedule:
 
     @property
     def is_committing(self) -> bool:
-        """Return whether a step runs: something will be durable when it ends."""
-        steps = (job.step for job in self._running.values() if isinstance(job, Turn))
-        return any(not isinstance(step, Recollection) for step in steps)
+        """Return whether something will be durable when running work ends.
+
+        A step makes it so. After failed work also a conversion does, as the flushes that become
+        ready by it, and may begin, are the last ones.
+        """
+        is_over = self._is_stopped or not self._is_failing
+        jobs = self._running.values()
+        if any(isinstance(job, Turn) and not job.is_light for job in jobs):
+            return True
+        flushes = (job.flush for job in jobs if isinstance(job, Conversion) and not is_over)
+        return any(self._is_near(flush) and self._may_begin(flush) for flush in flushes)
 
     @property
     def deadline(self) -> float:

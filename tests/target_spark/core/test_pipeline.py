@@ -491,6 +491,30 @@ def test_a_failed_conversion_stops_the_run_and_gives_the_rest_up():
     assert w.emitted == []
 
 
+def test_after_failed_work_the_run_waits_for_what_the_next_state_covers():
+    w = World(pipeline(SizeAndAge(rows=1), parallel=2))
+    w.schema("a")
+    w.schema("b")
+    w.records("b")
+    commit = work_of(w.finish_work(), ev.Commit)
+    w.version("b", 1)
+    conversion = work_of(w.records("b"), ev.Convert)
+    w.state()
+    w.keys("a")
+    deletion = work_of(w.finish_work(commit), ev.DeleteMissing)
+    error = DestinationError("disk")
+    activation = work_of(w.fail_work(error, deletion), ev.Activate)
+    assert w.finish_work(activation) == []
+    commit = work_of(w.finish_work(conversion), ev.Commit)
+    assert kinds(w.finish_work(commit)) == ["Forget", "EmitState", "CleanUp"]
+    assert w.clean_up.error is error
+
+
+def work_of(actions: list[ev.Action], kind: type[ev.Action]) -> int:
+    (action,) = (action for action in actions if isinstance(action, kind))
+    return action.work
+
+
 @pytest.mark.parametrize("name", [None, "other"])
 def test_an_error_of_a_flush_names_its_stream(name: str | None) -> None:
     w = world(rows=1)
