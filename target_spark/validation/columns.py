@@ -36,6 +36,9 @@ _OF_VALUES = [
 ]
 
 
+_WIDTHS = [(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)]
+
+
 @dataclass(frozen=True)
 class Key:
     """A key property.
@@ -69,12 +72,13 @@ def is_plain(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_plain_value(node: Any) -> bool:
-    return (
-        isinstance(node, Mapping)
-        and node.get("type") in _OF_VALUES
-        and node.keys() <= {"type", "title", "description", "format"}
-        and all(isinstance(value, str) for key, value in node.items() if key != "type")
-    )
+    if not isinstance(node, Mapping) or node.get("type") not in _OF_VALUES:
+        return False
+    texts = [node[key] for key in ("title", "description", "format") if key in node]
+    bounds = node.get("minimum"), node.get("maximum")
+    # A column of that width has these bounds anyway.
+    plain = 2 if bounds in _WIDTHS and "integer" in type_words(node) else 0
+    return all(isinstance(text, str) for text in texts) and len(node) == 1 + len(texts) + plain
 
 
 def filled_properties(schema: Mapping[str, Any]) -> tuple[str, ...] | None:

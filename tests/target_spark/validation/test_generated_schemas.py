@@ -133,6 +133,10 @@ PLAIN = st.fixed_dictionaries(
         "precision": st.just(4),
         "minimum": st.just(1),
     },
+) | st.builds(
+    lambda node, bits: {**node, "minimum": -(1 << bits - 1), "maximum": (1 << bits - 1) - 1},
+    st.fixed_dictionaries({"type": TYPES}, optional={"title": st.just("t")}),
+    st.sampled_from([8, 16, 32, 64]),
 )
 PLAIN_SCHEMAS = st.fixed_dictionaries(
     {"properties": st.dictionaries(NAMES, PLAIN, min_size=1)},
