@@ -274,6 +274,9 @@ class _Planner:
         for tag in dict.fromkeys((family(column.dataType), _tag(column.dataType))):
             key = column.name + VARIANT + tag
             taken = {**of_columns(self.renamed), **self.names}
+            if OURS in self.renamed:
+                # Other columns are of properties with their names, which the stream lacks now.
+                taken |= {one: one for one in self.columns if one not in taken.values()}
             name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
             result = self._existing(name) if key not in taken else name
             legal, grown = self._fit(column, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
@@ -88,6 +89,21 @@ def test_every_stream_finds_its_place(
             kind = stream[item.source].dataType.json()
             if conflicts == "suffix":
                 assert homes.setdefault((item.source, kind), item.target) == item.target
+
+
+@pytest.mark.parametrize("kind", [T.StringType(), T.ByteType()])
+def test_a_column_of_a_property_gets_no_values_of_another(kind: T.DataType) -> None:
+    """Also if its name is that of a suffixed column, and the stream has the property no more."""
+    one = T.StructType().add("a", T.ByteType()).add("a__string", kind)
+    first = plan(None, request(one), "suffix")
+    table, two = applied(None, first), request(T.StructType().add("a", T.StringType()))
+    change = plan(table, two, "suffix", renamed=dict(first.renamed))
+    (new,) = change.add
+    assert new.name not in one.names
+    assert [item.source for item in change.projection] == [None, None, "a"]
+    again = plan(applied(table, change), two, "suffix", renamed=dict(change.renamed))
+    assert not again.alters
+    assert sources(again) == sources(change)
 
 
 @settings(max_examples=200, deadline=None)
