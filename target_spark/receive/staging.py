@@ -27,7 +27,7 @@ BUFFER_BYTES = 128 * 1024
 REUSED_BYTES = 16 * 1024 * 1024
 """Size from which a file is written over once its lines are loaded: for the system, new pages in
 memory are most of the work of a write."""
-REUSED_FILES = 8
+REUSED_FILES = 2
 STAGED_LINES = Encoding(STAGED)
 
 
