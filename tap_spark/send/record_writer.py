@@ -261,7 +261,7 @@ def _drain(
             for chunk in folder.ready(ended=ended):
                 size = chunk.path.stat().st_size
                 output.copy_file(chunk.path)
-                chunk.release()
+                chunk.release(folder.task_spool.limit)
                 rows += chunk.rows
                 yield ChunkInfo(chunk.rows, size, chunk.key)
         check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")

@@ -25,6 +25,7 @@ from tap_spark.send.spool_files import (
     CopyProgress,
     KeyMax,
     TaskSpool,
+    file_sizes,
     marker_name,
     partition_of,
     unpack_meta,
@@ -54,11 +55,19 @@ class SpooledChunk:
         self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
-    def release(self) -> None:
-        """Leave the file to a task for its next chunk."""
-        self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
+    def release(self, limit: int) -> None:
+        """Leave the file to a task for its next chunk, or remove it if such files are many.
+
+        Args:
+            limit: Bytes of the spool; files that wait for tasks take a quarter of it at most.
+        """
+        free = sum(size for _, size in file_sizes(str(self.path.parent), FREE_SUFFIX))
         with suppress(FileNotFoundError):
-            self.path.rename(self.path.with_suffix(FREE_SUFFIX))
+            if free + self.path.stat().st_size > limit // 4:
+                self.remove()
+            else:
+                self.path.with_suffix(META_SUFFIX).unlink(missing_ok=True)
+                self.path.rename(self.path.with_suffix(FREE_SUFFIX))
 
 
 class SpoolFolder:

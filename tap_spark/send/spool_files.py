@@ -344,10 +344,12 @@ class TaskSpool:
     def is_full_for(self, partition: int) -> bool:
         """Return whether a task of a partition must wait."""
         if not self.ordered:
-            return sum(size for _, size in unread(self.folder)) > self.limit
+            return sum(size for _, size in file_sizes(self.folder)) > self.limit
         progress = read_progress(self.folder)
         is_later = partition > progress.partition
-        held = sum(size for p, size in unread(self.folder) if (p > progress.partition) == is_later)
+        held = sum(
+            size for p, size in file_sizes(self.folder) if (p > progress.partition) == is_later
+        )
         return held > self.limit // 2 + (progress.granted if is_later else 0)
 
     def wait_for_space(self, partition: int) -> None:
@@ -516,11 +518,11 @@ def read_progress(folder: str) -> CopyProgress:
     return CopyProgress(int(partition), int(granted))
 
 
-def unread(folder: str) -> Iterator[tuple[int, int]]:
-    """Yield partition and size of the chunks that wait for the driver."""
+def file_sizes(folder: str, suffix: str = LINES_SUFFIX) -> Iterator[tuple[int, int]]:
+    """Yield partition and size of the files with a suffix; chunks wait for the driver."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(LINES_SUFFIX):
+            if entry.name.endswith(suffix):
                 with contextlib.suppress(FileNotFoundError):
                     yield partition_of(entry.name), entry.stat().st_size
 

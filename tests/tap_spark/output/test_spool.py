@@ -83,8 +83,8 @@ def test_a_task_writes_over_a_chunk_that_was_copied(tmp_path: Path) -> None:
             list(SpoolWriter(folder.task_spool, None, MIB)([pa.record_batch([lines], ["line"])]))
             (chunk,) = folder.ready(ended=False)
             result = chunk.path.stat().st_ino, chunk.path.read_text()
-            chunk.release()
-            chunk.release()
+            chunk.release(MIB)
+            chunk.release(MIB)
             assert list(folder.ready(ended=True)) == []
             return result
 
@@ -93,6 +93,16 @@ def test_a_task_writes_over_a_chunk_that_was_copied(tmp_path: Path) -> None:
         assert written(["a\n"]) == (first, "a\n")
         assert written(["b\n"] * 5000) == (first, "b\n" * 5000)
         assert len(list(folder.path.iterdir())) == 1
+
+
+def test_files_to_be_written_over_take_a_quarter_of_the_space(tmp_path: Path) -> None:
+    with make(tmp_path) as spool:
+        folder = spool.new_folder()
+        for number in range(10):
+            put(folder.path, chunk_name(number, number, 0), "long line\n" * 10_000)
+        for chunk in folder.ready(ended=False):
+            chunk.release(folder.task_spool.limit)
+        assert 0 < sum(path.stat().st_size for path in folder.path.iterdir()) <= MIB // 4
 
 
 def test_jobs_do_not_see_each_others_chunks(tmp_path: Path) -> None:

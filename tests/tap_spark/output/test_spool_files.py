@@ -20,11 +20,11 @@ from tap_spark.send.spool_files import (
     SpoolWriter,
     TaskSpool,
     chunk_name,
+    file_sizes,
     is_locked,
     partition_of,
     read_progress,
     unpack_meta,
-    unread,
     write_progress,
 )
 
@@ -117,7 +117,7 @@ def test_a_task_waits_for_space(bench: SpoolBench) -> None:
     peak = 0
     while thread.is_alive() or bench.names(".lines"):
         time.sleep(0.03)
-        peak = max(peak, sum(size for _, size in unread(str(bench.path))))
+        peak = max(peak, sum(size for _, size in file_sizes(str(bench.path))))
         for chunk in bench.names(".lines"):
             seen += chunk.read_text().splitlines(True)
             chunk.unlink()
