@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +31,9 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
     suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
     for n in suspects:
         column = table.column(n)
-        if pa.types.is_dictionary(column.type):  # Its values are not those of the rows.
-            table = table.set_column(n, table.column_names[n], column.cast(column.type.value_type))
+        kind = _retyped(column.type, {})
+        if kind != column.type:  # The values of a dictionary are not those of the rows.
+            table = table.set_column(n, table.column_names[n], column.cast(kind))
     rows = range(table.num_rows)
     bad = {row for n in suspects for row in _bad_rows(table.column(n), rows)}
     if not bad:
@@ -84,20 +85,33 @@ def _decoded(value: Any, kind: pa.DataType) -> Any:
         return {field.name: _decoded(value[field.name], field.type) for field in kind}
     if is_.is_map(kind):
         return [(_decoded(k, kind.key_type), _decoded(v, kind.item_type)) for k, v in value]
-    if is_.is_list(kind):
+    if _is_list(kind):
         return [_decoded(part, kind.value_type) for part in value]
     return value.decode(errors="replace")
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return a type with bytes instead of texts; the same if it has none, or of another shape."""
+    """Return a type with bytes instead of texts; the same if it has none."""
+    return _retyped(kind, _BYTES)
+
+
+def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    """Return a type without dictionaries, and with some types replaced at each depth."""
     is_ = pa.types
     if is_.is_dictionary(kind):
-        return _as_bytes(kind.value_type)
+        return _retyped(kind.value_type, types)
     if is_.is_struct(kind):
-        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+        return pa.struct([field.with_type(_retyped(field.type, types)) for field in kind])
     if is_.is_map(kind):
-        return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type))
-    if is_.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
-    return _BYTES.get(kind, kind)
+        return pa.map_(_retyped(kind.key_type, types), _retyped(kind.item_type, types))
+    if not _is_list(kind):
+        return types.get(kind, kind)
+    items = kind.value_field.with_type(_retyped(kind.value_type, types))
+    if is_.is_fixed_size_list(kind):
+        return pa.list_(items, kind.list_size)
+    return pa.large_list(items) if is_.is_large_list(kind) else pa.list_(items)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))

@@ -21,6 +21,13 @@ def unchecked(kind: pa.DataType = TEXT) -> pa.Array:
     return pa.Array.from_buffers(kind, len(data), data.buffers())
 
 
+def coded() -> pa.Array:
+    """Return the same values in another order of a dictionary."""
+    return pa.DictionaryArray.from_arrays(
+        pa.array([4, 3, None, 2, 1, 0], pa.int32()), unchecked().drop_null()
+    )
+
+
 NESTED = {
     "text": unchecked(),
     "large": unchecked(pa.large_string()),
@@ -29,6 +36,11 @@ NESTED = {
     "map": pa.MapArray.from_arrays(
         pa.array(range(7), pa.int32()), pa.array(list("abcdef")), unchecked()
     ),
+    "large list": pa.LargeListArray.from_arrays(pa.array(range(7), pa.int64()), unchecked()),
+    "list of a size": pa.FixedSizeListArray.from_arrays(unchecked(), 1),
+    "dictionary": coded(),
+    "struct of a dictionary": pa.StructArray.from_arrays([coded()], ["x"]),
+    "list of a dictionary": pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), coded()),
 }
 
 
