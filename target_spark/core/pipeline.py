@@ -457,10 +457,13 @@ class Pipeline:
             if isinstance(job.piece, FilesPiece):
                 self._uncovered.add_converted(job, job.piece, event.rows + event.rejected)
             stream = job.stream
-            if not self._stopping and job.piece.line < stream.until:
+            if job.piece.line < stream.until:
                 rows, rejected = event.rows, event.rejected
                 error = self._failures.over_budget(job, rows, rejected, is_over=self._ended)
-                if error is not None:
+                if error is not None and self._stopping:
+                    job.flush.unconverted += 1  # It is not committed.
+                    self._begin_no_more(job)
+                elif error is not None:
                     self._discard_bad(stream, job.piece.line, error)
             if not self._stopping:
                 self._batches.close_if_full(job.flush, self._now)
@@ -506,11 +509,15 @@ class Pipeline:
             self._schedule.offer(job.stream)
             return
         self._end_early(event.error)
+        self._begin_no_more(job)
+
+    def _begin_no_more(self, failed: Conversion | Turn) -> None:
+        """Begin only what the newest STATE that can still go out covers."""
         if self._has_swaps:
             self._schedule.stop()
         else:
             streams = (*self._streams.values(), self._dead)
-            self._schedule.fail(self._schedule.coverable(job, streams, self._tracker))
+            self._schedule.fail(self._schedule.coverable(failed, streams, self._tracker))
 
     def _is_past(self, job: Conversion | Turn, error: BaseException) -> bool:
         """Return whether a failed piece is already discarded, or is discarded now as bad."""

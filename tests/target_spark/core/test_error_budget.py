@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from target_world import World, pipeline
 
-from shared.errors import PartialRunError, RecordError
+from shared.errors import DestinationError, PartialRunError, RecordError
 from target_spark.core import events as ev
 from target_spark.core.failures import ErrorBudget
 from target_spark.core.pipeline import Limits, Pipeline
@@ -102,3 +102,24 @@ def test_a_share_is_checked_after_the_last_piece():
         w.finish_work()
     assert str(w.clean_up.error).startswith("stream 'a': 2 of 3 records were rejected")
     assert w.durable == {"a": [2, 3]}
+
+
+@pytest.mark.parametrize("rejected", [1, 2])
+def test_after_failed_work_no_flush_beyond_the_budget_is_begun(rejected):
+    core = pipeline(SizeAndAge(rows=2), parallel=2)
+    core._failures.budget = lambda _: ErrorBudget(max_errors=1)
+    w = World(core)
+    for name in "ab":
+        w.schema(name)
+        w.records(name, 2)
+        w.state()
+    own, other = (n for n, action in w.works.items() if isinstance(action, ev.Convert))
+    w.fail_work(DestinationError("disk"), other)
+    action = w.works.pop(own)
+    w.flush_keys[action.flush][action.piece] = w._keys(action)
+    w.hear(ev.WorkDone(own, 2 - rejected, 10, rejected))
+    assert [type(action) for action in w.works.values()] == [ev.Commit][: 2 - rejected]
+    while w.works:
+        w.finish_work()
+    assert isinstance(w.clean_up.error, DestinationError)
+    assert len(w.emitted) == 2 - rejected
