@@ -76,8 +76,9 @@ def _is_plain_value(node: Any) -> bool:
         return False
     texts = [node[key] for key in ("title", "description", "format") if key in node]
     bounds = node.get("minimum"), node.get("maximum")
-    # A column of that width has these bounds anyway.
-    plain = 2 if bounds in _WIDTHS and "integer" in type_words(node) else 0
+    # A column of that width has these bounds anyway; -2**63 as a double is written as another one.
+    is_width = bounds in _WIDTHS and all(isinstance(bound, int) for bound in bounds)
+    plain = 2 if is_width and "integer" in type_words(node) else 0
     return all(isinstance(text, str) for text in texts) and len(node) == 1 + len(texts) + plain
 
 

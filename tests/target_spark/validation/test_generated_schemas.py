@@ -149,6 +149,12 @@ PLAIN_SCHEMAS = st.fixed_dictionaries(
 )
 
 
+def test_a_bound_that_a_double_rounds_is_not_that_of_a_width() -> None:
+    node = {"type": "integer", "minimum": float(-(2**63)), "maximum": 2**63 - 1}
+    assert not is_plain({"properties": {"a": node}})
+    assert is_plain({"properties": {"a": {**node, "minimum": -(2**63)}}})
+
+
 @SLOW
 @given(PLAIN_SCHEMAS, RECORDS)
 def test_the_columns_of_a_plain_schema_show_what_must_be_checked(
