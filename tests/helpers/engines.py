@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.engine.engine import Engine
+from shared.engine.engine import Engine, EngineSettings, engine_of
+from shared.spark.conf import SparkSettings
 
 
 class NoSpark:
@@ -37,3 +38,9 @@ class IdleSpark(NoSpark):
 def threads(starter: Any = None) -> Engine:
     """Return an engine that fails a test that starts Spark, or has a starter of its own."""
     return Engine(starter or NoSpark())
+
+
+def engine_without_spark(settings: EngineSettings, spark: SparkSettings, **_: bool) -> Engine:
+    """Return the engine of settings that fails a test that starts Spark; see `engine_of`."""
+    own = engine_of(settings, spark)
+    return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import s3fs
-from engines import IdleSpark, NoSpark, threads
+from engines import IdleSpark, engine_without_spark, threads
 from whole_runs import run_target
 
-from shared.engine.engine import Engine, engine_of
 from shared.errors import DestinationError
 from shared.singer.stdout import MessageOutput
 from shared.storage.access import StorageOptions, delete_all, remote
@@ -148,7 +147,7 @@ def read_requests(form: str, method: str, files: int, server: Any, folder: Path)
     out = folder / "out.jsonl"
     with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
         requests = Requests(patch)
-        patch.setattr(sync, "engine_of", without_spark)
+        patch.setattr(sync, "engine_of", engine_without_spark)
         output = MessageOutput(os.dup(file.fileno()))
         sync.run_sync(tap_config({"streams": [stream]}), None, {}, output, RunOptions())
         output.close()
@@ -165,11 +164,6 @@ def test_a_small_source_file_takes_one_request(
         return  # the requests are those of the client
     few, more = (read_requests(form, method, files, aws_environment, tmp_path) for files in (2, 12))
     assert more - few == 10
-
-
-def without_spark(settings: Any, spark: Any, **_: bool) -> Engine:
-    own = engine_of(settings, spark)
-    return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
 
 
 def test_a_file_that_has_changed_is_read_anew(server: Any) -> None:

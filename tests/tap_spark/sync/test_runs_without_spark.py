@@ -12,15 +12,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from engines import NoSpark, threads
+from engines import engine_without_spark, threads
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from shared.engine.engine import Engine, EngineSettings, engine_of
 from shared.errors import DestinationError, PartialRunError, SettingsError, SourceError
 from shared.formats import columnar_encoding
 from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
-from shared.spark.conf import SparkSettings
 from shared.storage.access import remote
 from tap_spark.config import tap_config
 from tap_spark.plan.catalog import build_entry
@@ -33,11 +31,6 @@ from tap_spark.sources.files.file_positions import StorageFileInspector
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
 FILES = {"csv": b"id,name\n1,a\n", "json": b'{"id": 1, "name": "a"}\n', "parquet": b"PAR1"}
-
-
-def engine_without_spark(settings: EngineSettings, spark: SparkSettings, **_: bool) -> Engine:
-    own = engine_of(settings, spark)
-    return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
 
 
 @pytest.fixture(autouse=True)
