@@ -149,8 +149,7 @@ class PlainCsv:
 
     def _checked(self, data: bytes) -> bytes:
         """Return the data if they leave no choice to a parser; else nothing."""
-        # What may be a line end, or not UTF-8.
-        # Three searches of C speed decide for most blocks; the pattern for quotes runs for few.
+        # What may be a line end, or not UTF-8: fast searches, before the pattern for quotes.
         if b"\x00" in data or b"\r" in data or not (data.isascii() or _is_utf8(data)):
             return b""
         if _FIRST_OF_SPACES.match(data) or _LATER_OF_SPACES.search(data):
@@ -239,9 +238,8 @@ class CsvBlocks:
         data = _data(block)
         if data is None:
             return None
-        # The types are known to keep these values, so that Arrow may parse straight into them. A
-        # file that has changed since then has another hash, and its values are checked again as
-        # text.
+        # The types keep these values, so that Arrow may parse straight into them. A file that has
+        # changed since then has another hash, and its values are checked again as text.
         if self.keeps(block, places, types) and _FORMS[self._key(block)][0] == _content(data):
             kinds = {n: spark_to_arrow(dtype) for n, dtype in zip(places, types, strict=True)}
             columns = self.parser.parsed(data, self.width, kinds)

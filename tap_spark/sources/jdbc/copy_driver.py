@@ -31,7 +31,7 @@ from tap_spark.sources.jdbc.copy_reader import (
     CopySession,
     read_batches,
 )
-from tap_spark.sources.jdbc.jdbc_query import EXPORT, NO_EXPORT, DatabaseSnapshot, struct_of
+from tap_spark.sources.jdbc.jdbc_query import EXPORT, DatabaseSnapshot, cannot_export, struct_of
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
     REPEATABLE,
@@ -373,9 +373,8 @@ def copy_snapshot(
         try:
             return opened(login, exported)
         except CopyError as error:
-            if error.state not in NO_EXPORT:
+            if not cannot_export(error.state, where):
                 raise
-            _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
             return None
 
     result = with_retries(held, connection, where)

@@ -339,7 +339,7 @@ def database_name(url: str) -> str:
 
 EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
 SCN = "SELECT DBMS_FLASHBACK.GET_SYSTEM_CHANGE_NUMBER AS scn FROM DUAL"
-NO_EXPORT = ("42883", "0A000", "42601", "25006")
+_NO_EXPORT = ("42883", "0A000", "42601", "25006")
 """SQLSTATEs of servers that speak PostgreSQL's protocol but cannot export a snapshot."""
 _OF_SPARK = ("url", "driver", "fetchsize", "prefertimestampntz")
 _log = logging.getLogger("tap-spark")
@@ -412,10 +412,22 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
         return _HeldSnapshot(held, DatabaseSnapshot(name=held.run(EXPORT)))
     except Exception as error:
         held.close()
-        if sql_state(error) not in NO_EXPORT:
+        if not cannot_export(sql_state(error), where):
             raise
-        _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
         return None
+
+
+def cannot_export(state: str | None, where: Where) -> bool:
+    """Return whether an error says that a server cannot export a snapshot; log it then.
+
+    Args:
+        state: SQLSTATE of the error of `EXPORT`, if it has one.
+        where: The stream.
+    """
+    if state not in _NO_EXPORT:
+        return False
+    _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
+    return True
 
 
 def _properties(options: Mapping[str, str]) -> dict[str, str]:
