@@ -36,7 +36,7 @@ class MessageOutput:
         widen_pipe(fd)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of `data`.
+        """Write all of `data`; its memory may change once this returns.
 
         Args:
             data: Whole lines, with their newline.

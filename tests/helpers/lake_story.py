@@ -46,7 +46,7 @@ class _Output:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
 
 def settings(streams: Iterable[str] = tuple(STREAMS), **supplied: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Output:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
 
 def run_target(

@@ -59,7 +59,7 @@ class Output:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
     def text(self) -> str:
         return b"".join(self.written).decode()

@@ -52,7 +52,7 @@ class Output:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
     @property
     def states(self) -> list[int]:

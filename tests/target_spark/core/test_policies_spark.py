@@ -29,7 +29,7 @@ class Output:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.written.append(data)
+        self.written.append(bytes(data))
 
 
 def load(spark, folder: Path, data: bytes, **settings) -> list[bytes]:

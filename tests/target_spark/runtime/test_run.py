@@ -58,7 +58,7 @@ class Output:
     def write(self, data: bytes) -> None:
         if self.error is not None:
             raise self.error
-        self.written.append(data)
+        self.written.append(bytes(data))
 
     @property
     def states(self) -> list[int]:
