@@ -87,6 +87,8 @@ def _groups(keys: pa.Table) -> Iterator[tuple[list[str | None], pa.Array]]:
     """Yield each combination of values, as texts, and its rows in order."""
     if not keys.num_rows:
         return
+    # The groups' row numbers, collected as lists: `take` then divides the rows without sorting
+    # them.
     numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), keys.num_rows))
     names = [str(number) for number in range(keys.num_columns)]
     numbered = keys.rename_columns(names).append_column(_ROW, pc.subtract(numbers, 1))
@@ -199,6 +201,8 @@ def load(
     for number in numbers_of(batches):
         rejects = Rejects(read.rejects, read.reject_options)
         try:
+            # Columns are copied if the footers of the files show that each row fits. The rows are
+            # still set up here, but read only if there is no copy.
             copied = None if read.filled is None else _copied(read, write, number, rejects)
             tables = _accepted(read, number, rejects)
             if mapped is not None:
@@ -209,6 +213,7 @@ def load(
         except (PartitionError, RefusedByStoreError) as error:
             rows = [_refused(error)]
         except OSError as error:
+            # Reported, not raised: Spark would try the task again, on a full disk, too.
             rows = [failure(error, write.pending)]
         yield results([*rows, *rejects.rows()])
 

@@ -130,6 +130,7 @@ class Batches:
         """
         flush = self.opened(stream, version, now)
         rows, size = self.rule.room(flush.stream, flush.size)
+        # 1. How many lines the open batch takes.
         left = None if stream.expected is None else self._lines_to_segment_end(stream, now)
         if left is not None:
             # A piece that may be a replay holds just one segment, under any rule.
@@ -137,6 +138,7 @@ class Batches:
         taken = lines.count if rows is None else min(rows, lines.count)
         if size is not None:
             taken = min(taken, lines.until(size))
+        # 2. Stage them, in a new file if none is open.
         data = lines.take(taken)
         piece = flush.staging
         if piece is None:
@@ -144,6 +146,7 @@ class Batches:
             index = flush.add_piece(first_line)
             piece = flush.staging = StagedPiece(index, first_line, self._last_file)
         self.act(ev.Stage(piece.file, data, taken, first_line))
+        # 3. Count them, at the position of the newest STATE: a cut there must find the line again.
         self._count_staged(flush, len(data))
         piece.grow(taken, len(data), first_line, self.tracker.position)
         if flush.lines_staged is not None:
@@ -182,6 +185,7 @@ class Batches:
         rows, size = stream.file_size or (0, 0)
         is_probing = self.limits.probe and stream.file_size is None
         most = 1 if is_probing or stream.expected is not None else len(files)
+        # At least one file, however large: a flush without any would wait for ever.
         while taken < most and not (taken and self.rule.is_full(flush.stream, trial)):
             trial = replace(
                 trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
@@ -194,6 +198,7 @@ class Batches:
         if stream.expected is not None:
             piece.replay = self._file_expected(stream)
         stream.is_probing = is_probing
+        # Only files of known size wait for more: nobody can tell when the others are enough.
         may_gather = size and piece.replay is None and not self.limits.probe
         may_gather = may_gather and self.limits.gathers()
         self.schedule.add_piece(stream, flush, piece, now + GATHER_SECONDS if may_gather else None)
@@ -247,6 +252,8 @@ class Batches:
         self._close_one(stream.open, now)
         if stream.swap is not None:  # its rows are not durable before the end of the input
             return
+        # Their part is usually small. Without this, a slow stream would hold back the STATE of a
+        # fast one.
         for position in self.tracker.holders():
             held = self._streams.get(position)
             if held is None or held.open is None:
@@ -284,6 +291,8 @@ class Batches:
             self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
         elif job.stream.until < sys.maxsize and self._convert_without_end(job.stream, flush, piece):
             return
+        # A piece with a STATE inside may still be cut there, by a bad line that is found later: its
+        # text is kept for that until the flush is durable.
         may_be_cut = piece.is_divided and piece.index < flush.pieces
         if may_be_cut and flush.number in self._flushes:
             flush.divided.append(piece)
@@ -312,6 +321,7 @@ class Batches:
             for flush in _waiting(stream):
                 if flush.discard_from(line):
                     self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
+                # What is left of the flush ends exactly at that STATE.
                 if state is not None and flush.last >= state.position:
                     flush.last = state.position - 1
                     flush.reached = Reached(state.value, state.line, is_exact=True)
@@ -336,6 +346,8 @@ class Batches:
             if state is None:
                 return 1
             line = state.line + 1
+            # A piece whose text is gone cannot be cut: go back to the STATE before all of it, which
+            # may lie in another such piece.
             divided = [piece.line for piece in fixed if piece.has_line(line)]
             if not divided:
                 return line
@@ -371,6 +383,7 @@ class Batches:
             The line of stdin with the bad part; None if it is still unknown.
         """
         piece, until = job.piece, job.stream.until
+        # Several messages in one job: one job for each names the bad one.
         if isinstance(piece, FilesPiece) and piece.messages:
             single = [message for message in piece.messages if message.line < until]
             self.schedule.convert_again(job, single)
@@ -466,6 +479,7 @@ class Batches:
             self.close(stream, now)
 
     def _close_one(self, flush: PendingFlush, now: float) -> None:
+        # Only the first one to be due changes the deadline of all.
         if self._due_at is not None and self._due(flush) <= self._due_at:
             self._due_at = None
         stream = self._streams.pop(flush.position)

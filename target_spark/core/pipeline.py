@@ -204,6 +204,8 @@ class Pipeline:
             What to do, in this order. An error of the input or of work is returned in `CleanUp`.
         """
         self._now = now
+        # 1. Take the event. Messages after the end of the input are late: its bad line has cut them
+        #    off. Answers of work count until the last one.
         is_open = not self._stopping and (not self._ended or isinstance(event, ev.Tick))
         if is_open or isinstance(event, _ALWAYS):
             try:
@@ -211,9 +213,13 @@ class Pipeline:
             except (MessageError, SettingsError) as error:
                 self._bad_input(ev.BadInput(error))
         if not self._stopping:
+            # 2. Go on with a message that had no room before.
             self._take_rest(bounded=True)
             self._batches.relieve_staging(now)
+        # 3. Begin the work that this has made ready.
         self._actions.extend(self._schedule.begin(now))
+        # 4. STATE comes last: it covers only what is durable by now. Batch files are deleted behind
+        #    it, as a run that dies between the two must find them again.
         value = self._tracker.release()
         if value is not None:
             self._act(ev.EmitState(value, self._tracker.released, dict(self._tracker.held)))
@@ -264,6 +270,8 @@ class Pipeline:
             return
         stream.end.has_failed |= event.has_failed
         old = stream.schema
+        # Taps repeat their SCHEMA, some before each page of records: only another one closes a
+        # batch.
         if stream.has_failed or (old.schema, old.key_properties) == (
             event.schema,
             event.key_properties,
@@ -273,6 +281,8 @@ class Pipeline:
         schema = StreamSchema(
             event.stream, event.schema, event.key_properties, serial, event.source
         )
+        # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
+        # it are loaded by the old one.
         self._planned(stream, schema, event.line)
         if not stream.has_failed:
             self._batches.close(stream, self._now)
@@ -337,6 +347,8 @@ class Pipeline:
             if rest.lines is not None:
                 rest.line += batches.stage(stream, rest.lines, rest.line, rest.version, now)
             else:
+                # Unbounded, the next message needs the place: the files must not wait for the size
+                # of the first.
                 stream.is_probing &= bounded
                 taken = batches.add_files(stream, rest.files, rest.line, rest.version, now)
                 if not taken:
@@ -383,6 +395,7 @@ class Pipeline:
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
         self._take_rest()
         self._ended = True
+        # Before batches are closed: half a table must not replace a whole one.
         self._fail_unfinished()
         cuts = list[tuple[Stream, int]]()
         if self._failures.error is None and self._uncovered.rows:
@@ -432,6 +445,7 @@ class Pipeline:
             return
         self._dead_bytes += len(event.data)
         steps = self._dead.steps
+        # Lines join the step that waits, if any; one that runs has its lines.
         last = steps[-1] if len(steps) > self._dead.running else None
         if isinstance(last, DeadLetterStep):
             last.lines.append(event)
@@ -460,6 +474,8 @@ class Pipeline:
             if job.piece.line < stream.until:
                 rows, rejected = event.rows, event.rejected
                 error = self._failures.over_budget(job, rows, rejected, is_over=self._ended)
+                # The budget counts what is rejected, which is known only now. After failed work
+                # nothing is discarded any more, so that the flush is kept from its commit instead.
                 if error is not None and self._stopping:
                     job.flush.unconverted += 1  # It is not committed.
                     self._begin_no_more(job)
@@ -480,6 +496,7 @@ class Pipeline:
         step = job.step
         if isinstance(step, Ending | Recollection):
             return
+        # From here on a STATE may cover it; the release at the end of `handle` decides.
         self._tracker.durable(step.position)
         if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
@@ -498,8 +515,12 @@ class Pipeline:
             return
         if job.stream is not self._dead and isinstance(event.error, OF_STREAM):
             event.error.name_stream(job.stream.schema.stream)
+        # 1. A commit that a record has made fail becomes a failed conversion, which can name the
+        #    record's line.
         if isinstance(job, Turn) and not self._stopping:
             job = self._batches.reopen(job, event.error) or job
+        # 2. What is converted anew, is discarded already, or ends its stream alone, does not end
+        #    the run.
         is_again = isinstance(event.error, ConvertAgainError) and not job.stream.running
         if not self._stopping and (
             is_again or self._is_past(job, event.error) or self._is_apart(job, event)
@@ -508,6 +529,7 @@ class Pipeline:
                 self._batches.discard_from(job.stream.until, [job.stream])
             self._schedule.offer(job.stream)
             return
+        # 3. All else does.
         self._end_early(event.error)
         self._begin_no_more(job)
 
@@ -582,6 +604,8 @@ class Pipeline:
             self._rest = None
         stream.expected, stream.is_recalling = None, False
         self._batches.close(stream, self._now)
+        # A whole STATE's worth is discarded, as the tap sends from that bookmark again: rows behind
+        # it would come twice.
         line = self._batches.cut(line, [stream])
         if stream.swap is not None:
             # Half a table must not replace a whole one.
@@ -601,6 +625,7 @@ class Pipeline:
     def _discard_from(self, line: int, error: BaseException) -> None:
         """Discard the input from the last STATE before a bad line on."""
         self._failures.bad_input(line, error)
+        # The end closes the open batches: what came before the bad line is loaded as at a good end.
         if not self._ended:
             self._end(ev.EndOfInput())
         line = self._batches.cut(line, self._streams.values())
@@ -632,6 +657,8 @@ class Pipeline:
         """Add steps to end the loaded streams, after the last STATE."""
         line = self._uncovered.line
         for name, stream in self._streams.items():
+            # A stream that brought nothing has nothing to end; one that becomes visible as a whole
+            # was ended by its swap.
             was_read = stream.has_flushes or stream.was_recalled
             is_over = stream.swap is not None and not self._publishes
             if was_read and not is_over and not stream.has_failed:
@@ -644,13 +671,17 @@ class Pipeline:
             over = not self.commits_running
         else:
             over = self._ended and self._schedule.is_idle
+        # 1. The audit, which the last STATE waits for.
         if over and not self._stopping and self._audit is not None and self._failures.error is None:
             self._schedule.add_step(self._dead, self._audit)
             self._actions.extend(self._schedule.begin(self._now))
             self._audit, over = None, False
+        # 2. The ends of the streams, once that STATE is out. If it is withheld, a rerun needs what
+        #    they remove.
         if over and not self._stopping and not self._is_ending and self._failures.error is None:
             self._is_ending = True
             over = self._tracker.withholds or not self._add_endings()
+        # 3. The result, once.
         if over and not self.done:
             self.done = True
             if self._failures.error is None and not self._tracker.withholds:

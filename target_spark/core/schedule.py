@@ -171,6 +171,7 @@ class Schedule:
         if stream.running or not stream.steps:
             return
         step = stream.steps[0]
+        # After failed work no STATE would cover it: a rerun would load it twice.
         if self._is_failing and not self._may_begin(step):
             return
         if not isinstance(step, PendingFlush) or step.ready:
@@ -233,6 +234,8 @@ class Schedule:
     def convert_again(self, job: Conversion, pieces: Sequence[Piece]) -> None:
         """Convert a failed piece again as these pieces, before all others."""
         jobs = [replace(job, piece=piece) for piece in pieces]
+        # The flush counted the failed piece as one that is not converted; now it waits for each of
+        # these.
         job.flush.unconverted += len(jobs) - 1
         self._converts.extendleft(reversed(jobs))
 
@@ -279,6 +282,8 @@ class Schedule:
     def withdraw(self, streams: Iterable[Stream]) -> None:
         """Take back the first steps of streams that have not begun; `offer` queues them again."""
         own = {id(stream) for stream in streams}
+        # One that has failed may be durable all the same, if only its answer was lost: it cannot be
+        # cut.
         for turn in [turn for turn in self._turns if id(turn.stream) in own and not turn.failures]:
             self._turns.remove(turn)
             turn.stream.running = False
@@ -309,6 +314,9 @@ class Schedule:
             stuck = [self.blocked(stream, until) for stream in streams]
             if isinstance(failed, Turn) and not isinstance(failed.step, Recollection | Ending):
                 stuck.append(failed.step.position)
+            # A STATE goes out only if all that began before it is durable: go back to the one
+            # before the first act that cannot be, and look again, as more flushes have records
+            # behind that one.
             least = min((at for at in stuck if at is not None), default=until)
             if least >= until:
                 return until
@@ -334,6 +342,7 @@ class Schedule:
     def _next(self) -> Conversion | Turn | None:
         busy = sum(not job.is_light for job in self._running.values())
         has_room = busy < self._parallel
+        # Commits first: they free staging and let STATE out.
         if self._turns and (self._is_failing or has_room or self._turns[0].is_light):
             return self._turns.popleft()
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
@@ -350,6 +359,7 @@ class Schedule:
             return None
         self._converts.remove(job)
         job.stream.comparing |= job.piece.replay is not None
+        # Alone after a failure: its error then names fewer files.
         if job.failures or not isinstance(job.piece, FilesPiece):
             return job
         return self._merged(job, job.piece)

@@ -110,6 +110,9 @@ class StateTracker:
         self._bytes += state.size
         if self._bytes > self.most_bytes:
             self._thin_out()
+        # A staging file notes how many of its bytes come before each STATE, so that it can be cut
+        # there. Only the newest of the STATEs that wait for the same acts will be emitted: noting
+        # the others would take memory by STATE, not by act.
         if self._newest and self._newest[-1] > self._begun:
             self._newest.pop()  # It waits for the same acts as the new one.
         self._newest.append(self.position)
@@ -122,6 +125,8 @@ class StateTracker:
 
         Without a STATE before that line the bookmark is unknown: no STATE after it is emitted.
         """
+        # The last STATE before the failure has the bookmark up to which the stream is durable, or
+        # becomes so: its earlier flushes go on.
         before = [state for state in self._states if state.line < line]
         base = before[-1] if before else self._emitted
         bookmarks = None if base is None else _bookmarks(base.value)
@@ -141,6 +146,8 @@ class StateTracker:
         """Return the newest STATE to emit, or None; forget it and all older ones."""
         if not self._states:
             return None
+        # Acts begin in the order of positions, and a dict keeps that order: the first one is the
+        # oldest.
         oldest = next(iter(self._open), self.position + 1)
         count = bisect_left(self._states, oldest, key=attrgetter("position"))
         if not count:
@@ -199,6 +206,7 @@ class StateTracker:
         """Drop some of the STATEs that wait for the same acts, never the newest."""
         acts = list(self._open)
         alike = groupby(self._states, key=lambda state: bisect_left(acts, state.position))
+        # From the newest backwards, so that it is one of those that stay.
         self._keep([state for _, group in alike for state in list(group)[::-2][::-1]])
 
 
@@ -273,6 +281,8 @@ def stored_state(reached: Reached | None, stream: str, *, by_key: bool) -> str |
         value = decode(reached.value)
         own = _own(value, stream)
         if own is not None:
+            # With these markers the bookmark is that of the last whole run: records after it come
+            # again.
             if not by_key and isinstance(own, dict) and own.get(_UNSORTED):
                 return None
             value = {**value, _BOOKMARKS: {stream: own}}

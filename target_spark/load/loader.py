@@ -198,15 +198,18 @@ class Loader:
             BalanceError: Records are missing among those read and written.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
+        # 1. Guards may answer in place of the conversion: a replay has its rows in the table.
         step = ConvertStep(self._files.resolved(batch))
         for see in self._at["before_conversion"]:
             see(step)
         if step.result is not None:
             return step.result
+        # 2. Convert. Without a policy for rejects, the first one ends the input at its line.
         result = self._converter.convert(step.batch, self._tables.prepare(step.batch))
         if result.rejected and not self._leaves_out:
             self._destination.abort(self._tables.flush(step.batch, [result]))
             raise record_error(step.batch, result)
+        # 3. Guards check what was converted, or take note of it.
         for see in self._at["after_conversion"]:
             result = see(step, result)
         return result
@@ -230,11 +233,14 @@ class Loader:
         """
         stream = batch.stream.stream
         self._before_change(stream)
+        # 1. Nothing to do leaves no version in the table's history.
         if not results and not self._changes_table(batch.stream):
             if self._expected is not None:
                 self._expected.add(stream, Counts(), {})
             return {stream: Loaded(Counts())}
         reject_duplicates(batch.files, stream)
+        # 2. Guards may hold the flush back for the end of the stream, or add what they store with
+        #    it.
         step = CommitStep(batch, results, self._tables.flush(batch, results))
         for see in self._at["before_commit"]:
             see(step)
@@ -243,6 +249,7 @@ class Loader:
                 step.committed = self._destination.commit(step.flush)
             except RefusedByStoreError as error:
                 raise self._refusal(batch, results, step.flush, error) from error
+        # 3. Only now the rejects are of no more use: a failed commit converts again.
         self._tables.release(batch)
         self.delete_rejects(results)
         for see in self._at["after_commit"]:
@@ -264,6 +271,8 @@ class Loader:
         error: RefusedByStoreError,
     ) -> Exception:
         """Return what a commit raises whose rows the store has refused."""
+        # A store that only says "a row is bad" is asked again with the origin of each row in the
+        # parts.
         if not error.rows:
             if flush.write.row_origin is not None:
                 return error
@@ -338,6 +347,7 @@ class Loader:
             DestinationError: The table cannot be read.
             AlreadyRunningError: Another run loads the stream into the same table.
         """
+        # One guard at most has segments to compare; the others have none to say.
         seen = (see(stream, source or stream.stream) for see in self._at["before_stream"])
         return max(seen, key=len, default=())
 
@@ -380,6 +390,7 @@ class Loader:
         for see in self._at["before_end"]:
             see(step)
         if self._config.verification is None:
+            # Flushes held back become one table only here, after all of them are complete.
             for flush in step.flushes:
                 self._destination.commit(flush)
             if step.request is not None:
@@ -478,6 +489,8 @@ class Loader:
             return 0
         self._before_change(stream.stream)
         rows_seen: list[TableDifference] = []
+        # A loader of its own: same table, but keys alone, no lease (this run has it), and no way to
+        # leave a bad key out, as its row would count as gone.
         own = Loader(
             replace(
                 config,

@@ -250,6 +250,7 @@ def _bound(pattern: str) -> tuple[int, int] | None:
         return 1, 0
     except (_Unbounded, RecursionError, OverflowError):
         return None
+    # Without an anchor the search begins at each character of the text.
     is_anchored = (
         bool(tree)
         and str(tree[0][1]) in {"AT_BEGINNING", "AT_BEGINNING_STRING"}
@@ -260,6 +261,8 @@ def _bound(pattern: str) -> tuple[int, int] | None:
 
 def _sequence_time(items: Any) -> tuple[int, int]:
     factor, power = 1, 0
+    # Backtracking combines each way through an item with each one through the next: factors are
+    # multiplied, powers added. `a*b*` takes the square of the length, `a?b?` four steps at a place.
     for code, value in items:
         below = _item(str(code), value)
         factor, power = _limited(factor * below[0]), power + below[1]
@@ -293,6 +296,8 @@ def _either(choices: Any) -> tuple[int, int]:
 def _repeat_time(low: int, high: Any, items: Any) -> tuple[int, int]:
     factor, power = _sequence_time(items)
     if str(high) == "MAXREPEAT":
+        # An endless repeat of what has several ways of its own, as `(a*)*`, has a number of ways
+        # that is exponential in the length.
         if factor > 1 or power:
             raise _Unbounded
         return 1, 1
@@ -318,6 +323,8 @@ class _Helpers:
 
     def ends(self, pattern: str, text: str) -> bool:
         """Return whether a search ends in time."""
+        # A longer text than one that was too slow would take as long again, for each of many
+        # records.
         if len(text) >= self._slow.get(pattern, sys.maxsize):
             return False
         parts = [part.encode("utf-8", "surrogatepass") for part in (pattern, text)]
@@ -328,6 +335,8 @@ class _Helpers:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(struct.pack("qq", *map(len, parts)) + b"".join(parts))
                 process.stdin.flush()
+            # Nothing comes from a helper that its own alarm has ended: the next search starts
+            # another.
             if process.stdout.read(1):
                 return True
             self._process = None
@@ -424,6 +433,8 @@ def validator_of(schema: Any) -> Any:
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # noqa: PLC0415
 
     result = draft()
+    # `unevaluatedProperties` asks the patterns of all schemas beside and below it, which the
+    # library finds by itself: so all of them are timed.
     if patterns := tuple(_name_patterns(schema)):
         # It looks for them wherever a reference leads.
         searches = lambda _, names, __: ((pattern, names) for pattern in patterns)  # noqa: E731
@@ -480,6 +491,7 @@ def _one_line(text: str) -> str:
     whole = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
     if len(whole) <= _SHOWN:
         return whole
+    # The reason stands at the end of the library's messages, the value at their beginning.
     half = _SHOWN // 2
     return f"{whole[:half]} … {whole[-half:]}"
 
@@ -561,6 +573,7 @@ def is_multiple(value: Any, step: Any) -> bool:
     number, unit = _digits(value), _digits(step)
     if number.is_zero():
         return True
+    # A fraction of 1e-1000000 has a million digits, and takes minutes.
     if _spread(number, unit) > _MOST_DIGITS:  # of a number too small to be a multiple
         return False
     return (Fraction(number) / Fraction(unit)).denominator == 1

@@ -74,13 +74,16 @@ class Facts:
             name: Name of the property.
             kind: `NULL`, `TEXT` or `NUMBER`.
         """
+        # 1. The reader has seen every value, or the file's types leave no other kind.
         if self._kinds is not None:
             return (name, kind) in self._kinds
         if self._data is None:
             return False
+        # 2. What cannot be searched for may be there.
         # A name can be written with escapes, and would not be found then.
         if not _PLAIN.match(name) or self._is_spelt_out:
             return True
+        # 3. Search the text of the block, once for each name.
         entry = self._answers.get((name, kind))
         if entry is None:
             entry = name not in self._absent_names(kind) and self._search([name], kind)
@@ -259,6 +262,7 @@ def _bound_of_decimals(
     if isinstance(bound, int) and not data_type.scale:
         edge = Fraction(bound)  # of integers, compared as they are
     else:
+        # A decimal between the bound and the next double rounds to either: it is suspected.
         edge = Fraction(math.nextafter(float(bound), math.inf if lower else -math.inf))
         if not strict and Fraction(float(bound)) == Fraction(bound):
             edge = Fraction(bound)
@@ -297,6 +301,7 @@ def multiple_checks(step: Any, data_type: T.DataType) -> list[Check]:
     if unit.denominator != 1 or unit > INTEGER_WIDTHS[type(data_type)][1]:
         raise Unscreened
     whole = int(unit)
+    # Arrow divides integers without a remainder; it has no modulo.
     return [lambda array, _: pc.not_equal(pc.multiply(pc.divide(array, whole), whole), array)]
 
 
@@ -487,6 +492,7 @@ def suspects(
 ) -> pa.Array | None:
     """Return the rows of a column that any check suspects, as a mask without nulls."""
     masks = [mask for check in results if (mask := check(array, facts)) is not None]
+    # A null says nothing about values; `nulls` alone judges it.
     if masks and array.null_count:
         masks = [pc.and_(pc.fill_null(mask, False), array.is_valid()) for mask in masks]
     if nulls is not None and (mask := nulls(array, facts)) is not None:
@@ -603,6 +609,7 @@ def _of_items(inner: Sequence[Check], nulls: Check | None) -> Check:
         result = suspects(array.flatten(), inner, nulls, facts)
         if result is None or not result.true_count:
             return None
+        # A row is suspect by any of its items.
         rows = pc.list_parent_indices(array).filter(result)
         places = pa.array(range(len(array)), rows.type)
         return pc.is_in(places, rows)
