@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import mmap
 import queue
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,6 +184,15 @@ def spool_error(error: OSError, folder: Path) -> DestinationError:
         where=Where(file=str(folder), setting="spool.root"),
         hint=hint,
     )
+
+
+@contextmanager
+def spooling(folder: Path | str | None) -> Iterator[None]:
+    """Convert an OSError about a folder of the spool, by default the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise spool_error(error, Path(folder or tempfile.gettempdir())) from error
 
 
 Clock = Callable[[], float]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from shared.engine.engine import THREADS
 from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import record_head, record_tail
 from shared.singer.metrics import BATCH_COUNT, Counter
-from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter, spool_error
+from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter, spooling
 from tap_spark.send.run import Run, files_of, reached, reading, settle
 from tap_spark.send.stream_outputs import Output, block_map, mapped_blocks
 from tap_spark.sources.formats import source_format
@@ -157,18 +157,26 @@ def held(
     Raises:
         DestinationError: The folder cannot be written.
     """
-    with tempfile.SpooledTemporaryFile(HELD_BYTES, dir=root) as file:
-        with pa.ipc.new_stream(file, _SCHEMA) as writer:
-            for texts in records:
-                if texts is None:
-                    yield None
-                    return
-                try:
-                    writer.write_batch(pa.record_batch([texts], schema=_SCHEMA))
-                except OSError as error:
-                    raise spool_error(error, Path(root or tempfile.gettempdir())) from error
-        file.seek(0)
+    if root is not None:
+        with suppress(OSError):
+            Path(root).mkdir(parents=True, exist_ok=True)
+    file = tempfile.SpooledTemporaryFile(HELD_BYTES, dir=root)  # noqa: SIM115
+    try:
+        writer = pa.ipc.new_stream(file, _SCHEMA)
+        for texts in records:
+            if texts is None:
+                yield None
+                return
+            with spooling(root):
+                writer.write_batch(pa.record_batch([texts], schema=_SCHEMA))
+        with spooling(root):
+            writer.close()
+            file.seek(0)
         yield (batch.column(0) for batch in pa.ipc.open_stream(file))
+    finally:
+        # Closing tries once more to write what a full disk has refused.
+        with suppress(OSError):
+            file.close()
 
 
 def write_rows(run: Run, plan: StreamPlan, rows: DriverRows, meter: OnChunk) -> None:

@@ -8,14 +8,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.errors import SourceError, Where
 from shared.storage.owned_folders import OwnedFolder, is_locked, remove_stale
 from tap_spark.config import SpoolSettings
-from tap_spark.send.line_output import spool_error
+from tap_spark.send.line_output import spooling
 from tap_spark.send.spool_files import (
     BEGUN_SUFFIX,
     ENDED_SUFFIX,
@@ -103,13 +103,13 @@ class SpoolFolder:
 
     def _names(self) -> list[str]:
         """List the finished chunks in the order of partitions, attempts and rows."""
-        with _explained(self.path), os.scandir(self.path) as entries:
+        with spooling(self.path), os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.name.endswith(LINES_SUFFIX))
 
     def _chunks(self, names: list[str]) -> Iterator[SpooledChunk]:
         for name in names:
             path = self.path / name
-            with _explained(self.path):
+            with spooling(self.path):
                 text = path.with_suffix(META_SUFFIX).read_text(encoding="utf-8")
             yield SpooledChunk(path, *unpack_meta(text))
 
@@ -156,11 +156,11 @@ class OrderedSpoolFolder(SpoolFolder):
 
     def _set_progress(self, progress: CopyProgress) -> None:
         self._progress = progress
-        with _explained(self.path):
+        with spooling(self.path):
             write_progress(self.task_spool.folder, progress)
 
     def _grant_if_stuck(self) -> None:
-        with _explained(self.path):
+        with spooling(self.path):
             is_stuck = not is_locked(self._marker(BEGUN_SUFFIX)) and self.task_spool.is_full_for(
                 self._progress.partition + 1
             )
@@ -190,7 +190,7 @@ class Spool:
         root = Path(settings.root or tempfile.gettempdir())
         self.jobs = jobs
         self._numbers = itertools.count(1)
-        with _explained(root):
+        with spooling(root):
             root.mkdir(parents=True, exist_ok=True)
             remove_stale(root, PREFIX)
             self._owned = OwnedFolder(root, PREFIX)
@@ -209,7 +209,7 @@ class Spool:
             DestinationError: It cannot be created.
         """
         path = self.path / str(next(self._numbers))
-        with _explained(path):
+        with spooling(path):
             path.mkdir(mode=0o700)
         task_spool = TaskSpool(str(path), str(self._owned.lock), self.limit, ordered)
         return OrderedSpoolFolder(task_spool) if ordered else SpoolFolder(task_spool)
@@ -242,12 +242,3 @@ def check_complete(count: int, expected: int, what: str) -> None:
             where=Where(setting="spool.root"),
             hint="do not remove files there; run again",
         )
-
-
-@contextmanager
-def _explained(task_spool: Path) -> Iterator[None]:
-    """Convert an OSError about a folder to an error for users."""
-    try:
-        yield
-    except OSError as error:
-        raise spool_error(error, task_spool) from error

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from engines import engine_without_spark, threads
+from full_disks import largest_file
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shared.errors import DestinationError, PartialRunError, SettingsError, SourceError
@@ -524,6 +525,23 @@ def test_records_wait_on_disk_until_spark_need_not_read_them(
         run(tmp_path, settings, catalog)
     assert b"RECORD" not in (tmp_path / "out.jsonl").read_bytes()
     assert {*tmp_path.iterdir()} - {*before} == {tmp_path / "out.jsonl"}
+
+
+@pytest.mark.parametrize("limit", [700, 2_000, 6_000])
+def test_a_full_disk_of_waiting_records_names_the_setting(
+    tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(slices, "HELD_BYTES", 1)
+    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    many_orders(orders["path"])
+    root = tmp_path / "new" / "spool"
+    settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(root)}}
+    catalog = discovered_catalog(threads(), tap_config(settings))
+    hint = r"setting 'spool.root': cannot write to the spool folder: File too large"
+    with largest_file(limit), pytest.raises(DestinationError, match=hint):
+        run(tmp_path, settings, catalog)
+    assert list(root.iterdir()) == []
+    assert of_type("RECORD", run(tmp_path, settings, catalog))
 
 
 def test_with_threads_what_only_spark_reads_is_an_error(
