@@ -430,8 +430,11 @@ def write_file(text: str, path: str, option: str) -> None:
                 file.write(text)
             return
         complete = Path(f"{path}.{os.getpid()}.tmp")
-        complete.write_text(text, encoding="utf-8", errors="replace")
-        complete.replace(path)
+        try:
+            complete.write_text(text, encoding="utf-8", errors="replace")
+            complete.replace(path)
+        finally:
+            complete.unlink(missing_ok=True)
     except OSError as error:
         raise DestinationError(
             f"cannot be written ({error.strerror})", where=Where(file=path), hint=f"see {option}"

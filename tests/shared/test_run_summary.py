@@ -8,12 +8,20 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from full_disks import largest_file
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import DestinationError, RecordError, Where
 from shared.singer.logs import CONSOLE
-from shared.singer.run_summary import FORMAT, MOST_POINTS, RunSummary, Timeline, summarized
+from shared.singer.run_summary import (
+    FORMAT,
+    MOST_POINTS,
+    RunSummary,
+    Timeline,
+    summarized,
+    write_file,
+)
 
 
 def read(path: Path) -> dict:
@@ -65,6 +73,15 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
         pass
     with pytest.raises(RecordError), summarized("p", path):
         raise RecordError("the reason why the run failed")
+
+
+def test_a_full_disk_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("{}")
+    with largest_file(100), pytest.raises(DestinationError, match=r"see --summary"):
+        write_file("x" * 1000, str(path), "--summary")
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.read_text() == "{}"
 
 
 def test_a_run_with_nothing_to_do_is_not_compared(
