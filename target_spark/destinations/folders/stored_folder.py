@@ -229,10 +229,12 @@ class LocalFolder:
                     marker = next(iter(change.add.values()), None)
                     self._write_side(announced(side, self.side(), marker))
                 self._put(complete)
-                if side is not None:
-                    self._write_side(side)
-                for pending in change.add:
-                    Path(pending).unlink()
+                # Readers have the change. `_settle` and the end of the run do what fails now.
+                with suppress(OSError):
+                    if side is not None:
+                        self._write_side(side)
+                    for pending in change.add:
+                        Path(pending).unlink()
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""

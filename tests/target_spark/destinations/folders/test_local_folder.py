@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -168,6 +170,31 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         LocalFolder(str(tmp_path / "t"), "run").open()
     with pytest.raises(DestinationError, match="a file exists where a folder is needed"):
         LocalFolder(str(tmp_path / "t" / "deeper"), "run").open()
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_disk_that_is_full_during_a_change(
+    folder: LocalFolder, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """The second side file only confirms what readers have: its failure is none of the commit."""
+    put(folder, 1, side=b"before")
+    write, left = Path.write_bytes, [written]
+
+    def fill(path: Path, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        left[0] -= 1
+        return write(path, data)
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", fill)
+        with nullcontext() if written else pytest.raises(DestinationError, match="No space"):
+            put(folder, 2, side=b"after")
+    assert len(folder.files()) == FILES_PER_FLUSH * (1 + written)
+    assert folder.side() == (b"after" if written else b"before")
+    put(folder, 3, side=b"last")
+    assert len(folder.files()) == FILES_PER_FLUSH * (2 + written)
+    assert folder.side() == b"last"
 
 
 def test_a_place_that_cannot_be_written() -> None:
