@@ -283,17 +283,22 @@ class ColumnCopy:
 
     def _whole(self, files: Sequence[_Opened], compression: str) -> _Opened:
         """Return a file without rows with all columns, if they are those of the files."""
+        # 1. The same columns in all files, as the table has them.
         first = files[0].columns
         if sorted(first.names) != sorted(self.own.names):
             raise _OtherFileError
         own = [self.own.field(one.name).with_nullable(one.nullable) for one in first]
         columns = pa.schema([*own, *self.added(0).schema], self.own.metadata)
+        # 2. A footer as Arrow writes it for these columns. Those of the files must be equal to it
+        #    field by field, as their pages are read by it.
         whole = _written(columns.empty_table(), compression)
         stored = structs_in(whole.tree, _SCHEMA)[1:]
         for file in files:
             others = structs_in(file.tree, _SCHEMA)[1:]
             if not file.columns.equals(pa.schema(own)) or stored[: len(others)] != others:
                 raise _OtherFileError
+        # 3. Small row groups would stay as small, and make readers slow: these are better read and
+        #    joined.
         sizes = [integer(group, _PACKED_BYTES) for file in files for group in file.groups]
         if len(sizes) > 1 and sum(sizes) < LEAST_BYTES * len(sizes):
             raise _OtherFileError
@@ -313,6 +318,8 @@ class ColumnCopy:
             with open_output(url, options=options) as sink:
                 sink.write(_MARK)
                 for file, group in groups:
+                    # The added columns are encoded for this row group: dictionaries make them some
+                    # hundred bytes.
                     new = _written(_repeated(block, integer(group, _GROUP_ROWS)), compression)
                     chunks = [*_moved(sink, file, group), *_moved(sink, new, new.groups[0])]
                     joined.append(_group(chunks, group, len(joined)))
@@ -379,11 +386,13 @@ def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:
     chunks = structs_in(group, _CHUNKS)
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
     parts = zip(_FIELDS, ([group], chunks, metas), strict=True)
+    # Other fields hold places in the old file (indexes, bloom filters), which the new one has not.
     if any(not one.keys() <= fields for fields, structs in parts for one in structs):
         raise _OtherFileError
     columns = structs_in(file.tree, _SCHEMA)[1:]
     own = [(one.get(_COLUMN_TYPE), (LIST, (BINARY, [one[_COLUMN_NAME][1]]))) for one in columns]
     are_own = [(meta.get(_TYPE), meta.get(_PATH)) for meta in metas] == own
+    # A chunk of another column, or of fewer values than rows, would be found only by a reader.
     if not are_own or {integer(meta, _VALUES) for meta in metas} != {integer(group, _GROUP_ROWS)}:
         raise _OtherFileError
     return [_moved_chunk(sink, file, meta) for meta in metas]
@@ -400,6 +409,7 @@ def _moved_chunk(sink: pa.NativeFile, file: _Opened, meta: Struct) -> Struct:
     except OSError as error:
         raise _OtherFileError from error
     _check_pages(memoryview(data).cast("B"), meta)
+    # Places are counted from the beginning of the file: all of the chunk move by the same step.
     step = sink.tell() - start
     sink.write(data)
     moved = {number: (I64, place + step) for number, place in starts.items()}
@@ -424,6 +434,7 @@ def _check_pages(data: memoryview, meta: Struct) -> None:
             raise _OtherFileError
         if isal_zlib.crc32(page) != integer(header, _CHECKSUM) & 0xFFFFFFFF:
             raise _OtherFileError
+        # Absolute: a negative number must not make room for another one that is too large.
         values -= abs(integer(struct_in(header, _DATA) or struct_in(header, _DATA_V2), 1))
         plain -= abs(integer(header, _PAGE_PLAIN))
     if values or plain < 0 or at != size:

@@ -169,6 +169,7 @@ class LocalFolder:
             if self._path.exists() and not self._path.is_dir():
                 raise NotADirectoryError(20, os.strerror(20), self.table)
             with self._lock():
+                # Under the lock: a living run may be between its two renames.
                 if restores:  # First a table that was lost between two renames.
                     put_right(self.table)
                 for run in _runs_in(self._path.parent, self._search).get(self._beside.name, ()):
@@ -214,8 +215,11 @@ class LocalFolder:
             self._remove_retired()
             self._settle()
             side, drop = change.side, change.drop
+            # A side file of an earlier release lies within the table: it moves out with the next
+            # change.
             if (self._path / OLD_SIDE_FILE).exists():
                 side, drop = side or self.side(), drop | {OLD_SIDE_FILE}
+            # 1. One more file: its rename is the one step.
             one_file = len(change.add) == 1 and not drop and side is None
             if one_file and self._path.exists():
                 [(pending, name)] = change.add.items()
@@ -224,6 +228,9 @@ class LocalFolder:
                 Path(pending).rename(place)
                 make_durable(str(place.parent))
             elif change.add or drop or side is not None:
+                # 2. Anything else: build the folder aside, announce the new side file beside the
+                #    one that holds, then exchange the folders. Whoever comes after a crash knows by
+                #    the first new file which of the two side files holds.
                 complete = self._built(change.add, drop)
                 if side is not None:
                     marker = next(iter(change.add.values()), None)
@@ -295,6 +302,8 @@ class LocalFolder:
         else:
             complete.rename(self._path)
         make_durable(str(self._path.parent))
+        # Also the folder that the old table has moved to, or a crash of the machine might show it
+        # twice.
         make_durable(str(self._run))
 
     def _remove_retired(self) -> None:

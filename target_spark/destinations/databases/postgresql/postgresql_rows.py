@@ -58,9 +58,12 @@ def numeric_digits(array: pa.Array) -> Digits:
     array = array.cast(pa.decimal128(kind.precision, kind.scale))
     fraction = -(-kind.scale // _GROUP)
     whole = max(0, -(-(kind.precision - kind.scale) // _GROUP))
+    # Digits are grouped by four from the point on: multiply, so that the last group is whole.
     count, pad = max(1, fraction + whole), fraction * _GROUP - kind.scale
     low, high = _words(array)
     negative = pc.less(high.view(pa.int64()), 0)
+    # Up to 18 digits are computed in one `int64`; more in five words of 32 bits, as Arrow has no
+    # kernels for the remainder of a decimal.
     if kind.precision + pad <= _LONG_DIGITS:
         number = pc.multiply(pc.abs(low.view(pa.int64())), 10**pad)
         groups = _of_longs(number, count)
@@ -78,6 +81,7 @@ def _words(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     for start in (0, 8):
         word = bytearray(count * 8)
         for n in range(8):
+            # A slice with steps copies one byte of every number at once.
             word[n::8] = data[start + n :: 16]
         words.append(pa.Array.from_buffers(_UINT64, count, [None, pa.py_buffer(word)]))
     return words[0], words[1]
@@ -97,6 +101,8 @@ def _limbs(low: pa.Array, high: pa.Array, negative: pa.Array) -> list[pa.Array]:
     zero, one = (pa.scalar(n, _UINT64) for n in (0, 1))
     carry = pc.if_else(pc.equal(low, zero), one, zero)
     low = pc.if_else(negative, pc.subtract(zero, low), low)
+    # Two's complement of 128 bits: not, plus one; the one is carried only if the lower word is
+    # zero.
     high = pc.if_else(negative, pc.add(pc.bit_wise_not(high), carry), high)
     return [part for word in (low, high) for part in (_lower(word), _upper(word))]
 
@@ -118,6 +124,8 @@ def _of_limbs(limbs: list[pa.Array], count: int) -> list[pa.Array]:
     for _ in range(count):
         rest = pc.subtract(limbs[0], limbs[0])
         for n in range(len(limbs) - 1, -1, -1):
+            # Long division from the highest word down; the rest is below 10,000, so that nothing
+            # overflows.
             here = pc.bit_wise_or(pc.shift_left(rest, pa.scalar(_LIMB_BITS, _UINT64)), limbs[n])
             limbs[n] = pc.divide(here, base)
             rest = pc.subtract(here, pc.multiply(limbs[n], base))
@@ -175,9 +183,11 @@ def binary_rows(
     """
     count = batch.num_rows
     fields = len(columns) + (before is not None)
+    # 1. What all rows have alike: the number of fields, and for each field its length.
     pieces: list[_Piece] = [_Fixed(fields.to_bytes(2, "big"), {})]
     if before is not None:
         pieces.append(_fixed(numbers(before, count), 8))
+    # 2. The bytes of each column: a strip for each byte of its values, or lengths and texts.
     alike = _alike(batch, columns)
     for column in columns:
         array = batch.column(column.source)
@@ -185,6 +195,8 @@ def binary_rows(
         if not isinstance(piece, _Fixed) and column.sql_type != "bytea" and _may_hold_nul(piece[1]):
             reject_nul(batch, [column])
         pieces.append(piece)
+    # 3. Neighbours of a fixed size become one array, then one kernel joins all arrays, row by row.
+    #    Its null replacement is the format's null.
     arrays = [array for piece in _joined(pieces) for array in _arrays(piece, count)]
     nothing = pa.scalar(b"", _BINARY)
     rows = pc.binary_join_element_wise(
@@ -249,6 +261,7 @@ def _validity(array: pa.Array) -> pa.Buffer | None:
     if not skipped:
         return bits
     length = (len(array) + 7) // 8
+    # Bits of a slice may begin within a byte: one large number shifts them all.
     shifted = int.from_bytes(bits.to_pybytes()[: length + 1], "little") >> skipped
     return pa.py_buffer((shifted & ((1 << 8 * length) - 1)).to_bytes(length, "little"))
 
@@ -264,6 +277,8 @@ def _boolean(array: pa.Array) -> _Fixed:
 def _since(kind: pa.DataType, epoch: int, array: pa.Array) -> _Fixed:
     """Return times from PostgreSQL's epoch; the server rejects those that it cannot hold."""
     lowest = -(1 << kind.bit_width - 1) + epoch + 1
+    # The least values would wrap around when they are moved; the server rejects their neighbours,
+    # too.
     counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind))
     moved = pc.subtract(counts, pa.scalar(epoch, kind))
     width = kind.bit_width // 8
