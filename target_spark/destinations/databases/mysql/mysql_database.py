@@ -365,5 +365,6 @@ def _field(array: pa.Array) -> pa.Array:
 
 def _plain(sql_type: str) -> str:
     """Return a type without the display width that old servers report."""
-    kind = sql_type.lower()
+    name, bracket, rest = sql_type.partition("(")  # Members of an enum keep their case.
+    kind = f"{name.lower()}{bracket}{rest}"
     return kind if kind == "tinyint(1)" else re.sub(r"^(\w*int)\(\d+\)", r"\1", kind)

@@ -115,10 +115,14 @@ class MySqlSql(LoadSql):
     )
 
     @property
+    def _collation(self) -> str:
+        """Return the collation that compares texts by their bytes, as elsewhere."""
+        return "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
+
+    @property
     def _text(self) -> str:
-        """Return the clause that compares texts by their bytes, as elsewhere."""
-        collation = "utf8mb4_nopad_bin" if self.mariadb else "utf8mb4_0900_bin"
-        return f"CHARACTER SET utf8mb4 COLLATE {collation}"
+        """Return the clause for columns of texts."""
+        return f"CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:
         """See `LoadSql`."""
@@ -155,6 +159,9 @@ class MySqlSql(LoadSql):
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """See `LoadSql`: the server converts values strictly, but rounds numbers and times."""
         kind, size = stored.partition("(")[0].split(" ")[0], stored.partition("(")[2].split(")")[0]
+        if kind in {"enum", "set"}:
+            text = f"CAST({expression} AS CHAR CHARACTER SET utf8mb4)"
+            return _member(f"{text} COLLATE {self._collation}", kind, stored)
         if staged in _LONGEST and kind in _SHORTER:
             # MariaDB copies such a column by the lower bytes of its length, without an error.
             return f"CONCAT({expression}, '')"
@@ -162,11 +169,14 @@ class MySqlSql(LoadSql):
             return _exact_integer(expression, kind)
         if staged == stored or (staged in _INTEGERS and kind != "float"):
             return expression
+        # The text of a float would have six digits.
+        expression = f"CAST({expression} AS DOUBLE)" if staged == "float" else expression
         if _NUMBER.match(staged) and kind in {"float", "double"} and "," in size:
             created = f"ROUND({expression}, {size.rpartition(',')[2]})"
+            created = f"CAST({created} AS FLOAT)" if staged == "float" else created
         elif _NUMBER.match(staged) and (kind in _INTEGERS or kind in {"decimal", "float"}):
-            number = {"decimal": f"DECIMAL({size})", "float": "FLOAT"}.get(kind, "SIGNED")
-            created = f"CAST({expression} AS {number})"
+            number = {"decimal": f"DECIMAL({size})", "float": "FLOAT"}.get(kind, "")
+            created = f"CAST({expression} AS {number})" if number else f"ROUND({expression})"
             created = f"CAST({created} AS CHAR)" if kind == "float" else created
         elif staged == "datetime(6)" and kind in {"datetime", "timestamp", "date"}:
             created = (
@@ -174,16 +184,19 @@ class MySqlSql(LoadSql):
             )
         elif staged == "time(6)" and kind == "time":
             created = f"CAST({expression} AS TIME({size or 0}))"
-        elif staged == "longtext":
-            return _from_text(expression, kind, size)
         else:
-            return expression
+            return _from_text(expression, kind, size) if staged == "longtext" else expression
         refused = f"CONCAT({expression}, ' cannot be stored exactly')"
         return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         """See `LoadSql`."""
         staged = self.type_of(data_type)
+        if staged == "longtext":
+            # No stream has a type for clock times, and taps send JSON of databases as text.
+            return sql_type in {"time(6)", "json"}
+        if staged in _INTEGERS and sql_type == "tinyint(1)":
+            return True
         return any(kind.match(staged) and kind.match(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str) -> str:
@@ -418,13 +431,17 @@ def _exact_integer(value: str, kind: str) -> str:
     if kind == "year":
         same = f"{value} NOT BETWEEN 1 AND 99"
     refused = f"CONCAT({value}, ' cannot be stored exactly')"
-    return f"CASE WHEN {value} IS NULL OR {same} THEN {value} ELSE {refused} END"
+    stored = f"CASE {value} WHEN 0 THEN '0000' ELSE {value} END" if kind == "year" else value
+    return f"CASE WHEN {value} IS NULL OR {same} THEN {stored} ELSE {refused} END"
 
 
 def _from_text(text: str, kind: str, size: str) -> str:
     """Return a text for a column; what the server would cut off or round is an error of it."""
     if kind in {"varchar", "char"}:
         return f"CASE WHEN CHAR_LENGTH({text}) > {size} THEN CONCAT({text}, '.') ELSE {text} END"
+    if kind == "bit":
+        number = f"CASE WHEN {text} REGEXP '^[0-9]+$' THEN {text} ELSE CONCAT({text}, '.') END"
+        return f"CASE WHEN {text} IS NOT NULL THEN CAST({number} AS UNSIGNED) END"
     if kind == "year":
         same = f"{text} REGEXP '^[0-9]{{4}}$'"
     elif kind in _INTEGERS:
@@ -433,11 +450,25 @@ def _from_text(text: str, kind: str, size: str) -> str:
         same = f"CAST({text} AS DECIMAL(65,30)) = CAST({text} AS DECIMAL({size}))"
     elif kind in {"datetime", "timestamp", "time"}:
         number = "TIME" if kind == "time" else "DATETIME"
-        same = f"CAST({text} AS {number}(6)) = CAST({text} AS {number}({size or 0}))"
+        same = (
+            f"CAST({text} AS {number}(6)) = CAST({text} AS {number}({size or 0})) AND "
+            f"{text} NOT REGEXP '[.][0-9]{{6}}[0-9]*[1-9]'"
+        )
     else:
         return text
     refused = f"CONCAT({text}, ' cannot be stored exactly')"
     return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE {refused} END"
+
+
+def _member(text: str, kind: str, stored: str) -> str:
+    """Return a text for an enum or set, which takes a number as the place of a member."""
+    members = [name.replace("''", "'") for name in re.findall(r"'((?:[^']|'')*)'", stored)]
+    if kind == "enum":
+        same = f"{text} IN ({', '.join(map(literal, members))})"
+    else:
+        one = "|".join(map(re.escape, members))
+        same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')}"
+    return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE CONCAT({text}, ' is none') END"
 
 
 def _digest(name: str) -> str:

@@ -63,6 +63,9 @@ _NUMBER = re.compile(r"(smallint|integer|bigint|real|double precision|numeric)(\
 _TIME = re.compile(r"(date|timestamp(\(\d\))? with(out)? time zone)")
 _TEXT = re.compile(r"character(?: varying)?\((\d+)\)")
 _CLOCK = re.compile(r"time(\(\d\))? with(out)? time zone|interval.*")
+_FINER = "'[.][0-9]{6}[0-9]*[1-9]'"
+"""Texts of times with digits that the server would round."""
+_HEX = r"E'\\x'"
 _CUTTING = frozenset({"name", '"char"', "oid"})
 """Types to which the server cuts a text, or wraps a number, silently."""
 _KEEPS_ROWS = (
@@ -146,14 +149,16 @@ class PostgreSqlSql(LoadSql):
             return _exact_number(expression, staged, stored)
         if _TIME.fullmatch(staged) and _TIME.fullmatch(stored):
             return _exact(expression, f"CAST({expression} AS {stored})", stored)
-        if _ASSIGNABLE.fullmatch(stored):
-            length = _TEXT.fullmatch(stored) if staged == "text" else None
-            return _whole_text(expression, length[1]) if length else expression
+        if staged != "text" and _ASSIGNABLE.fullmatch(stored):
+            return expression
         return _from_text(f"CAST({expression} AS text)", stored)
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
         """See `LoadSql`."""
         staged = self.type_of(data_type)
+        if staged == "text":
+            # No stream has a type for clock times, and taps send JSON of databases as text.
+            return bool(_CLOCK.fullmatch(sql_type)) or sql_type == "jsonb"
         return any(kind.fullmatch(staged) and kind.fullmatch(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str) -> str:
@@ -445,7 +450,7 @@ class PostgreSqlSql(LoadSql):
 
 def _exact_number(value: str, staged: str, stored: str) -> str:
     """Return a number as another type; digits that it cannot hold are an error of the server."""
-    if staged in _INTEGERS and stored in {*_INTEGERS, "numeric"}:
+    if staged == stored or (staged in _INTEGERS and stored in {*_INTEGERS, "numeric"}):
         return value
     text = f"CAST({value} AS text)"
     created = f"CAST({text if stored.startswith('numeric') else value} AS {stored})"
@@ -471,35 +476,40 @@ def _whole_text(value: str, length: str) -> str:
 
 def _from_text(text: str, stored: str) -> str:
     """Return a text as another type; what a type would cut off or round is an error."""
-    created = f"CAST({text} AS {stored})"
-    if _CLOCK.fullmatch(stored):
+    length = _TEXT.fullmatch(stored)
+    if length:
+        return _whole_text(text, length[1])
+    if _NUMBER.fullmatch(stored):
+        return _exact_number(f"CAST({text} AS numeric)", "numeric", stored)
+    value = f"CAST({text} AS timestamp with time zone)" if _TIME.fullmatch(stored) else text
+    created = f"CAST({value} AS {stored})"
+    same = _is_whole(text, created, stored)
+    return _exact(text, created, stored, same) if same else created
+
+
+def _is_whole(text: str, created: str, stored: str) -> str:
+    """Return the condition that a value still says all that its text does; empty for always."""
+    if _TIME.fullmatch(stored) or _CLOCK.fullmatch(stored):
         whole = "interval" if stored.startswith("interval") else re.sub(r"\(\d\)", "", stored)
-        return _exact(text, created, stored, f"{created} = CAST({text} AS {whole})")
-    if stored.startswith("bit"):
-        return _exact(text, created, stored, f"CAST({created} AS text) = {text}")
-    if stored in _CUTTING:
-        return _exact(text, created, stored, f"CAST({created} AS text) = {text}")
+        whole = "timestamp with time zone" if _TIME.fullmatch(stored) else whole
+        return f"{created} = CAST({text} AS {whole}) AND {text} !~ {_FINER}"
+    if stored.startswith("bit") or stored in _CUTTING:
+        return f"CAST({created} AS text) = {text}"
     if stored == "money":
         digits = f"regexp_replace({text}, '[^0-9.-]', '', 'g')"
         same = f"CAST({created} AS numeric) = CAST({digits} AS numeric)"
         is_plain = f"{digits} ~ '^-?[0-9]+([.][0-9]+)?$'"
-        return _exact(text, created, stored, f"CASE WHEN {is_plain} THEN {same} ELSE true END")
-    return created
+        return f"CASE WHEN {is_plain} THEN {same} ELSE true END"
+    return ""
 
 
 def _element(kind: str) -> tuple[str, str]:
     """Return the value of a text `e` for an array's element of a type, and the value's type."""
-    length = _TEXT.fullmatch(kind)
-    if length:
-        return _whole_text("e", length[1]), "text"
     if kind == "bytea":
-        return "decode(e, 'base64')", kind
-    if _NUMBER.fullmatch(kind):
-        return _exact_number("CAST(e AS numeric)", "numeric", kind), kind
-    if _TIME.fullmatch(kind):
-        moment = "CAST(e AS timestamp with time zone)"
-        return _exact(moment, f"CAST({moment} AS {kind})", kind), kind
-    return _from_text("e", kind), kind
+        # Text of the server's own, or of a binary value of the stream.
+        own = f"WHEN starts_with(e, {_HEX}) THEN CAST(e AS bytea)"
+        return f"CASE {own} ELSE decode(e, 'base64') END", kind
+    return _from_text("e", kind), "text" if _TEXT.fullmatch(kind) else kind
 
 
 def _array(value: str, element: str) -> str:
