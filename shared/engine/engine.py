@@ -281,6 +281,7 @@ class Engine:
         return by_threads
 
     def _decided(self, work: Work, before: float) -> tuple[bool, str]:
+        # 1. What only Spark can do, and the setting `engine`, leave no choice.
         reason = f"{_mib(before + work.size)} of {_mib(self.limit)} MiB"
         if work.needs_spark:
             self._reject_threads(work.needs_spark, work.stream)
@@ -288,10 +289,13 @@ class Engine:
             return self.choice == THREADS, f"engine: {self.choice}"
         if work.needs_spark:
             return False, work.needs_spark
+        # 2. Beyond the limit Spark does the work. It is started before: at half of the limit,
+        #    unless the whole size is known and within it.
         is_due = before + work.size > self.limit
         is_open = before + work.size > self._expected
         if is_due or (is_open and before > self.limit / 2):
             self.start()
+        # 3. Until it is up, threads go on with pieces that are over by then, as cores would wait.
         is_quick = work.size <= self.limit * WHILE_STARTING
         return not is_due or (is_quick and self.running() is None), reason
 
@@ -323,6 +327,7 @@ class Engine:
     def receive(self, size: int) -> None:
         """Count bytes of text that have come; start Spark if it has to be up soon."""
         self._received += size
+        # A stream whose length nobody knows may be as long again.
         coming = self._expected or 2 * self._received
         is_due = self.choice == SPARK or self._why_needed
         if is_due or (self.choice == AUTO and coming * (self._heaviest or 1) > self.limit):

@@ -250,6 +250,7 @@ def _plan(
     key = _replication_key(entry, root, stream) if method is Method.INCREMENTAL else None
     whole = method is Method.FULL_TABLE
     resume = Resume.NOTHING if whole else _resume(method, key, stream)
+    # The catalog is newer than the settings: users edit it, and Meltano adds to its metadata.
     own_keys = root.get("table-key-properties") or entry.get("key_properties")
     keys = tuple(own_keys or stream.key_properties or ())
     selected = catalogs.selected_schema(entry)
@@ -433,6 +434,7 @@ def _start_value(
             hint=START_OVER,
         )
     value = bookmark.get("replication_key_value")
+    # A run that ended within a stream without order has left only where it began.
     value = bookmark.get("starting_replication_value") if value is None else value
     what = "the state's bookmark"
     try:
@@ -457,6 +459,7 @@ def source_name(plan: StreamPlan, machine: str) -> str | None:
     """
     if plan.version is None or not plan.config.paths:
         return None
+    # Of a range, rows may be missing that are in the files: they must not count as gone.
     if plan.start_value is not None or plan.end_value is not None:
         return None
     places = []

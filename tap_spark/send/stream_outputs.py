@@ -105,6 +105,8 @@ class Output:
         names = names if only is None else [name for name in names if name in only]
         columns = [F.col(quoted(name)) for name in names]
         if names:
+            # One column carries the check of the whole row: Spark leaves out expressions that
+            # nobody reads.
             columns[0] = _checked(columns[0], F.col(ERROR), self.plan.stream).alias(names[0])
         return replace(
             slice_,
@@ -148,6 +150,7 @@ class Outputs:
             return plan
         reads = (output.transform.reads for output in outputs if output.transform is not None)
         needed = {*plan.key_properties, plan.replication_key}.union(*reads)
+        # A frame without columns has no rows to count.
         columns = tuple(name for name in plan.columns if name in needed) or plan.columns[:1]
         return replace(
             plan, columns=columns, schema=only_properties(plan.schema, {*columns, DELETED_AT})
@@ -314,6 +317,7 @@ def block_map(output: Output) -> ArrowMap | None:
         return None
     from shared.maps.arrow_maps import arrow_map  # noqa: PLC0415
 
+    # Python evaluates some expressions row by row: Spark's columns, compiled, are faster for these.
     arrow = arrow_map(output.transform, output.struct)
     return None if arrow is None or arrow.in_python else arrow
 
@@ -333,6 +337,7 @@ def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
     if arrow is None or transform is None or struct is None:
         return None
     planned = {field.name: field.type for field in struct_to_arrow(struct)}
+    # A file may turn out to have other types than discovery saw.
     if any(planned.get(field.name) != field.type for field in blocks.schema):
         return None
     reads = [name for name in blocks.schema.names if name in transform.reads]

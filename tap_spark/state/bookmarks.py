@@ -212,6 +212,8 @@ def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, order
     if ordered:
         return _with_bookmark(state, plan, _moved(mark, plan, observed))
     key_type = plan.key_type or "string"
+    # In no order, a later row may have a smaller key: what was read is kept beside the bookmark,
+    # which moves at the end of the stream.
     markers = mark.get("progress_markers") or {}
     best = greater(markers.get("replication_key_value"), observed, key_type)
     if best is None:
@@ -274,6 +276,7 @@ def _moved(mark: Mapping[str, Any], plan: StreamPlan, observed: Json) -> State:
     if best is None:
         return dict(mark)
     value = old if best is old else normal_key(best, key_type)
+    # Never back: rows without a newer key must not make the next run read more than this one.
     return {**mark, "replication_key": plan.replication_key, "replication_key_value": value}
 
 
@@ -300,6 +303,7 @@ def _number(value: Json, key_type: str) -> Ordered:
 
 def _short_decimal(number: Decimal, text: str) -> Json:
     """Write a decimal as a JSON number if every reader keeps it, else as text."""
+    # Readers of JSON in other languages keep a double's digits, and lose all others.
     if Decimal(repr(float(number))) != number:
         return str(number)
     return int(number) if number == int(number) and "." not in text else float(number)
