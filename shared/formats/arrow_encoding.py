@@ -423,13 +423,26 @@ def _decoded(messages: pa.NativeFile, packed: int) -> Iterator[pa.Table]:
         empty = stream.schema.empty_table()
         if empty.column_names:
             for batch in stream:
-                # Arrow checks neither offsets nor texts when it reads.
-                batch.validate(full=True)
+                _check(batch)
                 for start in range(0, batch.num_rows, TABLE_ROWS):
                     yield from bounded_tables(batch.slice(start, TABLE_ROWS), packed)
         yield empty
     except (KeyError, MemoryError, TypeError, UnicodeDecodeError) as error:
         raise ContentError(f"it is damaged: {error}") from None
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Check offsets and texts, which Arrow does not when it reads.
+
+    Raises:
+        ContentError: A column is not as its type says.
+    """
+    batch.validate()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise ContentError(f"column '{name}': {error}") from None
 
 
 class _Messages:

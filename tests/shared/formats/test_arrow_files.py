@@ -148,6 +148,14 @@ def test_rows_that_take_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read(tmp_path / "x", data)
 
 
+@pytest.mark.parametrize("variant", WAYS)
+def test_text_that_is_not_utf8_names_its_column(tmp_path: Path, variant: str) -> None:
+    bad = pa.array([b"a", b"\xff"]).view(pa.string())
+    data = created(pa.table({"id": [1, 2], "name": bad}), variant)
+    with pytest.raises(pa.ArrowInvalid, match=r"column 'name': .*UTF8 .*index 1"):
+        read(tmp_path / "x", data)
+
+
 def damaged(seed: int) -> Iterator[bytes]:
     chance = random.Random(seed)
     table = TABLE.append_column("of few", pa.array(["a", "b", "a", None]).dictionary_encode())
