@@ -6,10 +6,13 @@ Spark's actions have threads of their own, so that they can be polled and cancel
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -46,6 +49,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 
+_log = logging.getLogger(__name__)
+_REPLACED = (
+    "stream '%s', column '%s': %d rows have text that is not UTF-8, with U+FFFD instead of it in "
+    "their records (batch files in Parquet keep the bytes)"
+)
 T = TypeVar("T")
 CANCEL_SECONDS = 1.0
 
@@ -206,17 +214,20 @@ def write_records(
         rows = replace(rows, frame=rows.frame.coalesce(tasks))
     lines = _lines(plan, slice_, rows, datetime.now(timezone.utc))
     _send_by_value()
+    replaced: Counter[str] = Counter()
     if spool is None:
-        chunks = _fetch(spark, lines, key, output)
+        chunks = _fetch(spark, lines, key, output, replaced)
     else:
         folder = spool.new_folder(ordered=slice_.ordered)
-        chunks = _drain(spark, lines, key, output, folder, tasks)
+        chunks = _drain(spark, lines, key, output, folder, tasks, replaced)
     written = RowsWritten()
     # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
     with closing(chunks):
         for chunk in chunks:
             written = written.plus(chunk)
             on_chunk(chunk)
+    for column, count in replaced.items():
+        _log.warning(_REPLACED, plan.stream, column, count)
     return written
 
 
@@ -245,6 +256,7 @@ def _drain(
     output: LineOutput,
     folder: SpoolFolder,
     tasks: int,
+    replaced: Counter[str],
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
     frame = lines(SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES), COUNT_SCHEMA)
@@ -265,6 +277,8 @@ def _drain(
                 rows += chunk.rows
                 yield ChunkInfo(chunk.rows, size, chunk.key)
         check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")
+        for row in job.result():
+            replaced.update(json.loads(row.replaced))
     finally:
         job.cancel()
         folder.remove()
@@ -283,11 +297,16 @@ def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
 
 
 def _fetch(
-    spark: SparkSession, lines: Lines, key: str | None, output: LineOutput
+    spark: SparkSession,
+    lines: Lines,
+    key: str | None,
+    output: LineOutput,
+    replaced: Counter[str],
 ) -> Generator[ChunkInfo, None, None]:
     """Fetch chunks through Spark's result stream, partition after partition."""
     chunks = lines(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
     with tagged(spark):
         for row in chunks.toLocalIterator(prefetchPartitions=True):
             output.write(row.chunk)
+            replaced.update(json.loads(row.replaced))
             yield ChunkInfo(row.rows, len(row.chunk), unpack_meta(row.meta)[1])

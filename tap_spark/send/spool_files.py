@@ -23,7 +23,8 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,7 +36,9 @@ import pyarrow.compute as pc
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.record_arrays import RecordTexts, finite
 
-CHUNK_SCHEMA = "chunk binary, rows bigint, meta string"
+CHUNK_SCHEMA = "chunk binary, rows bigint, meta string, replaced string"
+REPLACED = b"replaced"
+"""Metadata of a batch of lines: JSON of `RecordTexts.replaced`."""
 FILTERED = "__filtered"
 """Name of the last column of rows for batch files: true in rows that are not written."""
 
@@ -257,7 +260,16 @@ class RecordLines:
                 if mark is not None:
                     lines = pc.if_else(mark.slice(start, len(lines)), None, lines)  # noqa: PLW2901
                 start += len(lines)
-                yield pa.record_batch([lines, *rest], ["line", "key", "own"][: 1 + len(rest)])
+                names, facts = ["line", "key", "own"][: 1 + len(rest)], None
+                if texts.replaced:
+                    facts = {REPLACED: json.dumps(texts.replaced)}
+                    texts.replaced.clear()
+                yield pa.record_batch([lines, *rest], names, metadata=facts)
+
+
+def replaced_in(batch: pa.RecordBatch) -> Counter[str]:
+    """Return the rows of a batch of lines whose text is not UTF-8, by column."""
+    return Counter(json.loads((batch.schema.metadata or {}).get(REPLACED, b"{}")))
 
 
 class ChunkRows:
@@ -275,19 +287,29 @@ class ChunkRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on the batches of one partition (columns: line and, with a key, key)."""
         arrow_in_task()
-        tracker = KeyTracker(self._key)
+        tracker, replaced = KeyTracker(self._key), Counter[str]()
         for batch in batches:
+            replaced += replaced_in(batch)
             for block in tracker.blocks(batch, self._chunk_bytes):
                 yield _chunk_row(block.data, block.rows, tracker.take())
         key = tracker.take()
-        if key is not None:
-            yield _chunk_row(b"", 0, key)
+        if key is not None or replaced:
+            yield _chunk_row(b"", 0, key, replaced)
 
 
-def _chunk_row(data: memoryview | bytes, rows: int, key: KeyMax | None) -> pa.RecordBatch:
-    meta = pack_meta(rows, key)
-    arrays = [pa.array([data], pa.binary()), pa.array([rows], pa.int64()), pa.array([meta])]
-    return pa.record_batch(arrays, names=["chunk", "rows", "meta"])
+def _chunk_row(
+    data: memoryview | bytes,
+    rows: int,
+    key: KeyMax | None,
+    replaced: Mapping[str, int] | None = None,
+) -> pa.RecordBatch:
+    arrays = [
+        pa.array([data], pa.binary()),
+        pa.array([rows], pa.int64()),
+        pa.array([pack_meta(rows, key)]),
+        pa.array([json.dumps(replaced or {})]),
+    ]
+    return pa.record_batch(arrays, names=["chunk", "rows", "meta", "replaced"])
 
 
 LINES_SUFFIX = ".lines"
@@ -298,7 +320,7 @@ BEGUN_SUFFIX = ".begun"
 ENDED_SUFFIX = ".ended"
 PROGRESS_NAME = "progress"
 SPOOL_FAILED = "[tap-spark spool errno {}]"
-COUNT_SCHEMA = "rows bigint"
+COUNT_SCHEMA = "rows bigint, replaced string"
 
 _POLL_SECONDS = 0.02
 _OWNER_CHECK_SECONDS = 1.0
@@ -385,18 +407,27 @@ class SpoolWriter:
         """Run on the batches of one partition; yields the number of rows written."""
         arrow_in_task()
         partition, task = task_identity()
+        replaced: Counter[str] = Counter()
         try:
             with begun(self._spool, partition):
-                rows = self._write(batches, partition, task)
+                rows = self._write(batches, partition, task, replaced)
         except OSError as error:
             raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
-        yield pa.record_batch([pa.array([rows], pa.int64())], names=["rows"])
+        counts = [pa.array([rows], pa.int64()), pa.array([json.dumps(replaced)])]
+        yield pa.record_batch(counts, names=["rows", "replaced"])
 
-    def _write(self, batches: Iterable[pa.RecordBatch], partition: int, task: int) -> int:
+    def _write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        partition: int,
+        task: int,
+        replaced: Counter[str],
+    ) -> int:
         tracker = KeyTracker(self._key)
         chunk: _ChunkFile | None = None
         total = number = 0
         for batch in batches:
+            replaced.update(replaced_in(batch))
             for block in tracker.blocks(batch, self._chunk_bytes):
                 if chunk is None:
                     self._spool.wait_for_space(partition)

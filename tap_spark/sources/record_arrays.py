@@ -7,6 +7,7 @@ no Python object per row. Replication keys that can be bookmarks are told from t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ class RecordTexts:
         ready: Positions of columns that hold JSON text.
         before: Text before each record.
         after: Text after each record.
+
+    Attributes:
+        replaced: Rows so far with text that is not UTF-8, by column; they have U+FFFD instead.
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class RecordTexts:
         before: str = "",
         after: str = "",
     ) -> None:
+        self.replaced: Counter[str] = Counter()
+        self._names = names
         self._ready = ready
         starts = [before + "{", *["," for _ in names[1:]]]
         named = [json.dumps(name, ensure_ascii=False) + ":" for name in names] or [""]
@@ -60,7 +66,10 @@ class RecordTexts:
     def _joined(self, columns: Sequence[pa.Array]) -> pa.StringArray:
         parts, between = [], ""
         for number, column in enumerate(columns):
-            text, before, after = (column, "", "") if number in self._ready else json_text(column)
+            if number in self._ready:
+                text, before, after = column, "", ""
+            else:
+                text, before, after = json_text(self._unicode(number, column))
             if before and text.null_count:
                 text = pc.binary_join_element_wise(before, text, after, "")
                 before = after = ""
@@ -74,6 +83,21 @@ class RecordTexts:
             null_replacement="null",
         )
 
+    def _unicode(self, number: int, column: pa.Array) -> pa.Array:
+        """Return a column whose texts are UTF-8; Spark does not check what it takes for text."""
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return column
+        column = column.cast(pa.string())
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = column.cast(pa.binary()).to_pylist()
+            texts = [None if t is None else t.decode(errors="replace") for t in raw]
+            bad = sum(t is not None and t.encode() != r for t, r in zip(texts, raw, strict=True))
+            self.replaced[self._names[number]] += bad
+            return pa.array(texts, pa.string())
+        return column
+
 
 _Text = tuple[pa.StringArray, str, str]
 """Texts, and what belongs before and after each of them that is not null."""
@@ -83,11 +107,11 @@ def json_text(values: pa.Array) -> _Text:
     """Return the JSON text of each value.
 
     Args:
-        values: Texts, booleans, integers, floats, dates, timestamps, or decimals of at most 6
-            decimal places.
+        values: Texts in UTF-8, booleans, integers, floats, dates, timestamps, or decimals of at
+            most 6 decimal places.
     """
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind):
         return _text(values)
     if pa.types.is_floating(kind):
         return float_text(values), "", ""
@@ -95,12 +119,6 @@ def json_text(values: pa.Array) -> _Text:
 
 
 def _text(values: pa.Array) -> _Text:
-    values = values.cast(pa.string())
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid:  # Spark does not check what it takes for text.
-        texts = values.cast(pa.binary()).to_pylist()
-        values = pa.array([None if t is None else t.decode(errors="replace") for t in texts])
     data = values.buffers()[2] or pa.py_buffer(b"")
     least = pc.min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
     content = memoryview(data).tobytes()

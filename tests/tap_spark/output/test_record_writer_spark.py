@@ -155,6 +155,18 @@ def test_both_transports_give_the_same_records(spark: SparkSession, tmp_path: Pa
     assert actual[0][1].value == "1970-01-01T00:00:04.999000+00:00"
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_text_that_is_not_utf8_is_told(
+    bench: Bench, transport: str, caplog: pytest.LogCaptureFixture, ordered: bool
+) -> None:
+    text = "cast(if(id % 10 = 0, unhex('61FF'), encode(id, 'UTF-8')) as string)"
+    frame = bench.spark.range(0, 2000, 1, 3).selectExpr("id", f"{text} as t", "'ü' as u")
+    assert bench.write(frame, transport, "id", ordered=ordered).rows == 2000
+    assert sum(record["t"] == "a\ufffd" for record in bench.records) == 200
+    [line] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert line.startswith("stream 'na\"me', column 't': 200 rows have text that is not UTF-8")
+
+
 @pytest.mark.parametrize(
     ("expression", "greatest"),
     [
