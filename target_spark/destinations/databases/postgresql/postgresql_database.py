@@ -209,6 +209,8 @@ class PostgreSql:
         refusal = next((text for code, text in _REFUSALS if state.startswith(code)), "")
         if state == "23503" and message.startswith("update or delete"):
             refusal = ""  # rows of other tables refer to one that goes
+        if state == "42501" and error.diag.source_function == "ExecWithCheckOptions":
+            refusal = "a row-level security policy of the table refuses the row"
         if refusal:
             rule = error.diag.constraint_name
             refusal = f"{refusal}{f' {rule!r}' if rule else ''} [{state}]"

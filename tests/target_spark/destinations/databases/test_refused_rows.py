@@ -100,6 +100,23 @@ def test_a_refused_row_is_a_rejected_record(
     assert not (isinstance(bad, str) and f"'{bad}'" in caplog.text)
 
 
+@pytest.mark.parametrize("method", ["append-only", "upsert"])
+def test_a_row_that_a_policy_forbids_is_a_rejected_record(pg: PG, run: Run, method: str):
+    pg.run("drop role if exists guest; create role guest login password 'guest'")
+    try:
+        pg.run(
+            "create table t (id bigint primary key, v text); insert into t values (1, 'old');"
+            "alter table t enable row level security; create policy p on t using (id <> 3);"
+            "grant all on t to guest; grant create, usage on schema public to guest"
+        )
+        jdbc = {"url": pg.database.url, "user": "guest", "password": "guest"}
+        rows = [record(n, "new") for n in (2, 3, 4)]
+        run(pg, schema(TEXT, "id"), *rows, state(1), load_method=method, jdbc=jdbc, **LEAVE_OUT)
+        assert ids(pg) == ["1", "2", "4"]
+    finally:
+        pg.run("drop owned by guest; drop role guest")
+
+
 def test_rows_and_state_before_a_refused_row_go_out(db: Db, run: Run, tmp_path: Path):
     db.run("create table t (id bigint, v varchar(3))")
     messages = [record(1, "a"), state(1), record(2, "b"), state(2), record(3, SECRET), state(3)]
