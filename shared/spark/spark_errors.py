@@ -154,6 +154,18 @@ DATA: Sequence[Cause] = (
         "",
         "the file is damaged, or does not have the configured format and schema",
     ),
+    Cause(
+        ("Spark does not support time fields", "Unsupported logical type: TIME"),
+        SettingsError,
+        "Spark cannot use a table with a column of the type time, also a dropped one",
+        "let the writer of the table store it as string or long, or use another table",
+    ),
+    Cause(
+        ("DELTA_CANNOT_MODIFY_APPEND_ONLY", "configured to only allow appends"),
+        SettingsError,
+        "the table takes no updates and deletions (its property delta.appendOnly)",
+        "use the load method append-only, or unset the property",
+    ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
     Cause(s3a.NOT_THERE, None, "Spark knows no way to S3", s3a.HINT),
 )

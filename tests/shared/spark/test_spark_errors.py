@@ -8,6 +8,7 @@ from shared.errors import (
     ClosedPipeError,
     DestinationError,
     RecordError,
+    SettingsError,
     SingerSparkError,
     SourceError,
     SparkLostError,
@@ -58,6 +59,17 @@ Traceback (most recent call last):
         ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
         ('No FileSystem for scheme "s3"', SourceError, "hadoop-aws"),
         ("just words\nand more", SourceError, "just words"),
+        ("Spark does not support time fields", SettingsError, "a dropped one (let the writer"),
+        (
+            "x: Unsupported logical type: TIME_MICROS",
+            SettingsError,
+            "a dropped one (let the writer",
+        ),
+        (
+            "This table is configured to only allow appends. If",
+            SettingsError,
+            "(use the load method",
+        ),
         (
             "An error occurred while calling o78.load.\n: org.apache.spark.SparkException: Aborted"
             "\n\tat x.Y\nCaused by: java.io.FileNotFoundException: File file:/a.csv does not exist",
