@@ -25,6 +25,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -95,12 +96,6 @@ def plain_text(column: Column, data_type: T.DataType) -> Column:
 def scalar_text(column: Column, data_type: T.DataType) -> Column:
     """Return the text of an interval or time of day in a record."""
     return _written(column, data_type).cast("string")
-
-
-def quoted(name: str) -> str:
-    """Quote a column's name, so that dots and backticks in it are only characters."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def at_path(path: Sequence[str]) -> Column:

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import loose
-from shared.formats.record_text import quoted
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from shared.spark.spark_release import too_old
 
 _functions: Any = F

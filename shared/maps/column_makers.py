@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import SettingsError, Where
 from shared.formats.json_schema import spark_type_to_json_schema
-from shared.formats.record_text import quoted
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.formats.spark_types import T
 from shared.maps.expressions.planned import Planned, plan
@@ -23,6 +22,7 @@ from shared.maps.expressions.values import Names
 from shared.maps.map_settings import Definition
 from shared.maps.sql_expressions import Sql, plan_sql
 from shared.maps.transform import Computed, Condition
+from shared.settings.texts import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, Where
 from shared.settings.checking import nearest
+from shared.settings.texts import quoted
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -221,8 +222,7 @@ def plan_sql(
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415
 
-    from shared.maps.safe_sql import SafeSql  # noqa: PLC0415
-    from shared.maps.transform import Computed  # noqa: PLC0415
+    from shared.maps.transform import Computed, SafeSql  # noqa: PLC0415
 
     try:
         _check_functions(sql)
@@ -278,7 +278,6 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
 
 def _with_own(text: str, own: str) -> str:
     """Replace `self` by the property's name."""
-    from shared.formats.record_text import quoted  # noqa: PLC0415
 
     tokens = _tokens(text)
     for number in reversed(range(len(tokens))):

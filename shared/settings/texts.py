@@ -1,4 +1,4 @@
-"""Texts for people: tables for terminals, and nothing that shows a secret."""
+"""Texts for people: tables for terminals, and nothing that shows a secret. Names in SQL."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 WIDTH = 80
 _GAP = "  "
 _NARROWEST = 6
+
+
+def quoted(*names: str) -> str:
+    """Return a name of one or more parts as Spark SQL quotes it: dots in a part are characters."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_table(

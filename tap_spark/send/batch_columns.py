@@ -13,14 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.formats.record_text import (
-    is_plain,
-    json_text,
-    quoted,
-    record_json,
-    scalar_text,
-)
+from shared.formats.record_text import is_plain, json_text, record_json, scalar_text
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from tap_spark.send.spool_files import FILTERED, OfBatches, RecordLines, chain
 from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.sources.record_arrays import RecordTexts

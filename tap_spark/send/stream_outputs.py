@@ -26,10 +26,10 @@ from shared.errors import (
 )
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.json_schema import json_schema_to_spark
-from shared.formats.record_text import quoted
 from shared.formats.schema_nodes import only_properties
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.map_settings import TransformSettings
+from shared.settings.texts import quoted
 from shared.singer.messages import DELETED_AT
 from tap_spark.sources.frame_helpers import prune, struct_from_text
 from tap_spark.state.stream_plans import (

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from shared.formats.record_text import json_text, plain_text
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from shared.spark.session import try_cast
 from tap_spark.sources.source_failures import BEGIN, END
 from tap_spark.state.date_numbers import (
@@ -101,11 +102,6 @@ MAX_DECIMAL = 38
 def col(name: str) -> Column:
     """Return the top-level column of exactly this name, which may have any characters."""
     return F.col(quoted(name))
-
-
-def quoted(name: str) -> str:
-    """Quote a name for Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def struct_from_text(text: str) -> StructType:

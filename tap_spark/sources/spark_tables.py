@@ -17,8 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SettingsError, Where
+from shared.settings.texts import quoted
 from shared.singer.platform import arrow_in_task
-from tap_spark.sources.frame_helpers import col, planned_slice, quoted, within_bounds
+from tap_spark.sources.frame_helpers import col, planned_slice, within_bounds
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.tables import name_parts

@@ -21,12 +21,13 @@ from pyspark.sql.types import StructType
 
 from shared.engine.engine import IN_PYTHON, Task
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
-from shared.formats.record_text import json_text, quoted, record_json
+from shared.formats.record_text import json_text, record_json
 from shared.formats.spark_conform import NO_NAMES, Fitting, parse_json
 from shared.formats.spark_types import T
 from shared.maps.arrow_maps import ArrowMap, arrow_map
 from shared.maps.expressions.syntax import ERROR
 from shared.maps.record_metadata import COLUMNS, stored_columns
+from shared.settings.texts import quoted
 from target_spark.convert import spark_rows, write_tasks
 from target_spark.convert.read_plan import ReadPlan, with_origins
 from target_spark.convert.rejected_originals import Originals

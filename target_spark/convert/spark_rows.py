@@ -19,9 +19,10 @@ from pyspark.sql.types import BinaryType, StructType
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.formats.file_formats import FORMATS
 from shared.formats.json_schema import struct_to_arrow
-from shared.formats.record_text import quoted, record_json
+from shared.formats.record_text import record_json
 from shared.formats.spark_conform import parse_json
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from target_spark.convert import write_tasks
 from target_spark.convert.read_plan import ReadPlan
 from target_spark.convert.write_tasks import is_plain

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
 from shared.errors import SettingsError, Where
-from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
+from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.differences import KINDS, VANISHED, Verification

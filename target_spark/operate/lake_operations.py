@@ -17,8 +17,8 @@ from pyspark.errors import (
 )
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.record_text import quoted
 from shared.maps.record_metadata import DELETED_AT, METADATA
+from shared.settings.texts import quoted
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.record_text import quoted
+from shared.settings.texts import quoted
 from target_spark.core.differences import (
     CHANGED,
     DOUBLED,

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.record_text import json_text, quoted, scalar_text
+from shared.formats.record_text import json_text, scalar_text
 from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from shared.spark.session import try_cast
 from target_spark.tables.evolution import Projected, is_text
 

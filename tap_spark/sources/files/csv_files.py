@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from shared.settings.texts import quoted
 from shared.storage.access import size_of
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.csv_blocks import CsvReader, names_by_schema, unique_names
@@ -33,14 +34,7 @@ from tap_spark.sources.files.text_types import (
     exact_casts,
     infer_types,
 )
-from tap_spark.sources.frame_helpers import (
-    CORRUPT,
-    FILE,
-    col,
-    file_of,
-    quoted,
-    without_corrupt,
-)
+from tap_spark.sources.frame_helpers import CORRUPT, FILE, col, file_of, without_corrupt
 from tap_spark.sources.source_failures import source_error
 
 if TYPE_CHECKING:

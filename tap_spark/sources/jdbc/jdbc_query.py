@@ -20,10 +20,11 @@ from shared.errors import SettingsError, SourceError, Where
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.schema_nodes import type_of_hint
 from shared.formats.spark_conform import micros_after
+from shared.settings.texts import quoted
 from shared.spark.packages import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
-from tap_spark.sources.frame_helpers import col, fail_job, quoted
+from tap_spark.sources.frame_helpers import col, fail_job
 from tap_spark.sources.jdbc.copy_reader import FILE_BATCH_BYTES
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,

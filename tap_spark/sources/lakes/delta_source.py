@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 from shared.errors import SourceError
 from shared.formats.arrow_types import loose
 from shared.formats.spark_conform import Names, Path, conformed
+from shared.settings.texts import quoted
 from shared.storage.urls import local_path
-from tap_spark.sources.frame_helpers import col, quoted
+from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,
     ChangeReadMode,

@@ -25,13 +25,13 @@ from shared.errors import SingerSparkError, SourceError, Where
 from shared.formats.record_text import json_text
 from shared.formats.spark_conform import TypeChangeError, check_types
 from shared.maps.record_metadata import DELETED_AT
+from shared.settings.texts import quoted
 from shared.storage.urls import local_path, shown
 from tap_spark.sources.frame_helpers import (
     col,
     missing_columns,
     planned_slice,
     prune,
-    quoted,
     struct_from_text,
 )
 from tap_spark.sources.source_failures import source_error

@@ -18,17 +18,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.maps.record_metadata import DELETED_AT
+from shared.settings.texts import quoted
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.destination import ROW_ORIGIN, Refusal
 from target_spark.destinations.lakes.lake_format import TableFlush
-from target_spark.destinations.lakes.lake_sql import (
-    MOST_VALUES,
-    KeyRange,
-    RowRule,
-    quoted,
-    text_literal,
-)
+from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange, RowRule, text_literal
 from target_spark.destinations.lakes.lake_table import DEFAULT
 from target_spark.tables.row_layout import project
 from target_spark.tables.table_changes import Projected

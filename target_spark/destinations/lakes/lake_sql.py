@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.record_metadata import VERSION_COLUMNS
+from shared.settings.texts import quoted
 from target_spark.tables.row_layout import not_older
 
 if TYPE_CHECKING:
@@ -180,11 +181,6 @@ def activate_sql(table: str, version: str, deleted: str, below: int, at: float |
     mark = quoted(deleted)
     change = f"{mark} = timestamp_micros({round(at * 1e6)})"
     return f"UPDATE {table} SET {change} WHERE {old} AND {mark} IS NULL"  # noqa: S608
-
-
-def quoted(*names: str) -> str:
-    """Return a quoted name of one or more parts."""
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_literal(text: str) -> str:

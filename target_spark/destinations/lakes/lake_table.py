@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from shared.errors import DestinationError, Pauses, SingerSparkError, Where
 from shared.errors import repeated as retried
+from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, failures, remote
@@ -32,7 +33,6 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.folders.table_folder import TableFolder
-from target_spark.destinations.lakes.lake_sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,6 +34,7 @@ from shared.maps.record_metadata import (
     VALID_TO,
     VERSION_COLUMNS,
 )
+from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DOCUMENT, Backfill, TableRequest
 from target_spark.destinations.destination import Flush
@@ -52,7 +53,6 @@ from target_spark.destinations.lakes.lake_sql import (
     MergePlan,
     merge_sql,
     near,
-    quoted,
     text_literal,
     versions_sql,
 )

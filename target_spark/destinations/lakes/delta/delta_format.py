@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.engine.engine import SPARK, Spark
-from shared.formats.record_text import quoted as column_name
+from shared.settings.texts import quoted
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
@@ -59,7 +59,6 @@ from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     not_null_rules,
     properties_sql,
-    quoted,
 )
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
@@ -536,7 +535,7 @@ def _replace_all(
     columns = []
     for column in change.create or ():
         metadata = {"comment": column.comment} if column.comment else {}
-        columns.append(F.col(column_name(column.name)).alias(column.name, metadata=metadata))
+        columns.append(F.col(quoted(column.name)).alias(column.name, metadata=metadata))
     view = f"whole_{hashlib.sha256(place.table.encode()).hexdigest()[:16]}"
     frame.select(*columns).createOrReplaceTempView(view)
     try:

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructField, StructType
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import loose, mapped
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path
 from target_spark.destinations.lakes.flush_frames import literal_path
 from target_spark.destinations.lakes.lake_sql import (
     RowRule,
     column_sql,
     properties_sql,
-    quoted,
     sql_type,
     table_comment,
     text_literal,

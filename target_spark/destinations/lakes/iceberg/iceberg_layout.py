@@ -17,15 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import SettingsError
 from shared.formats.arrow_types import mapped
-from shared.formats.record_text import quoted as column_name
 from shared.formats.spark_types import T
+from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
-    quoted,
     sql_type,
     table_comment,
     text_literal,
@@ -365,7 +364,7 @@ def replacement(
     columns = []
     for column in change.create or ():
         metadata = {"comment": column.comment} if column.comment else {}
-        columns.append(F.col(column_name(column.name)).alias(column.name, metadata=metadata))
+        columns.append(F.col(quoted(column.name)).alias(column.name, metadata=metadata))
     order = order_sql(request, change.mapping)
     sorted_by = f" ORDER BY {order}" if order and not request.layout.partition_by else ""
     text = f"CREATE OR REPLACE TABLE {table} {_rest(change, request)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import loose
-from shared.formats.record_text import quoted
+from shared.settings.texts import quoted
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     Described,
     identifiers,

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_loads import note_of
 
+from shared.settings.texts import quoted
 from target_spark.destinations.lakes.lake_sql import (
     KeyRange,
     MergePlan,
     activate_sql,
     literal,
     merge_sql,
-    quoted,
     text_literal,
     versions_sql,
 )
