@@ -62,22 +62,17 @@ def table_rules(registry: Registry) -> tuple[Rule, ...]:
         registry: The destinations, whose declarations decide.
     """
     return (
-        partial(format_problems, registry),
         partial(place_problems, registry),
         partial(method_problems, registry),
         contradictions,
     )
 
 
-def format_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that the destination of the format can be used."""
+def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that the destination of the format can be used, and that just its location is set."""
     reason = registry.broken.get(settings.get("format", TableSettings.format))
     if reason is not None:
         yield Problem(("format",), reason)
-
-
-def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that exactly the location of the format is set."""
     declared = _declared(registry, settings)
     if declared is None:
         return

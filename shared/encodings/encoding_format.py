@@ -413,3 +413,26 @@ def check_encodings() -> None:
         InvalidSettingsError: With every problem.
     """
     _declared().check()
+
+
+class GroupedEncoding(Protocol):
+    """The module of an encoding whose files consist of groups of rows."""
+
+    def read_groups(
+        self, url: str, groups: range | None, options: StorageOptions | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of some groups (None: all), in bounded tables."""
+        ...
+
+    def group_sizes(self, url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
+        """Return bytes and rows of each group; empty if the file is not of this encoding."""
+        ...
+
+
+GROUPED = {"parquet": "row_groups", "arrow": "arrow_encoding"}
+"""The encodings that have groups, and their modules, which are imported with the first file."""
+
+
+def grouped_encoding(name: str) -> GroupedEncoding:
+    """Return the module of an encoding that has groups."""
+    return cast("GroupedEncoding", import_module(f"shared.formats.{GROUPED[name]}"))

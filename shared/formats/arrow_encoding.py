@@ -390,7 +390,7 @@ def read_groups(
 
     Raises:
         OSError: The file cannot be opened, or is damaged.
-        pyarrow.ArrowInvalid: As `shared.formats.columnar_encoding.read_groups`.
+        pyarrow.ArrowInvalid: As `shared.formats.row_groups.read_groups`.
     """
     check_mark(url, (FILE_MARK, STREAM_MARK), "arrow", options, packed=True)
     with open_plain(url, options) as source:

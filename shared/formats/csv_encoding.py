@@ -18,11 +18,10 @@ from shared.formats.line_encodings import (
     BLOCK_BYTES,
     LOOKED_AT,
     ContentError,
-    RefusedRow,
     content_of,
     is_binary,
-    row_numbers,
 )
+from shared.formats.text_rows import RefusedRow, row_numbers
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
 

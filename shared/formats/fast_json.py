@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
@@ -28,12 +30,17 @@ from shared.formats.arrow_types import (
 )
 from shared.formats.json_text import Number, Refused, Value, decode
 from shared.formats.json_values import Convert, converter
-from shared.formats.plain_lines import PlainLines, PlainReader
 from shared.formats.schema_nodes import MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 
+if TYPE_CHECKING:
+    from shared.formats.plain_lines import PlainLines, PlainReader
+
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_LINES = 128
+LEAST_LINES = 8_000
+"""Lines of a block, estimated by its first one, below which a JSON parser takes less time than
+`plain_lines`: calls of kernels for each column take as long for few lines."""
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
 _BY_VALUE = (T.BinaryType, T.TimeType, T.DayTimeIntervalType, T.YearMonthIntervalType)
 _UNREADABLE = (T.MapType, T.VariantType, JsonText)
@@ -116,11 +123,8 @@ class FastReader:
         self._closed_schema: pa.Schema | None = None
         if closed and not self._odd:
             self._closed_schema = pa.schema([*record, *_NAMED] if envelope else columns)
-        self._plain_reader: PlainReader | None = None
-        if not self._odd and not any(holds(f.dataType, _BY_VALUE) for f in struct.fields):
-            envelope_types = {field.name: field.type for field in _ENVELOPE} if envelope else None
-            types = {field.name: field.type for field in arrow_schema}
-            self._plain_reader = PlainReader(types, envelope_types)
+        by_value = any(holds(f.dataType, _BY_VALUE) for f in struct.fields)
+        self._may_be_plain = not (self._odd or by_value)
 
     def read(self, data: bytes) -> LinesRead:
         """Read a block; all of its records are accepted.
@@ -128,9 +132,11 @@ class FastReader:
         Raises:
             BlockRefused: The exact reader must decide.
         """
-        plain = self._plain_reader.read(data) if self._plain_reader is not None else None
-        if plain is not None:
-            return self._plain_block(plain)
+        line_bytes = data.find(b"\n") + 1 or len(data)
+        if self._may_be_plain and LEAST_LINES * line_bytes <= len(data):
+            plain = self._plain_reader.read(data)
+            if plain is not None:
+                return self._plain_block(plain)
         lines = framed_lines(data)
         if not data.isascii():
             _check_utf8(data)
@@ -145,6 +151,13 @@ class FastReader:
             columns |= self._odd_columns(data)
         at, versions = table.columns[1:3] if self.envelope else (None, None)
         return self._block(table.num_rows, columns, at, versions, unexpected=block is None)
+
+    @cached_property
+    def _plain_reader(self) -> PlainReader:
+        from shared.formats.plain_lines import PlainReader  # noqa: PLC0415
+
+        envelope = {field.name: field.type for field in _ENVELOPE} if self.envelope else None
+        return PlainReader({field.name: field.type for field in self.arrow_schema}, envelope)
 
     def _plain_block(self, plain: PlainLines) -> LinesRead:
         """Return a block of the plain reader, which has checked all that its bytes tell."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import pyarrow as pa
@@ -420,29 +418,3 @@ def _to_line_end(source: pa.NativeFile) -> Iterator[bytes]:
         yield chunk[:end] if end else chunk
         if end:
             return
-
-
-@dataclass(frozen=True)
-class RefusedRow:
-    """A row of a file that cannot be one of its table.
-
-    Attributes:
-        number: Its place in the file, from 1; the header and blank lines do not count.
-        reason: What is wrong with it, in one line.
-        text: The row as CSV.
-    """
-
-    number: int
-    reason: str
-    text: bytes
-
-
-def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
-    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
-
-    Args:
-        before: Rows of the file, also malformed ones, before those of the table.
-        refused: The malformed rows that `read_csv` yielded with it.
-    """
-    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
-    return lambda place: before + place + 1 + bisect_right(places, place)

@@ -26,9 +26,6 @@ _INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _DECIMAL = _INTEGER + r"(?:\.[0-9]+)?"
 _NUMBER = _DECIMAL + r"(?:[eE][+-]?[0-9]+)?"
 _TEXT, _TIME = "text", "time"  # Checked otherwise.
-LEAST_LINES = 8_000
-"""Lines of a block, estimated by its first one, below which a JSON parser takes less time: calls of
-kernels for each column take as long for few lines."""
 
 _BINARY_NULL = pa.scalar(None, pa.binary())
 _TO_END = 1 << 30  # `binary_slice` of pyarrow 26 fails without an end.
@@ -90,7 +87,7 @@ class PlainReader:
     def read(self, data: bytes) -> PlainLines | None:
         """Return the columns of a block; None if another reader must read it."""
         line = data[: data.find(b"\n") + 1 or len(data)]
-        if self._has_refused or not LEAST_LINES * len(line) <= len(data) < _TO_END:
+        if self._has_refused or len(data) >= _TO_END:
             return None
         if b"\\" in data[:_LOOKED_AT] or b"\r" in data:
             return None

@@ -1,26 +1,27 @@
-"""Groups of rows of files: row groups of Parquet, record batches of Arrow.
+"""Groups of rows of Parquet files: read within bounds, and copied byte for byte.
 
-Tasks share files by them. The footer of a Parquet file tells the number of its rows, and facts of
-columns.
+What pages take in memory bounds what is read at once. A footer tells encoded bytes only: an entry
+of a dictionary stands for every row that refers to it, and a few bytes of run lengths for any
+number of values. Footers may also lie: the headers of the pages are compared with them.
+https://parquet.apache.org/docs/file-format/data-pages/
 
-The columns of Parquet files can be copied byte for byte into another one, with further columns. Its
-footer is that of a file without rows, with the row groups of the others. All that is copied was
-written by Arrow, and each page has its checksum: anything else has to be read.
+The columns of files can be copied into another one, with further columns. Its footer is that of a
+file without rows, with the row groups of the others. All that is copied was written by Arrow, and
+each page has its checksum: anything else has to be read.
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol, cast
+from itertools import accumulate, islice
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from isal import isal_zlib
 
 from shared.formats.columnar_encoding import (
@@ -29,115 +30,275 @@ from shared.formats.columnar_encoding import (
     I64,
     LIST,
     PARQUET,
-    SLACK_BYTES,
     STRUCT,
     Struct,
     integer,
-    orc_rows,
-    packed_bytes,
     read_struct,
     struct_bytes,
     struct_in,
     structs_in,
 )
+from shared.formats.line_encodings import (
+    ROW_GROUP_BYTES,
+    TABLE_ROWS,
+    ContentError,
+    check_mark,
+)
+from shared.storage import limits
 from shared.storage.access import NO_OPTIONS, StorageOptions, delete
-from shared.storage.files import open_output, open_random
+from shared.storage.files import open_output, open_plain, open_random
+from shared.storage.urls import local_path
 
-Facts = list[Any]
-"""Nulls, least and greatest value of a column; a bound is a number, a text, or None."""
-
-MOST_COLUMNS = 1000
-LONGEST_TEXT = 64
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_OFFSET_BYTES = 8
+SLACK_BYTES = _LONGEST_HEADER = 1 << 20
 
 
-def parquet_profile(
-    url: str, options: StorageOptions | None = None
-) -> tuple[int, dict[str, Facts]]:
-    """Return the rows of a file, and the facts of its first columns that are not nested.
+class CheckedPages:
+    """A Parquet file, as Arrow reads it, whose pages hold no more than its footer says.
+
+    Writers differ in whether they count headers, so only twice as much, and a mebibyte, is a lie.
 
     Args:
-        url: The file.
-        options: Options of its storage.
+        source: The file.
+        footer: Its `pyarrow.parquet.FileMetaData`.
+        groups: The row groups that are read.
+    """
+
+    closed = False
+
+    def __init__(self, source: pa.NativeFile, footer: Any, groups: Iterable[int]) -> None:
+        self._source = source
+        columns = range(footer.num_columns)
+        self._chunks = [
+            _Chunk(footer.row_group(group).column(number)) for group in groups for number in columns
+        ]
+        self._chunks.sort(key=lambda chunk: chunk.start)
+        self._ends = list(accumulate((chunk.end for chunk in self._chunks), max))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._source.seek(offset, whence))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; see `read_buffer`."""
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        """Return the next bytes.
+
+        Raises:
+            ContentError: They contain the header of a page that holds more than the footer says.
+        """
+        start = self.tell()
+        data = self._source.read_buffer(size)
+        for chunk in islice(self._chunks, bisect_right(self._ends, start), None):
+            if chunk.start >= start + data.size:
+                break
+            chunk.look_at(start, memoryview(data).cast("B"))
+        return data
+
+
+class _Chunk:
+    """A column chunk: its place, what its footer allows, and what its pages have taken of it."""
+
+    def __init__(self, column: Any) -> None:
+        first = column.dictionary_page_offset if column.has_dictionary_page else None
+        self.start = min(first or column.data_page_offset, column.data_page_offset)
+        self.end = self.start + column.total_compressed_size
+        self._plain_left = 2 * column.total_uncompressed_size + SLACK_BYTES
+        self._values_left = 2 * column.num_values + TABLE_ROWS
+        self._header = self.start
+        self._begun = b""
+
+    def look_at(self, start: int, data: memoryview) -> None:
+        """Check the pages whose headers end within these bytes of the file."""
+        if self._begun and self._header + len(self._begun) == start:
+            start, data = self._header, memoryview(self._begun + data)
+        while start <= self._header < min(self.end, start + len(data)):
+            try:
+                header, size = read_struct(data, self._header - start)
+            except IndexError:
+                self._begun = bytes(data[self._header - start :])
+                if len(self._begun) > _LONGEST_HEADER:
+                    raise ContentError("it is damaged: a page has no header") from None
+                return
+            self._begun = b""
+            page = struct_in(header, 5) or struct_in(header, 8)
+            self._plain_left -= abs(integer(header, 2))
+            self._values_left -= abs(integer(page, 1))
+            if min(self._plain_left, self._values_left) < 0:
+                text = "it is damaged: a page holds more than the footer of the file says"
+                raise ContentError(text)
+            self._header = start + size + max(0, integer(header, 3))
+
+
+def rows_at_once(file: Any, group: int, source: Any) -> int:
+    """Return how many rows of a row group take a bounded amount of memory.
+
+    Args:
+        file: A `pyarrow.parquet.ParquetFile`.
+        group: Number of the row group.
+        source: What the file is read from.
+
+    Raises:
+        ContentError: A single row may take more memory than any data does.
+    """
+    footer = file.metadata.row_group(group)
+    columns = range(footer.num_columns)
+    rows = max(1, footer.num_rows)
+    packed = sum(footer.column(number).total_compressed_size for number in columns)
+    nested, row = _decoded_bytes(file, group, {})
+    _check_nested(packed, nested)
+    texts = [
+        number
+        for number in columns
+        if footer.column(number).physical_type == "BYTE_ARRAY"
+        and footer.column(number).has_dictionary_page
+    ]
+    most = sum(footer.column(number).total_uncompressed_size for number in texts)
+    if min(rows, TABLE_ROWS) * most > limits.TABLE_BYTES:
+        nested, row = _decoded_bytes(file, group, _longest_entries(file, group, texts, source))
+        _check_nested(packed, nested)
+    return int(max(1, min(TABLE_ROWS, limits.TABLE_BYTES // max(1, row))))
+
+
+def _check_nested(packed: int, plain: int) -> None:
+    if plain > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
+        raise ContentError(limits.decoded_text())
+
+
+def _decoded_bytes(file: Any, group: int, entries: dict[int, int]) -> tuple[int, int]:
+    """Return the bytes of all nested columns, and of one row; `entries` are the longest texts."""
+    footer = file.metadata.row_group(group)
+    rows, nested, row = max(1, footer.num_rows), 0, 0
+    for number in range(footer.num_columns):
+        chunk, column = footer.column(number), file.metadata.schema.column(number)
+        plain = max(0, chunk.total_uncompressed_size)
+        value = _WIDTHS.get(column.physical_type, max(column.length, 0) + _OFFSET_BYTES)
+        value += entries.get(number, 0)
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            value += plain  # a value may repeat all of the one before it
+        if column.max_repetition_level:
+            # Any share of the values may stand in one row.
+            decoded = chunk.num_values * (value + _OFFSET_BYTES) + plain
+            nested += decoded
+            row += decoded // rows
+        else:
+            row += value + plain // rows
+    return nested, row
+
+
+def _longest_entries(file: Any, group: int, columns: list[int], source: Any) -> dict[int, int]:
+    """Return the bytes of the longest entry in the dictionary of each of these columns."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    schema = file.metadata.schema
+    paths = [schema.column(number).path for number in columns]
+    reader = parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=paths)
+    longest = {}
+    for number, path in zip(columns, paths, strict=True):
+        batch = next(reader.iter_batches(1, [group], [path], use_threads=False), None)
+        dictionaries = [] if batch is None else [*_dictionaries(batch.columns)]
+        sizes = (pc.max(pc.binary_length(entries)).as_py() or 0 for entries in dictionaries)
+        longest[number] = max(sizes, default=0)
+    return longest
+
+
+def _dictionaries(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Yield the dictionaries of columns, also of nested ones."""
+    for column in columns:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            yield column.dictionary
+        elif pa.types.is_struct(kind):
+            yield from _dictionaries(column.field(number) for number in range(kind.num_fields))
+        elif pa.types.is_map(kind):
+            yield from _dictionaries([column.keys, column.items])
+        elif pa.types.is_nested(kind):
+            yield from _dictionaries([column.values])
+
+
+_REMOTE_BUFFER_BYTES, _LOCAL_BUFFER_BYTES = 1 << 20, 256 << 10
+"""What is read ahead of each column."""
+
+
+def read_groups(
+    url: str, groups: range | None, options: StorageOptions | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of some row groups of a Parquet file (None: all), in bounded tables.
 
     Raises:
         OSError: The file cannot be opened.
-        ArrowInvalid: It is not Parquet.
+        pyarrow.ArrowInvalid: It is no Parquet file, or damaged, or holds more than any data would.
+    """
+    from pyarrow import parquet  # noqa: PLC0415
+
+    check_mark(url, b"PAR1", "parquet", options, packed=True)
+    with open_plain(url, options) as source:
+        footer = parquet.read_metadata(source)
+        chosen = range(footer.num_row_groups) if groups is None else groups
+        largest = max((packed_bytes(footer.row_group(number)) for number in chosen), default=0)
+        # Remote storage answers one request for a group faster, but the group is then in memory.
+        is_local = local_path(url) is not None
+        pages = CheckedPages(source, footer, chosen)
+        file = parquet.ParquetFile(
+            pages,
+            metadata=footer,
+            pre_buffer=not is_local and largest <= ROW_GROUP_BYTES,
+            buffer_size=_LOCAL_BUFFER_BYTES if is_local else _REMOTE_BUFFER_BYTES,
+            page_checksum_verification=True,
+        )
+        none = True
+        for group in chosen:
+            rows = rows_at_once(file, group, pages)
+            for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
+                none = False
+                yield pa.Table.from_batches([batch])
+        if none:
+            yield file.schema_arrow.empty_table()
+
+
+def packed_bytes(group: Any) -> int:
+    """Return the compressed bytes of a row group; raise ContentError if it is a bomb."""
+    columns = [group.column(number) for number in range(group.num_columns)]
+    packed: int = sum(column.total_compressed_size for column in columns)
+    plain = sum(column.total_uncompressed_size for column in columns)
+    if limits.is_bomb(packed, plain):
+        raise ContentError(limits.bomb_text())
+    return packed
+
+
+def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
+    """Return compressed bytes and rows of each row group; empty for a file of another kind.
+
+    Raises:
+        OSError: The file cannot be opened.
     """
     from pyarrow import parquet  # noqa: PLC0415
 
     with open_random(url, options) as source:
-        footer = parquet.read_metadata(source)
-    return footer.num_rows, footer_facts(footer)
-
-
-def footer_facts(footer: Any) -> dict[str, Facts]:
-    """Return the facts of the first columns that are not nested, of a `FileMetaData`."""
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    profile: dict[str, Facts] = {}
-    for number in range(min(footer.num_columns, MOST_COLUMNS)):
-        column = footer.schema.column(number)
-        if column.path == column.name and column.max_repetition_level == 0:
-            facts = _facts([group.column(number).statistics for group in groups])
-            if facts is not None:
-                profile[column.name] = facts
-    return profile
-
-
-def merged(one: Facts, other: Facts) -> Facts:
-    """Return the facts of a column in two files; bounds of different types are dropped."""
-    return [one[0] + other[0], _bound(min, one[1], other[1]), _bound(max, one[2], other[2])]
-
-
-def _bound(choose: Any, one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return None
-    is_text = isinstance(one, str), isinstance(other, str)
-    return None if is_text[0] != is_text[1] else choose(one, other)
-
-
-def _facts(chunks: Sequence[Any]) -> Facts | None:
-    if any(chunk is None or not chunk.has_null_count for chunk in chunks):
-        return None
-    nulls = sum(chunk.null_count for chunk in chunks)
-    filled = [chunk for chunk in chunks if chunk.num_values]
-    if not filled or not all(chunk.has_min_max for chunk in filled):
-        return [nulls, None, None]
-    try:
-        least, greatest = min(c.min for c in filled), max(c.max for c in filled)
-    except (OverflowError, ValueError, TypeError):
-        return [nulls, None, None]  # a date that Python does not have
-    return [nulls, _plain(least), _plain(greatest)]
-
-
-def _plain(value: Any) -> int | float | str | None:
-    """Return a bound as JSON has it; None for one without order as text, or too long."""
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.timezone.utc)
-    if isinstance(value, dt.date):  # also one with a time
-        return value.isoformat()
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST_TEXT else None
-    if isinstance(value, float | decimal.Decimal):
-        return float(value) if math.isfinite(value) else None
-    return int(value) if isinstance(value, int) else None
-
-
-def has_no_null(footer: Any, names: Sequence[str]) -> bool:
-    """Return whether a footer shows that columns have a value in each row."""
-    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    if not places.keys() >= set(names):
-        return False
-    for name in names:
-        place = places[name]
-        if footer.schema.column(place).max_definition_level == 0:
-            continue  # declared so
-        for group in range(footer.num_row_groups):
-            if not footer.row_group(group).num_rows:
-                continue
-            statistics = footer.row_group(group).column(place).statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return False
-    return True
+        try:
+            footer = parquet.read_metadata(source)
+        except pa.ArrowInvalid:
+            return []
+    sizes = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        sizes.append((sum(column.total_compressed_size for column in columns), group.num_rows))
+    return sizes
 
 
 def spark_reads(footer: Any) -> bool:
@@ -149,38 +310,6 @@ def spark_reads(footer: Any) -> bool:
     )
 
 
-class GroupedEncoding(Protocol):
-    """The module of an encoding whose files consist of groups of rows."""
-
-    def read_groups(
-        self, url: str, groups: range | None, options: StorageOptions | None = None
-    ) -> Iterator[pa.Table]:
-        """Yield the rows of some groups (None: all), in bounded tables."""
-        ...
-
-    def group_sizes(self, url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
-        """Return bytes and rows of each group; empty if the file is not of this encoding."""
-        ...
-
-
-def read_footer(
-    name: str, url: str, options: StorageOptions | None = None
-) -> tuple[int | None, dict[str, Facts]]:
-    """Return the rows that a file says it has, None if its encoding does not; facts of columns."""
-    if name == "parquet":
-        return parquet_profile(url, options)
-    return orc_rows(url, options) if name == "orc" else None, {}
-
-
-GROUPED = {"parquet": "columnar_encoding", "arrow": "arrow_encoding"}
-"""The encodings that have groups, and their modules, which are imported with the first file."""
-
-
-def grouped_encoding(name: str) -> GroupedEncoding:
-    """Return the module of an encoding that has groups."""
-    return cast("GroupedEncoding", import_module(f"shared.formats.{GROUPED[name]}"))
-
-
 LEAST_BYTES = 1 << 20
 """Mean size of several row groups that are copied: smaller ones are better put together."""
 MOST_BYTES, MOST_FOOTER_BYTES = 32 << 20, 4 << 20
@@ -189,9 +318,8 @@ _BLOCK_ROWS = 1 << 16
 _MARK, _TAIL_BYTES, _WRITER = b"PAR1", 8, "parquet-cpp-arrow "
 # Fields of the structs of a footer.
 _SCHEMA, _ROWS, _GROUPS = 2, 3, 4
-_COLUMN_TYPE, _COLUMN_NAME = 1, 4
 _CHUNKS, _PLAIN_BYTES, _GROUP_ROWS, _GROUP_START, _PACKED_BYTES, _NUMBER = 1, 2, 3, 5, 6, 7
-_CHUNK_START, _CHUNK = 2, 3
+_CHUNK_START, _CHUNK, _COLUMN_TYPE, _COLUMN_NAME = 2, 3, 1, 4
 _TYPE, _PATH, _CODEC, _VALUES, _CHUNK_PLAIN, _CHUNK_BYTES = 1, 3, 4, 5, 6, 7
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _FIELDS = (
@@ -320,7 +448,9 @@ class ColumnCopy:
                 for file, group in groups:
                     # The added columns are encoded for this row group: dictionaries make them some
                     # hundred bytes.
-                    new = _written(_repeated(block, integer(group, _GROUP_ROWS)), compression)
+                    count, rest = divmod(integer(group, _GROUP_ROWS), _BLOCK_ROWS)
+                    added = pa.concat_tables([*[block] * count, block.slice(0, rest)])
+                    new = _written(added, compression)
                     chunks = [*_moved(sink, file, group), *_moved(sink, new, new.groups[0])]
                     joined.append(_group(chunks, group, len(joined)))
                 rows = sum(integer(group, _GROUP_ROWS) for group in joined)
@@ -373,12 +503,6 @@ def _written(table: pa.Table, compression: str) -> _Opened:
     sink, rows = pa.BufferOutputStream(), max(1, table.num_rows)
     parquet.write_table(table, sink, compression=compression, row_group_size=rows, **PARQUET)
     return _file(pa.BufferReader(sink.getvalue()))
-
-
-def _repeated(block: pa.Table, rows: int) -> pa.Table:
-    """Return so many rows, of which those of a block are in memory."""
-    count, rest = divmod(rows, block.num_rows)
-    return pa.concat_tables([*[block] * count, block.slice(0, rest)])
 
 
 def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:

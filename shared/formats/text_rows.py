@@ -1,13 +1,17 @@
-"""Rows of columnar files whose text is not UTF-8: Arrow does not check it."""
+"""Rows of files that cannot be rows of a table, such as those whose text is not UTF-8.
+
+Arrow does not check the text of columnar files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.line_encodings import RefusedRow
 from shared.formats.row_values import plain_rows, row_text
 
 NOT_TEXT = "text that is not UTF-8 is not Unicode text"
@@ -16,6 +20,32 @@ _BYTES = {
     pa.string_view(): pa.binary_view(),
     pa.large_string(): pa.large_binary(),
 }
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """A row of a file that cannot be one of its table.
+
+    Attributes:
+        number: Its place in the file, from 1; the header and blank lines do not count.
+        reason: What is wrong with it, in one line.
+        text: The row as CSV.
+    """
+
+    number: int
+    reason: str
+    text: bytes
+
+
+def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
+    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
+
+    Args:
+        before: Rows of the file, also malformed ones, before those of the table.
+        refused: The malformed rows that `read_csv` yielded with it.
+    """
+    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
+    return lambda place: before + place + 1 + bisect_right(places, place)
 
 
 def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[RefusedRow]]:

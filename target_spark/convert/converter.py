@@ -13,10 +13,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from shared.encodings.encoding_format import GROUPED, grouped_encoding
 from shared.engine.engine import (
     COMPRESSED,
     Engine,
@@ -31,7 +32,6 @@ from shared.engine.engine import (
 from shared.errors import DestinationError, Where
 from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS
-from shared.formats.row_groups import GROUPED, grouped_encoding
 from shared.maps.record_metadata import RecordMetadata, record_schema
 from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, size_of
@@ -45,8 +45,7 @@ from target_spark.convert.write_tasks import RewritePlan, rewrite
 from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
-from target_spark.validation.checks import SlowKeywords
-from target_spark.validation.columns import Key, is_plain
+from target_spark.validation.columns import Key, SlowKeywords, is_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -210,7 +209,8 @@ class Converter:
                 does not answer.
             RefusedByStoreError: The store refuses rows, but takes each of them alone.
         """
-        plan = self._adoption(batch, write)
+        is_parquet = all(file.encoding.format == "parquet" for file in batch.files)
+        plan = self._adoption(batch, write) if is_parquet and batch.making is None else None
         if plan is not None and not plan.adds_metadata:
             with writing(write.pending, write.options):
                 adopted = plan.parts(batch, write)
@@ -266,7 +266,8 @@ class Converter:
     def _work(
         self, batch: Batch, write: TableWrite, read: ReadPlan, *, in_python: bool, frame: bool
     ) -> Work:
-        into_server, copied = write.sink is not None, self._are_copied(batch, write, read)
+        into_server = write.sink is not None
+        copied = read.filled is not None and self._are_copied(batch, write, read)
         work = sum(
             (file.size or 0)
             * weight(file.encoding, in_python=in_python, into_server=into_server, copied=copied)
@@ -277,8 +278,6 @@ class Converter:
 
     def _are_copied(self, batch: Batch, write: TableWrite, read: ReadPlan) -> bool:
         """Return whether tasks copy columns, as the first file of the stream with them tells."""
-        if read.filled is None:
-            return False
         key = batch.source, read.columns
         if key not in self._copied:
             parts = write_tasks.write_plan(write, read.columns)
@@ -324,10 +323,6 @@ class Converter:
 
     def _adoption(self, batch: Batch, write: TableWrite) -> Adoption | None:
         """Return how the table can have the columns of the files as they are; None if not."""
-        if batch.making is not None or any(
-            file.encoding.format != "parquet" for file in batch.files
-        ):
-            return None
         from target_spark.convert.adoption import adoption  # noqa: PLC0415
 
         keys = self._tables.keys(batch.stream)
@@ -335,37 +330,26 @@ class Converter:
         return adoption(self._config, request, write, batch.files, keys)
 
 
-@dataclass(eq=False)
-class Rewriter:
-    """Rewrites files of a table by tasks of the engine; see `Rewrite`.
-
-    Args:
-        engine: Runs the tasks.
-    """
-
-    engine: Engine
-
-    def __call__(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        write: TableWrite,
-        edit: VersionEdit | None = None,
-    ) -> dict[str, int]:
-        """See `Rewrite`; one task for each file."""
-        columns = arrow_schema(write.struct, write.encoding.format)
-        parts = write_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
-        size = self.engine.limit + 1.0  # Of so many files, none is looked at.
-        if len(pairs) <= MOST_LOOKED_AT:
-            pairs = _without_kept(pairs, write, edit)
-            sizes = _each(pairs, write, lambda url: size_of(url, write.options))
-            size = sum(sizes) * weight(write.encoding)
-        if not pairs:
-            return {}
-        task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
-        work = Work(None, size, reports=write_tasks.RESULTS_DDL)
-        runs = self.engine.choose(work)
-        rows = reports(runs, task, len(pairs), work, write.pending)
-        return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
+def rewrite_files(
+    engine: Engine,
+    pairs: Sequence[tuple[str, str]],
+    write: TableWrite,
+    edit: VersionEdit | None = None,
+) -> dict[str, int]:
+    """Rewrite files of a table by tasks of an engine, one for each file; see `Rewrite`."""
+    columns = arrow_schema(write.struct, write.encoding.format)
+    parts = write_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
+    size = engine.limit + 1.0  # Of so many files, none is looked at.
+    if len(pairs) <= MOST_LOOKED_AT:
+        pairs = _without_kept(pairs, write, edit)
+        sizes = _each(pairs, write, lambda url: size_of(url, write.options))
+        size = sum(sizes) * weight(write.encoding)
+    if not pairs:
+        return {}
+    task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
+    work = Work(None, size, reports=write_tasks.RESULTS_DDL)
+    rows = reports(engine.choose(work), task, len(pairs), work, write.pending)
+    return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
 
 
 def _task(

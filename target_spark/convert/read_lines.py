@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,8 +19,10 @@ from shared.storage.files import codec_of, open_random
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import STAGED, InputFile, Reject
-from target_spark.validation.checks import LineChecker
 from target_spark.validation.columns import are_filled, columns_to_fill
+
+if TYPE_CHECKING:
+    from target_spark.validation.checks import LineChecker
 
 _COUNTED = 1 << 20
 
@@ -67,6 +70,8 @@ def rows_of_lines(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa
 
 
 def _checker(read: ReadPlan, *, envelope: bool) -> LineChecker:
+    from target_spark.validation.checks import LineChecker  # noqa: PLC0415
+
     return LineChecker(read.schema, read.keys, envelope=envelope, strict=read.strict)
 
 

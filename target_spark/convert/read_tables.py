@@ -7,11 +7,11 @@ from heapq import merge
 
 import pyarrow as pa
 
+from shared.encodings.encoding_format import grouped_encoding
+from shared.formats.csv_encoding import read_csv
 from shared.formats.file_formats import FORMATS, ContentError
-from shared.formats.line_encodings import RefusedRow, row_numbers
-from shared.formats.row_groups import grouped_encoding
 from shared.formats.row_values import plain_rows, row_text
-from shared.formats.text_rows import without_bad_text
+from shared.formats.text_rows import RefusedRow, row_numbers, without_bad_text
 from shared.formats.typed_rows import RowReader
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
@@ -113,8 +113,6 @@ def tables_of(
     """Yield the tables of a file, each with its malformed rows."""
     url, name = piece.url, piece.file.encoding.format
     if name == "csv":
-        from shared.formats.csv_encoding import read_csv  # noqa: PLC0415
-
         yield from read_csv(url, options)
         return
     if piece.length is None:

@@ -22,8 +22,8 @@ import orjson
 import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, SettingsError, Where
+from shared.formats.columnar_encoding import merged
 from shared.formats.file_formats import read_lines
-from shared.formats.row_groups import merged
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
 from shared.storage.files import open_output

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.arrow_types import arrow_schema, conform
+from shared.formats.columnar_encoding import LONGEST_TEXT, Facts, has_no_null, read_footer
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.line_encodings import grouped
-from shared.formats.row_groups import LONGEST_TEXT, ColumnCopy, Facts, has_no_null, read_footer
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
 from shared.singer.platform import arrow_in_task
@@ -38,6 +38,7 @@ from target_spark.destinations.folders.table_folder import PartitionError, parti
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+    from shared.formats.row_groups import ColumnCopy
     from target_spark.destinations.destination import Sink, TableWrite
     from target_spark.tables.version_edit import VersionEdit
 
@@ -62,7 +63,7 @@ def in_folders(
 
     Yields:
         A folder, rows for it without these columns, and facts of the columns (see
-        `shared.formats.row_groups`). A folder comes again if there are more rows.
+        `shared.formats.columnar_encoding`). A folder comes again if there are more rows.
 
     Raises:
         PartitionError: There are too many folders, or the name of one is too long.
@@ -358,19 +359,18 @@ def copies_columns(read: ReadPlan, write: WritePlan) -> bool:
 
 def _column_copy(read: ReadPlan, write: WritePlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
     """Return the copy of the columns of some pieces; None if their rows must be read."""
+    from shared.formats.row_groups import ColumnCopy  # noqa: PLC0415
+
     metadata = read.metadata
     if metadata is None:
         return None
-
-    def groups(piece: Piece) -> range | None:
-        return None if piece.length is None else range(piece.start, piece.start + piece.length)
 
     own, added = (
         pa.schema([f for f in write.columns if (f.name in COLUMNS) is is_added])
         for is_added in (False, True)
     )
     return ColumnCopy(
-        [(piece.url, groups(piece)) for piece in pieces],
+        [(p.url, None if p.length is None else range(p.start, p.start + p.length)) for p in pieces],
         own.with_metadata(write.columns.metadata),
         lambda rows: conform(pa.table(metadata.columns(rows)), added),
         partial(has_no_null, names=read.filled or ()),

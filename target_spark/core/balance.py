@@ -205,7 +205,7 @@ class Profile:
     Attributes:
         rows: Their number.
         columns: Nulls, least and greatest value of each column; see
-            `shared.formats.row_groups`.
+            `shared.formats.columnar_encoding`.
     """
 
     rows: int = 0

@@ -386,7 +386,7 @@ class LoadResult:
             detected, or if the records are replays.
         received: Records of the files, as counted by the tasks that read them.
         replayed: Those that an earlier run has committed.
-        columns: Nulls, least and greatest value of columns; see `shared.formats.row_groups`.
+        columns: Nulls, least and greatest value of columns; see `shared.formats.columnar_encoding`.
         exploded: Those of `rows` that are not the first of their record.
         files: Its files, if its parts tell the origins of their rows.
         undeclared: Properties that the SCHEMA lacks, each with the number of values seen.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from target_spark.destinations.destination import Destination, Tools
     from target_spark.run_settings import TargetConfig
 
-
 TABLE_SETTINGS = (
     "upsert_order_by",
     "partition_by",
@@ -150,9 +149,9 @@ def _problems(declaration: Declaration) -> Iterator[str]:
 
 
 def _open_files(config: TargetConfig, tools: Tools) -> Destination:
-    from target_spark.destinations.files.file_destination import FileDestination, file_settings  # noqa: PLC0415
+    from target_spark.destinations.files.file_destination import file_destination  # noqa: PLC0415
 
-    return FileDestination(file_settings(config), tools.rewrite, folder_leases(config))
+    return file_destination(config, tools.rewrite, folder_leases(config))
 
 
 _USES = frozenset({"schema_contract", "partition_by"})

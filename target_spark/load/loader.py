@@ -21,7 +21,7 @@ from shared.maps.record_metadata import DELETED_AT
 from shared.storage.access import StorageOptions, delete
 from target_spark.config import REGISTRY, check_deletes, load_method, load_methods, stream_settings
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
-from target_spark.convert.converter import Converter, Rewriter
+from target_spark.convert.converter import Converter, rewrite_files
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import record_error
 from target_spark.core.balance import Counts, Loaded
@@ -81,6 +81,7 @@ class Loader:
     def __init__(self, config: TargetConfig, engine: Engine, *, describes: bool = True) -> None:
         self._config = config
         self._engine = engine
+        self._loads = config.dry_run is None and config.verification is None
         cleans_up = config.batch_config is not None and config.batch_config.cleanup
         self.deletes_consumed = self._loads and cleans_up
         self._own_options = StorageOptions(config.storage_options)
@@ -92,7 +93,7 @@ class Loader:
             engine.needs(why)
         if declared.has_server:
             engine.weigh(INTO_SERVER)
-        tools = Tools(partial(engine.session, COMMIT), Rewriter(engine))
+        tools = Tools(partial(engine.session, COMMIT), partial(rewrite_files, engine))
         self._destination: Destination = declared.open(config, tools)
         self._operations: Operations | None = None
         if config.operates:
@@ -514,10 +515,6 @@ class Loader:
         finally:
             own.close()
         return sum(map(_deleted_rows, rows_seen))
-
-    @property
-    def _loads(self) -> bool:
-        return self._config.dry_run is None and self._config.verification is None
 
 
 def _deleted_rows(difference: TableDifference) -> int:

@@ -43,7 +43,7 @@ class FileOperations(Operations):
     destination: FileDestination
 
     def __post_init__(self) -> None:
-        path = self.destination.settings.path
+        path = self.destination.path
         if local_path(path) is None and not path.startswith(S3_SCHEMES):
             raise SettingsError(
                 "files can only be compared on a local disk and on S3", where=Where(setting="path")
@@ -52,13 +52,13 @@ class FileOperations(Operations):
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`. Files are not repaired."""
         destination, request, spark = self.destination, flushes[-1].request, self.tools.spark()
-        folder, settings = destination.folder(request), destination.settings
+        folder = destination.folder(request)
         shown = destination.table(request.name).shown
-        with writing(folder.table, settings.options):
-            table = read_table_schema(folder, settings.encoding.format)
+        with writing(folder.table, destination.options):
+            table = read_table_schema(folder, destination.encoding.format)
             if table is None:
                 raise missing_table(shown, request.stream, repairs=False)
-            reader = spark.read.options(**s3a_options(settings.options.for_url(folder.table)))
+            reader = spark.read.options(**s3a_options(destination.options.for_url(folder.table)))
             source = _source(spark, reader, flushes)
             sides, lacking = _sides(source, _table(spark, reader, folder, table), request, wanted)
             result = sides.difference(request.stream, shown, lacking)

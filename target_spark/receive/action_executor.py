@@ -210,9 +210,9 @@ class ActionExecutor:
                 self._dead_letters.write(batch, results)
             stream = batch.stream
             self._loaded(stream.stream, self._loader.commit(batch, results))
-            self._summary.uses(
-                stream.stream, lambda: [Dataset(stream.stream, None, schema_fields(stream.schema))]
-            )
+            if self._summary.is_observed:
+                name, schema = stream.stream, stream.schema
+                self._summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
 
         self._start(action.work, batch.stream.stream, commit)
 
@@ -308,8 +308,10 @@ class ActionExecutor:
                     self._progress.of(stream).add(result.received, size)
             self._progress.of(stream).committed()
         rows = sum(result.rows for result in results)
-        self._count(RECORD_COUNT, stream, rows)
-        self._count(BATCH_COUNT, stream, 1)
+        for metric, count in ((RECORD_COUNT, rows), (BATCH_COUNT, 1)):
+            if (metric, stream) not in self._counters:
+                self._counters[metric, stream] = Counter(metric, stream)
+            self._counters[metric, stream].increment(count)
         if self._summary.is_read:
             self._summarize(stream, results, action.seconds)
             self._note_engine(stream)
@@ -327,12 +329,6 @@ class ActionExecutor:
             flushes=1,
             flush_seconds=round(seconds, 3),
         )
-
-    def _count(self, metric: str, stream: str, count: int) -> None:
-        key = (metric, stream)
-        if key not in self._counters:
-            self._counters[key] = Counter(metric, stream)
-        self._counters[key].increment(count)
 
     def _emit_state(self, action: ev.EmitState) -> None:
         if not self._output_open:

@@ -42,14 +42,6 @@ class StagedFile:
     next_line: int = 0
     runs: array[int] = field(default_factory=lambda: array("q"))
 
-    def grow(self, lines: int, size: int, first_line: int) -> None:
-        """Record lines that were appended; the first one is `first_line` of stdin."""
-        if first_line != self.next_line:
-            self.runs.extend((self.lines + 1, first_line))
-        self.next_line = first_line + lines
-        self.lines += lines
-        self.size += size
-
 
 class Staging:
     """The staging files of one run.
@@ -104,7 +96,11 @@ class Staging:
             self._paths[number] = path
         with _named(file.path):
             self._handle(number, file).write(data)
-        file.grow(lines, len(data), first_line)
+        if first_line != file.next_line:
+            file.runs.extend((file.lines + 1, first_line))
+        file.next_line = first_line + lines
+        file.lines += lines
+        file.size += len(data)
 
     def complete(self, number: int) -> InputFile:
         """Close a file for good.

@@ -7,10 +7,9 @@ schema. Text in a column for any JSON likewise represents the value that it has 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import merge
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from shared.formats.row_values import plain_rows
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.formats.spark_types import T
-from target_spark.validation.columns import Key, missing_key_reason
+from target_spark.validation.columns import Key, missing_key_reason, validator_of
 
 if TYPE_CHECKING:
     from shared.formats.fast_json import LinesRead
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WORDS = (b'NaN"', b'Infinity"')
-_SCHEMAS = 16
-"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
 
 
 class KeyCheck:
@@ -79,14 +76,6 @@ def column_at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-@lru_cache(maxsize=_SCHEMAS)
-def _validator(schema: str, files: bool) -> RecordValidator:
-    """Return the validator of a schema, for which most runs need not load all that it takes."""
-    from target_spark.validation.validator import RecordValidator  # noqa: PLC0415
-
-    return RecordValidator(json.loads(schema), files=files)
-
-
 class LineChecker:
     """Rejects the records of JSON lines that do not fit their schema, or lack a key.
 
@@ -105,7 +94,7 @@ class LineChecker:
         envelope: bool,
         strict: bool = True,
     ) -> None:
-        self._validator = _validator(json.dumps(schema), False) if strict else None
+        self._validator = validator_of(json.dumps(schema), False) if strict else None
         self._keys = KeyCheck(schema, keys)
         self._envelope = envelope
 
@@ -207,7 +196,7 @@ class RowChecker:
 
     @cached_property
     def _validator(self) -> RecordValidator:
-        return _validator(json.dumps(self._schema), True)
+        return validator_of(json.dumps(self._schema), True)
 
     @cached_property
     def _shape(self) -> Shape:
@@ -309,34 +298,3 @@ def _without(read: Read, rejected: Mapping[int, str], place: Callable[[int], int
         rejects=tuple(merge(read.rejects, ((place(row), why) for row, why in rejected.items()))),
         **{name: column.filter(kept) for name, column in beside.items() if column is not None},
     )
-
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class SlowKeywords:
-    """Logs once for each schema of a stream why the library checks every record."""
-
-    _logged: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, init=False)
-
-    def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Log the slow keywords of a stream's schema if they are new.
-
-        Args:
-            stream: Name of the stream.
-            schema: The schema for its records.
-            files: For rows of files with typed columns.
-        """
-        last, logged = self._logged.get(stream, (None, ()))
-        if last == (schema, files):
-            return
-        words = _validator(json.dumps(schema), files).slow_keywords()
-        if words and logged != words:
-            _log.info(
-                "stream '%s': every record is validated by the jsonschema library, which is slow, "
-                "because of %s",
-                stream,
-                ", ".join(words),
-            )
-        self._logged[stream] = (schema, files), words

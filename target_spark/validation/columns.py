@@ -6,8 +6,11 @@ than one type, and whether it may be null, the nulls of the columns tell the res
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
@@ -17,6 +20,9 @@ from target_spark.validation.judge import schema_problem
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from target_spark.validation.validator import RecordValidator
+
+_log = logging.getLogger(__name__)
 _SAYS_NOTHING = frozenset(
     {"description", "title", "examples", "default", "additionalProperties", "$schema", "$id",
      "$comment", "$defs"}
@@ -156,3 +162,43 @@ def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bo
         return plan(stream)
 
     return check
+
+
+_SCHEMAS = 16
+"""Schemas whose checks a process keeps: a worker gets many tasks of few streams."""
+
+
+@lru_cache(maxsize=_SCHEMAS)
+def validator_of(schema: str, files: bool) -> RecordValidator:
+    """Return the validator of a schema, for which most runs need not load all that it takes."""
+    from target_spark.validation.validator import RecordValidator  # noqa: PLC0415
+
+    return RecordValidator(json.loads(schema), files=files)
+
+
+@dataclass(eq=False)
+class SlowKeywords:
+    """Logs once for each schema of a stream why the library checks every record."""
+
+    _logged: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, init=False)
+
+    def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
+        """Log the slow keywords of a stream's schema if they are new.
+
+        Args:
+            stream: Name of the stream.
+            schema: The schema for its records.
+            files: For rows of files with typed columns.
+        """
+        last, logged = self._logged.get(stream, (None, ()))
+        if last == (schema, files):
+            return
+        words = validator_of(json.dumps(schema), files).slow_keywords()
+        if words and logged != words:
+            _log.info(
+                "stream '%s': every record is validated by the jsonschema library, which is slow, "
+                "because of %s",
+                stream,
+                ", ".join(words),
+            )
+        self._logged[stream] = (schema, files), words

@@ -17,7 +17,7 @@ from target_spark.convert import write_tasks
 from target_spark.convert.write_tasks import RewritePlan, rewrite
 from target_spark.core.load_plans import Layout, Part, SchemaContract, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
-from target_spark.destinations.files.file_destination import FileDestination, FileSettings
+from target_spark.destinations.files.file_destination import FileDestination
 from target_spark.destinations.folders.table_folder import table_path
 from target_spark.tables.version_edit import VersionEdit
 
@@ -62,9 +62,8 @@ class Table:
         self.contract = SchemaContract()
         self.layout = Layout(partition_by=partition_by)
         encoding = Encoding(form, FORMATS[form].default_compression)
-        self.settings = FileSettings(path, encoding)
         self.method = "overwrite" if overwrite else "append-only"
-        self.destination = FileDestination(self.settings, rewrite_here)
+        self.destination = FileDestination(path, encoding, rewrite_here)
         self.flushes = 0
 
     def flush(self, struct: StructType, *parts: Sequence[tuple[Any, ...]]) -> Flush:
@@ -121,7 +120,7 @@ class Table:
 
     @property
     def table(self) -> str:
-        return table_path(self.settings.path, TableName("s"))
+        return table_path(self.destination.path, TableName("s"))
 
     @property
     def folder(self) -> Path:

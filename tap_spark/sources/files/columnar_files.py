@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError
+from shared.formats.columnar_encoding import read_footer
 from shared.formats.json_schema import merge_structs
-from shared.formats.row_groups import read_footer
 from shared.storage.files import open_random
 from shared.storage.urls import S3_SCHEMES, local_path
 from tap_spark.sources.files import paths

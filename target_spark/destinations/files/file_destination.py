@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,23 +62,10 @@ _REWRITES = "stream '%s': columns change, so that all %d files of '%s' are rewri
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class FileSettings:
-    """The settings of file destinations.
-
-    Attributes:
-        path: Folder or URL of all tables.
-        encoding: Format and compression of the parts.
-        options: Of the storage.
-    """
-
-    path: str
-    encoding: Encoding
-    options: StorageOptions = NO_OPTIONS
-
-
-def file_settings(config: TargetConfig) -> FileSettings:
-    """Return the file settings of a configuration.
+def file_destination(
+    config: TargetConfig, rewrite: Rewrite, leases: FolderLeases
+) -> FileDestination:
+    """Return the destination for files of a configuration.
 
     Raises:
         SettingsError: The path is missing, or an option is not supported for files.
@@ -100,27 +87,39 @@ def file_settings(config: TargetConfig) -> FileSettings:
             f"{config.format} files have the option `compression` only",
             where=Where(setting=f"options.{name}"),
         )
-    return FileSettings(
-        path=config.path if "://" in config.path else str(Path(config.path).expanduser()),
-        encoding=Encoding(config.format, compression),
-        options=StorageOptions(config.storage_options),
+    return FileDestination(
+        config.path if "://" in config.path else str(Path(config.path).expanduser()),
+        Encoding(config.format, compression),
+        rewrite,
+        StorageOptions(config.storage_options),
+        leases,
     )
 
 
 class FileDestination(Destination):
-    """See `Destination`."""
+    """See `Destination`.
+
+    Args:
+        path: Folder or URL of all tables.
+        encoding: Format and compression of the parts.
+        rewrite: Rewrites files on executors.
+        options: Of the storage.
+        leases: Returns leases on folders; None for none.
+    """
 
     stores_state = False
 
     def __init__(
         self,
-        settings: FileSettings,
+        path: str,
+        encoding: Encoding,
         rewrite: Rewrite,
+        options: StorageOptions = NO_OPTIONS,
         leases: FolderLeases | None = None,
     ) -> None:
         self._leases = leases
-        self.settings = settings
-        self._options = settings.options
+        self.path, self.encoding = path, encoding
+        self.options = options
         self._rewrite = rewrite
         self._run = uuid.uuid4().hex[:12]
         self._folders: dict[str, TableFolder] = {}
@@ -132,16 +131,16 @@ class FileDestination(Destination):
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
-        folder = table_path(self.settings.path, name)
+        folder = table_path(self.path, name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
 
     def dataset(self, name: TableName) -> DatasetName:
         """See `Destination`."""
-        return place_name(table_path(self.settings.path, name))
+        return place_name(table_path(self.path, name))
 
     def lease(self, request: TableRequest) -> Lease | None:
         """See `Destination`."""
-        folder = table_path(self.settings.path, request.name)
+        folder = table_path(self.path, request.name)
         return None if self._leases is None else self._leases(folder, request.stream)
 
     def prepare(self, request: TableRequest) -> TableWrite:
@@ -158,8 +157,8 @@ class FileDestination(Destination):
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""
         folder = self._closed_folder(request)
-        with writing(folder.table, self._options):
-            return read_table_schema(folder, self.settings.encoding.format) is not None
+        with writing(folder.table, self.options):
+            return read_table_schema(folder, self.encoding.format) is not None
 
     def _tables(
         self, folder: TableFolder, request: TableRequest
@@ -171,17 +170,17 @@ class FileDestination(Destination):
                 where=Where(stream=request.stream, setting="schema_contract.types"),
                 hint="set it to `freeze` or `evolve`, or load into a lake table",
             )
-        with writing(folder.table, self._options):
-            existing = read_table_schema(folder, self.settings.encoding.format)
+        with writing(folder.table, self.options):
+            existing = read_table_schema(folder, self.encoding.format)
         table = None if request.method == OVERWRITE else existing
         old = table.struct if table else None
         columns = merge_columns(old, contracted(old, request), folder.table)
         named = partition_columns(request, columns, table.partition_by if table else None)
-        new = TableSchema(self.settings.encoding.format, columns, named)
+        new = TableSchema(self.encoding.format, columns, named)
         if table is not None:
             before, after = (self._write(folder, one).stored for one in (table, new))
             if must_rewrite(table.format, before, after):
-                with writing(folder.table, self._options):
+                with writing(folder.table, self.options):
                     check_ours(folder.files(), before, after, request)
         return table, new
 
@@ -213,7 +212,7 @@ class FileDestination(Destination):
             folder = self.folder(request)
             with folder.locked():
                 present = folder.files()
-                existing = read_table_schema(folder, self.settings.encoding.format)
+                existing = read_table_schema(folder, self.encoding.format)
                 names = existing.struct.names if existing else []
                 if existing is None or not present or not {TABLE_VERSION, DELETED_AT} <= set(names):
                     return None
@@ -255,12 +254,12 @@ class FileDestination(Destination):
         return self._folders[stream]
 
     def _closed_folder(self, request: TableRequest) -> LocalFolder | RemoteFolder:
-        return folder_at(table_path(self.settings.path, request.name), self._run, self._options)
+        return folder_at(table_path(self.path, request.name), self._run, self.options)
 
     def _write(self, folder: TableFolder, table: TableSchema) -> TableWrite:
         return TableWrite(
             folder.pending,
-            self.settings.encoding,
+            self.encoding,
             table.struct,
             folder.options,
             partition_by=table.partition_by,
@@ -270,7 +269,7 @@ class FileDestination(Destination):
     def _hold(self, flush: Flush) -> None:
         held = self._held.setdefault(flush.stream, [])
         if flush.token not in {earlier.token for earlier in held}:
-            with writing(flush.write.pending, self._options):
+            with writing(flush.write.pending, self.options):
                 if local_path(flush.write.pending) is not None:
                     make_durable(flush.write.pending)
             held.append(flush)
@@ -285,7 +284,7 @@ class FileDestination(Destination):
         overwrite = request.method == OVERWRITE
         with folder.locked():
             present = folder.files()
-            existing = read_table_schema(folder, self.settings.encoding.format)
+            existing = read_table_schema(folder, self.encoding.format)
             old = None if overwrite else existing
             table = self._merged(folder, old, flushes)
             if table is None:
@@ -333,7 +332,7 @@ class FileDestination(Destination):
                 hint="run again",
             )
         [layout] = layouts or ((),)
-        return TableSchema(self.settings.encoding.format, columns, layout)
+        return TableSchema(self.encoding.format, columns, layout)
 
     def _renewed(
         self,

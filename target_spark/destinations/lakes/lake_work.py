@@ -236,7 +236,8 @@ class LakeWork:
         form = self.form
         struct, names = (None, {}) if now is None else (now.struct, now.names)
         can = form.can if now is None else form.capabilities(now, request)
-        request = self.settable(now, request)
+        if now is not None and now.computed:
+            request = self.settable(now, request)
         change = plan_change(struct, request, form.rules, self.conflicts, can, names)
         if now is None:
             return change
@@ -244,9 +245,9 @@ class LakeWork:
             self._check_theirs(now, change, request)
         return replace(change, partitions=form.partition_steps(now, request, change.mapping))
 
-    def settable(self, now: LakeTable | None, request: TableRequest) -> TableRequest:
+    def settable(self, now: LakeTable, request: TableRequest) -> TableRequest:
         """Return a request without the columns that the table computes; say once which."""
-        if now is None or not now.computed:
+        if not now.computed:
             return request
         wanted, columns = request.struct.names, now.struct.names
         properties = of_columns(now.names)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared.formats.row_groups import Facts, merged
+from shared.formats.columnar_encoding import Facts, merged
 from target_spark.config import expectations
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.balance import (

@@ -21,8 +21,8 @@ from backports import zstd
 from case_matrix import matrix
 from pyarrow import parquet
 
-from shared.formats.columnar_encoding import CheckedPages
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.row_groups import CheckedPages
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input

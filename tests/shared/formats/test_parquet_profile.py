@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.row_groups import LONGEST_TEXT, merged, parquet_profile
+from shared.formats.columnar_encoding import LONGEST_TEXT, merged, parquet_profile
 
 UTC = dt.timezone.utc
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats import json_lines, plain_lines
+from shared.formats import fast_json, json_lines
 from shared.formats.fast_json import BlockRefused, LinesRead
 from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import spark_to_json_schema
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module", autouse=True)
 def few_lines() -> Iterator[None]:
     """Let the reader of lines of one spelling read blocks of any size."""
-    before, plain_lines.LEAST_LINES = plain_lines.LEAST_LINES, 0
+    before, fast_json.LEAST_LINES = fast_json.LEAST_LINES, 0
     yield
-    plain_lines.LEAST_LINES = before
+    fast_json.LEAST_LINES = before
 
 
 TYPES: dict[str, T.DataType] = {

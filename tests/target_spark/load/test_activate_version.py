@@ -20,7 +20,7 @@ from whole_runs import run_target
 from shared.engine.engine import Engine
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.config import REGISTRY, target_config
-from target_spark.convert.converter import Rewriter
+from target_spark.convert.converter import rewrite_files
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination import TableWrite
 from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
@@ -176,7 +176,6 @@ class TestFormats:
         assert t.values() == [8]
         t = table(form)
         t.flushes = 50
-        t.settings = t.destination.settings
         t.destination.commit(t.flush(COLUMNS, [(9, "q", None, 9)]))
         t.destination.activate(t.request(), VersionEdit(100, True, AT))
         assert t.values() == [8]
@@ -263,16 +262,15 @@ def test_lines_of_another_program(tmp_path: Path) -> None:
 
 
 def test_only_destinations_that_can(table: Any) -> None:
-    assert REGISTRY.get(table().destination.settings.encoding.format).supports.versions
+    assert REGISTRY.get(table().form).supports.versions
     assert not Supports().versions
 
 
 def test_spark_does_not_start_to_look_at_files(tmp_path: Path) -> None:
     """A FULL_TABLE run ends with ACTIVATE_VERSION, however many files it has written."""
-    rewriter = Rewriter(threads())
     place = TableWrite(str(tmp_path / "new"), Encoding("parquet"), struct("a bigint"))
     files = [write(tmp_path / f"{n}.parquet", [7], [None]) for n in range(200)]
-    assert rewriter([(url, f"{url}.new") for url in files], place, HARD) == {}
+    assert rewrite_files(threads(), [(url, f"{url}.new") for url in files], place, HARD) == {}
 
 
 @pytest.mark.spark

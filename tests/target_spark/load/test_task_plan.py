@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shared.encodings.encoding_format import grouped_encoding
 from shared.formats.file_formats import Encoding
-from shared.formats.row_groups import grouped_encoding
 from shared.storage.files import open_output
 from target_spark.convert import converter
 from target_spark.convert.converter import TASK_BYTES, plan_tasks, task_bytes_of

@@ -12,8 +12,7 @@ from shared.errors import MessageError
 from shared.formats.json_text import shown
 from shared.formats.schema_nodes import JsonText, schema_columns
 from target_spark.core.load_plans import StreamSchema
-from target_spark.validation.checks import SlowKeywords
-from target_spark.validation.columns import checked, filled_properties
+from target_spark.validation.columns import SlowKeywords, checked, filled_properties
 
 
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from validation_cases import OBJECT
 
-from shared.formats import plain_lines
+from shared.formats import fast_json
 from shared.formats.json_lines import LineReader
 from shared.formats.json_text import NULL, NUMBER, TEXT
 from target_spark.validation import judge
@@ -93,7 +93,7 @@ VALUES = [1, -1, 0.5, 1e22, True, None, "ab", "1.50", "2020-01-01T00:00:00Z", "2
 def test_lines_without_spaces_are_judged_as_others(
     node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_lines, "LEAST_LINES", 0)
+    monkeypatch.setattr(fast_json, "LEAST_LINES", 0)
     for required in ([], ["v"]):
         schema = {"properties": {"v": node}, "required": required}
         for value in VALUES:

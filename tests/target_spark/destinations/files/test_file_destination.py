@@ -15,16 +15,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from file_tables import AB, Table, struct
+from file_tables import AB, Table, rewrite_here, struct
 from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import SchemaContract, TableName
 from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
-from target_spark.destinations.files.file_destination import (
-    file_settings,
-)
+from target_spark.destinations.files.file_destination import file_destination
 from target_spark.destinations.files.stored_columns import TableSchema, merge_columns
 from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import RemoteFolder
@@ -314,7 +312,8 @@ def settings(**more: Any) -> Any:
         "path": "/p", "format": "parquet", "options": {}, "default_target_schema": None,
         "table_prefix": "", "load_method": "append-only",
     }  # fmt: skip
-    return file_settings(SimpleNamespace(**{"storage_options": {}, **base, **more}))
+    config = SimpleNamespace(**{"storage_options": {}, **base, **more})
+    return file_destination(config, rewrite_here, None)
 
 
 def test_where_tables_lie() -> None:
