@@ -97,12 +97,14 @@ class WrittenFile:
         rows: Number of rows.
         size: Bytes of its rows in memory.
         is_leftover: Whether it has left-over rows, in Arrow's format, to combine with others.
+        replaced: JSON of `RecordTexts.replaced`.
     """
 
     url: str
     rows: int
     size: int
     is_leftover: bool = False
+    replaced: str = "{}"
 
 
 NO_FILE = WrittenFile("", 0, 0)
@@ -186,6 +188,7 @@ def file_note(written: WrittenFile) -> dict[str, Any]:
         "rows": written.rows,
         "size": written.size,
         "is_leftover": written.is_leftover,
+        "replaced": written.replaced,
     }
 
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -48,6 +49,7 @@ from tap_spark.send.spool_files import (
     chunk_name,
     leave_note,
     pack_meta,
+    replaced_in,
     task_identity,
 )
 
@@ -211,7 +213,8 @@ class BatchTask:
             number += 1
             url = self._writer.names.url(task, number)
             write = self._one if self._rows is None else self._exact
-            written = write(url, rows)
+            written = replace(write(url, rows), replaced=json.dumps(rows.replaced))
+            rows.replaced.clear()
             yield written, rows.tracker.take()
         key = rows.tracker.take()
         if key is not None:
@@ -309,6 +312,7 @@ class TaskRows:
         tracker: Tracks the greatest key taken so far.
         count: Rows taken.
         size: Bytes of the rows taken.
+        replaced: See `RecordTexts`; of the rows read.
     """
 
     def __init__(
@@ -317,6 +321,7 @@ class TaskRows:
         self.tracker = KeyTracker(key, envelope=False)
         self.count = 0
         self.size = 0
+        self.replaced: Counter[str] = Counter()
         self._key = key
         self._names = names
         self._batches = iter(batches)
@@ -330,6 +335,7 @@ class TaskRows:
             self._pending = next(self._batches, None)
             if self._pending is None:
                 return False
+            self.replaced.update(replaced_in(self._pending))
             if self._pending.schema.names[-1] == FILTERED:
                 self._part(self._pending)
         return True

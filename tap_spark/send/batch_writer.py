@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ from tap_spark.send.record_writer import (
     RowsWritten,
     SparkJob,
     tagged,
+    warn_of_replaced,
 )
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete
 from tap_spark.send.spool_files import Chain, KeyMax, chain, greater, unpack_meta
@@ -317,11 +319,13 @@ class BatchWriter:
 
         leftovers: list[WrittenFile] = []
         greatest: KeyMax | None = None
+        replaced: Counter[str] = Counter()
         # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
         with closing(
             written_files(self._spark(), frame, make, self._spool, ordered=slice_.ordered)
         ) as files:
             for written, columns in files:
+                replaced.update(json.loads(written.replaced))
                 if written.is_leftover or written == NO_FILE:
                     leftovers += [written] if written.is_leftover else []
                     greatest = greater(greatest, columns)
@@ -330,6 +334,7 @@ class BatchWriter:
                     # The first file has the waiting rows.
                     self._leftovers, before = (), ()
                 self._announce(written, columns)
+        warn_of_replaced(plan.stream, replaced)
         return leftovers, greatest
 
     def _file_writer(self, schema: pa.Schema) -> BatchFileWriter:

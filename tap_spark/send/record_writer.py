@@ -13,7 +13,7 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _REPLACED = (
     "stream '%s', column '%s': %d rows have text that is not UTF-8, with U+FFFD instead of it in "
-    "their records (batch files in Parquet keep the bytes)"
+    "their records (batch files of Parquet keep the bytes)"
 )
 T = TypeVar("T")
 CANCEL_SECONDS = 1.0
@@ -226,9 +226,14 @@ def write_records(
         for chunk in chunks:
             written = written.plus(chunk)
             on_chunk(chunk)
-    for column, count in replaced.items():
-        _log.warning(_REPLACED, plan.stream, column, count)
+    warn_of_replaced(plan.stream, replaced)
     return written
+
+
+def warn_of_replaced(stream: str, replaced: Mapping[str, int]) -> None:
+    """Log the columns of a stream whose text was not UTF-8, and in how many rows."""
+    for column, count in replaced.items():
+        _log.warning(_REPLACED, stream, column, count)
 
 
 def _lines(plan: StreamPlan, slice_: Slice, rows: TaskInput, started: datetime) -> Lines:

@@ -391,6 +391,21 @@ def test_the_greatest_key_of_an_unordered_slice(bench: Bench, size: int | None) 
     assert written.key.value == "1970-01-01T00:00:00.000000+00:00"
 
 
+@pytest.mark.parametrize("size", [None, 300])
+@pytest.mark.parametrize("shares_disk", [True, False])
+def test_text_that_is_not_utf8_is_told(
+    bench: Bench, caplog: pytest.LogCaptureFixture, size: int | None, shares_disk: bool
+) -> None:
+    bench.shares_disk = shares_disk
+    text = "cast(if(id % 10 = 0, unhex('61FF'), encode(id, 'UTF-8')) as string)"
+    frame = bench.spark.range(0, 2000, 1, 3).selectExpr("id", f"{text} as t", "'ü' as u")
+    assert bench.write(frame, "jsonl", "none", size, key="id").rows == 2000
+    lines = [line for url in bench.urls for line in Path(url[7:]).read_text().splitlines()]
+    assert sum(json.loads(line)["t"] == "a\ufffd" for line in lines) == 200
+    [line] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "column 't': 200 rows have text that is not UTF-8" in line
+
+
 def test_the_replication_key_is_not_a_separate_column(bench: Bench) -> None:
     bench.write(bench.spark.range(5).selectExpr("id", "id as k"), key="k")
     (table, *_) = FORMATS["parquet"].read(bench.urls[0])
