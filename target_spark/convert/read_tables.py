@@ -10,8 +10,13 @@ import pyarrow as pa
 from shared.encodings.encoding_format import grouped_encoding
 from shared.formats.csv_encoding import read_csv
 from shared.formats.file_formats import FORMATS, ContentError
-from shared.formats.row_values import plain_rows, row_text
-from shared.formats.text_rows import RefusedRow, row_numbers, without_bad_text
+from shared.formats.row_values import (
+    RefusedRow,
+    plain_rows,
+    row_numbers,
+    row_text,
+    without_bad_text,
+)
 from shared.formats.typed_rows import RowReader
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
