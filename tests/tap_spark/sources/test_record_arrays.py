@@ -101,15 +101,15 @@ def test_text_that_is_not_utf8_is_replaced() -> None:
     data = [b"a\xffb", b'"', None, "é".encode()]
     column = pa.array(data, pa.binary()).cast(pa.string(), safe=False)
     good = pa.array(["�", "", None, "b"])
-    made = RecordTexts(("t", "u"))
-    lines = [line for array in made.of([column, good]) for line in array.to_pylist()]
+    texts = RecordTexts(("t", "u"))
+    lines = [line for array in texts.of([column, good]) for line in array.to_pylist()]
     assert lines == [
         '{"t":"a�b","u":"�"}',
         '{"t":"\\"","u":""}',
         '{"t":null,"u":null}',
         '{"t":"é","u":"b"}',
     ]
-    assert made.replaced == {"t": 1}
+    assert texts.replaced == {"t": 1}
 
 
 def test_columns_of_json_stay_as_they_are() -> None:
