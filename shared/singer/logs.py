@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from shared.errors import SingerSparkError
 from shared.settings.texts import printable, without_secrets
 
 LEVELS = {
@@ -165,6 +166,9 @@ class ConsoleHandler(logging.Handler):
         """Write one record."""
         try:
             self.console.write_styled(self.format(record))
+        except SingerSparkError:
+            # A signal came meanwhile: swallowed, the run would go on, deaf to further ones.
+            raise
         except Exception:
             self.handleError(record)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import os
@@ -310,6 +311,24 @@ class TestTap:
         assert self.run() == 143
         assert "terminated by SIGTERM" in capsys.readouterr().err
         signal.raise_signal(signal.SIGTERM)  # A second one no longer interrupts the clean-up.
+
+    def test_sigterm_within_a_log_line_ends_the_run(
+        self, edge: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Stderr(io.StringIO):
+            def write(self, text: str) -> int:
+                if "reading" in text:
+                    signal.raise_signal(signal.SIGTERM)
+                return super().write(text)
+
+        def sync(*_: Any) -> None:
+            logging.getLogger("tap_spark").warning("reading")
+            edge.append(("not reached",))
+
+        module: Any = sys.modules["tap_spark.send.sync"]
+        module.run_sync = sync
+        monkeypatch.setattr(sys, "stderr", Stderr())
+        assert (self.run(), edge) == (143, [("claim_stdout",)])
 
     @pytest.mark.parametrize(
         "error",
