@@ -507,6 +507,7 @@ def _classic_session(gateway: Any, conf: dict[str, str], *, joins: bool = False)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
     _map_without_pandas()
+    _ask_without_numpy()
     SparkContext._ensure_initialized(gateway=gateway)
 
     spark_conf = SparkConf().setAll(list(conf.items()))
@@ -610,6 +611,27 @@ def _map_without_pandas() -> None:
     from pyspark.sql.pandas import functions  # noqa: PLC0415
 
     functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
+
+
+def _ask_without_numpy() -> None:
+    """Let PySpark look for values of NumPy among arguments without importing its test helpers.
+
+    In 4.1, these import unittest and pandas, which takes longer than all other imports.
+    """
+    from pyspark.sql import types  # noqa: PLC0415
+
+    for name in ("NumpyScalarConverter", "NumpyArrayConverter"):
+        converter = getattr(types, name, None)
+        if converter is not None and converter.can_convert.__module__ == types.__name__:
+            converter.can_convert = _if_of_numpy(converter.can_convert)
+
+
+def _if_of_numpy(can_convert: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def can(converter: Any, value: Any) -> bool:
+        is_of_numpy = any(kind.__module__ == "numpy" for kind in type(value).__mro__)
+        return is_of_numpy and can_convert(converter, value)
+
+    return can
 
 
 def _use_s3a(context: Any) -> None:

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
@@ -243,6 +243,13 @@ def test_a_reader_that_leaves_early_gets_no_error(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_java_takes_values_of_numpy(spark: SparkSession) -> None:
+    numpy, session = pytest.importorskip("numpy"), cast("Any", spark)
+    assert session._jvm.java.lang.Math.abs(numpy.int64(-3)) == 3
+    assert session._jvm.java.util.Arrays.toString(numpy.array([1, 2])) == "[1, 2]"
+
+
+@pytest.mark.spark
 def test_a_failed_job_raises(spark: SparkSession) -> None:
     from pyspark.errors import PySparkException
 
@@ -269,12 +276,12 @@ def test_start_work_stop_and_again(tmp_path: Path) -> None:
             starter.stop()
             facts.append([time.monotonic() - began < 3, os.path.exists(f"/proc/{pid}")])
         left = {n for n in os.listdir(tempfile.gettempdir()) if n not in before}
-        print(json.dumps([facts, sorted(left)]))
+        print(json.dumps([facts, sorted(left), "pandas" in sys.modules]))
         """,
         tmp_path,
         TMPDIR=_folder(tmp_path / "tmp"),
     )
-    assert actual == [[[True, False], [True, False]], []]
+    assert actual == [[[True, False], [True, False]], [], False]
     # No warehouse folder, no metastore, no Derby log.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
 
