@@ -268,7 +268,7 @@ _START_OPTIONS = (
     "-XX:Tier4CompileThreshold=450000",
     "-XX:Tier4BackEdgeThreshold=2400000",
 )
-_FIRST_MIB = 128
+_FIRST_MIB, _LEAST_MIB = 128, 64
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _ERROR_LINE = re.compile(
     r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception"
@@ -523,7 +523,7 @@ def _java_options(
     level = ("warn", "full") if _log.isEnabledFor(logging.DEBUG) else ("off", "1")
     return (
         f"-Xmx{memory}",
-        f"-Xms{_memory_at_first(memory)}",
+        f"-Xms{_memory_at_first(memory, _LEAST_MIB if SCHEDULES in conf else _FIRST_MIB)}",
         *_SPARK_OPTIONS,
         *_START_OPTIONS,
         # The slow compiler would take more time than it saves.
@@ -551,11 +551,11 @@ def _home(environ: Mapping[str, str], folder: Path) -> Path:
     return home if home.is_absolute() and os.access(home, os.W_OK) else folder
 
 
-def _memory_at_first(most: str) -> str:
+def _memory_at_first(most: str, mib: int) -> str:
     """Return the size of the heap at first: Java's own is a 64th of the machine's memory."""
     match = re.fullmatch(r"([0-9]+)([kmgt]?)", most.lower())
-    is_less = match is not None and int(match[1]) << _SHIFTS[match[2]] < _FIRST_MIB << 20
-    return most if is_less else f"{_FIRST_MIB}m"
+    is_less = match is not None and int(match[1]) << _SHIFTS[match[2]] < mib << 20
+    return most if is_less else f"{mib}m"
 
 
 def _user_options(conf: Mapping[str, str]) -> list[str]:

@@ -61,6 +61,10 @@ def test_java_that_only_schedules_has_no_slow_compiler() -> None:
     assert quick not in options({})
 
 
+def test_its_heap_begins_small() -> None:
+    assert "-Xms64m" in options({SCHEDULES: "true"})
+
+
 @pytest.mark.parametrize("memory", ["100m", "1024K", "99999"])
 def test_memory_at_first_is_not_more_than_all(memory: str) -> None:
     assert f"-Xms{memory}" in options({"spark.driver.memory": memory})
