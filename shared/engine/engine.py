@@ -22,7 +22,7 @@ from shared.errors import SettingsError, Where
 from shared.settings.checking import FORMER
 from shared.settings.kinds import at_least, one_of, setting
 from shared.spark.conf import local_cores
-from shared.spark.session import SessionStarter
+from shared.spark.session import SessionStarter, run_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,12 +195,17 @@ class Spark:
 
     Args:
         session: Returns the session, waits for it if it still starts.
+        context: Likewise, the context in which `run_tasks` does without one; None if it does not.
     """
 
     session: Callable[[], SparkSession]
+    context: Callable[[], Any] = lambda: None
 
     def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
         """See `Runs`."""
+        context = self.context()
+        if context is not None and not isinstance(task, FrameTask):
+            return run_tasks(context, task, count)
         numbers = self.session().range(0, count, 1, numPartitions=count)
         if isinstance(task, FrameTask):
             frame = task.make(numbers)
@@ -240,7 +245,7 @@ class Engine:
         self.limit = limit
         self.may_read = may_read
         self.threads = Threads(threads or os.cpu_count() or 1)
-        self.spark = Spark(starter.get)
+        self.spark = Spark(starter.get, starter.context)
         self._starter = starter
         self._lock = threading.Lock()
         self._done = Counter[str]()
@@ -355,8 +360,8 @@ class Engine:
             self._note(stream, SPARK, why if self.choice == AUTO else f"engine: {self.choice}")
         return self._starter.get()
 
-    def running(self) -> SparkSession | None:
-        """Return the session if it has started; does not wait."""
+    def running(self) -> Any:
+        """Return the session, or the context, if Spark has started; does not wait."""
         return self._starter.running()
 
     def is_spark_ready(self) -> bool:
@@ -408,6 +413,9 @@ class _OtherSession:
 
     def start(self) -> None:
         """Do nothing: it has been started."""
+
+    def context(self) -> None:
+        """Return that work takes the session."""
 
     def running(self) -> SparkSession | None:
         """Return the session."""

@@ -19,7 +19,7 @@ class NoSpark:
     def start(self) -> None:
         pytest.fail("Spark was started")
 
-    get = start
+    get = context = start
 
     def running(self) -> None:
         return None

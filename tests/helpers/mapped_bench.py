@@ -43,6 +43,9 @@ class Starter:
         assert self.spark is not None, "Spark was asked for"
         return self.spark
 
+    def context(self) -> None:
+        """Return that work takes the session."""
+
     def running(self) -> SparkSession | None:
         return self.spark
 

@@ -36,6 +36,8 @@ class FakeSpark:
     def get(self) -> Any:
         raise AssertionError("Spark is asked for")
 
+    context = get
+
     def running(self) -> None:
         return None
 

@@ -20,14 +20,16 @@ from shared.engine.engine import (
     Engine,
     EngineSettings,
     FrameTask,
+    Spark,
     Work,
     engine_of,
     weight,
 )
-from shared.errors import SettingsError, SparkLostError
+from shared.errors import DestinationError, SettingsError, SparkLostError, Where
 from shared.formats.file_formats import Encoding
 from shared.spark.conf import SCHEDULES, SparkSettings, scheduling
 from shared.spark.session import SessionStarter
+from shared.spark.spark_errors import explain
 from tap_spark.config import tap_config
 from tap_spark.send import sync
 from target_spark.config import target_config
@@ -49,6 +51,9 @@ class Starter:
     def get(self) -> Any:
         self.start()
         return self.session
+
+    def context(self) -> None:
+        """Return that work takes the session."""
 
     def running(self) -> Any:
         return self.session
@@ -266,6 +271,21 @@ def test_spark_returns_the_same_reports(spark: Any, make: Callable[[], Any]) -> 
     chooser = Engine.of(lambda: spark)
     reports = chooser.run(make(), 3, Work("s", 1, reports=DDL))
     assert sorted(next(iter(row.values())) for row in reports) == [0, 1, 2]
+
+
+@pytest.mark.spark
+def test_a_context_returns_what_a_session_does(spark: Any) -> None:
+    ways = Spark(lambda: spark), Spark(pytest.fail, lambda: spark.sparkContext)
+    work, errors = Work("s", 1, reports=DDL), []
+    for way in ways:
+        assert way.run(echo, 3, work) == [{"number": number} for number in range(3)]
+        with pytest.raises(Exception, match="Broken pipe") as caught:
+            way.run(failing, 2, work)
+        errors.append(explain(caught.value, Where(stream="s"), DestinationError))
+    assert str(errors[0]) == str(errors[1])
+    assert type(errors[0]) is type(errors[1]) is DestinationError
+    with pytest.raises(BaseException, match="asked"):
+        Spark(lambda: pytest.fail("asked"), lambda: 1).run(FrameTask(lambda rows: rows), 1, work)
 
 
 def test_a_stopped_engine_starts_no_spark() -> None:

@@ -286,6 +286,34 @@ def test_start_work_stop_and_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
 
 
+@pytest.mark.pipe
+@pytest.mark.costly
+def test_java_that_only_schedules_has_a_session_once_it_is_asked_for(tmp_path: Path) -> None:
+    actual = answer(
+        """
+        from shared.spark.conf import scheduling
+        from shared.spark.session import run_tasks
+        def task(numbers):
+            for batch in numbers:
+                yield batch.append_column("twice", batch.column(0))
+        facts = []
+        for _ in range(2):
+            starter = SessionStarter(scheduling(settings(), True))
+            context = starter.context()
+            reports = run_tasks(context, task, 2)
+            facts.append([starter.running() is context, reports])
+            spark, pid = starter.get(), starter._jvm.pid
+            facts.append([starter.get() is spark, spark.range(3).count(), context.master])
+            starter.stop()
+            facts.append([starter.running(), os.path.exists(f"/proc/{pid}")])
+        print(json.dumps(facts))
+        """,
+        tmp_path,
+    )
+    reports = [{"number": number, "twice": number} for number in range(2)]
+    assert actual == 2 * [[True, reports], [True, 3, "local[1]"], [None, False]]
+
+
 def _folder(path: Path) -> str:
     path.mkdir()
     return str(path)

@@ -220,6 +220,8 @@ class NoSpark:
     def get(self) -> Any:
         raise LeftToSparkError
 
+    context = get
+
     def running(self) -> Any:
         return None
 

@@ -63,6 +63,9 @@ class Session(IdleSpark):
     def get(self) -> Any:  # type: ignore[override]
         return self._spark
 
+    def context(self) -> None:  # type: ignore[override]
+        """Return that work takes the session."""
+
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., list[Any]]:
