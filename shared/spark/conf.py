@@ -85,6 +85,12 @@ SQL_DEFAULTS = {
 }
 """What every session has, also one of a Spark Connect server that others started."""
 
+NO_CODE = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Java compiles no code for a query: for few rows that takes longer than to interpret it."""
+
 KEPT_FOR_PAGES = {
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.retainedJobs": "100",
@@ -182,6 +188,8 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         conf |= KEPT_FOR_PAGES
         if not _is_on(settings, "spark.eventLog.enabled"):
             conf[PLANS_AS_TEXT] = "simple"
+    if SCHEDULES in settings.conf:
+        conf |= NO_CODE
     conf |= settings.conf
     conf["spark.master"] = settings.remote or settings.master
     return conf

@@ -22,6 +22,7 @@ from shared.spark.conf import (
     PLANS_AS_TEXT,
     SparkSettings,
     executor_python,
+    scheduling,
     session_conf,
 )
 from shared.spark.jvm import FOLDER_PREFIX
@@ -91,6 +92,13 @@ def test_a_local_spark_asks_for_authentication(settings: dict[str, str]) -> None
 @pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "local[x]", "spark://h:7077", "yarn"])
 def test_a_cluster_has_its_own_authentication(master: str) -> None:
     assert "spark.authenticate" not in session_conf(SparkSettings(master=master))
+
+
+def test_java_that_only_schedules_compiles_no_code() -> None:
+    name = "spark.sql.codegen.wholeStage"
+    assert session_conf(scheduling(SparkSettings(), True))[name] == "false"
+    assert session_conf(scheduling(SparkSettings(conf={name: "true"}), True))[name] == "true"
+    assert name not in session_conf(SparkSettings())
 
 
 def test_a_shuffle_on_one_machine_has_partitions_for_its_cores() -> None:

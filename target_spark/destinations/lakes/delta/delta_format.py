@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.engine.engine import SPARK, Spark
 from shared.settings.texts import quoted
+from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
@@ -187,7 +188,7 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         if size is None or size > ONE_TASK_BYTES:
             return {}
-        return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **_NO_CODE}
+        return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
 
     def storable(self, struct: StructType) -> StructType:
         """See `LakeFormat`."""
@@ -470,10 +471,6 @@ _ONE_TASK = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
-}
-_NO_CODE = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
 
