@@ -59,12 +59,14 @@ class Cause:
         error: What it becomes; None for what an unknown failure becomes there.
         message: Said in place of Spark's own words; empty to keep those.
         hint: What the user can do.
+        lasts: The same run fails again until somebody changes something.
     """
 
     signs: tuple[str, ...]
     error: type[SingerSparkError] | None
     message: str = ""
     hint: str = ""
+    lasts: bool = False
 
 
 MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException")
@@ -156,15 +158,17 @@ DATA: Sequence[Cause] = (
     ),
     Cause(
         ("Spark does not support time fields", "Unsupported logical type: TIME"),
-        SettingsError,
+        None,
         "Spark cannot use a table with a column of the type time, also a dropped one",
         "let the writer of the table store it as string or long, or use another table",
+        lasts=True,
     ),
     Cause(
         ("DELTA_CANNOT_MODIFY_APPEND_ONLY", "configured to only allow appends"),
-        SettingsError,
+        None,
         "the table takes no updates and deletions (its property delta.appendOnly)",
         "use the load method append-only, or unset the property",
+        lasts=True,
     ),
     Cause(("TASK_WRITE_FAILED", "FAILED_RENAME_PATH"), DestinationError),
     Cause(s3a.NOT_THERE, None, "Spark knows no way to S3", s3a.HINT),
@@ -206,6 +210,9 @@ def explain(
     hint = cause.hint or ("" if condition else type(error).__name__)
     failure = (cause.error or default)(cause.message or message, where=place, hint=hint)
     failure.__cause__ = error
+    if cause.lasts and isinstance(failure, DestinationError):
+        failure.mark_lasting()
+        return failure
     return settled(failure)  # While Java is there to ask for the text.
 
 

@@ -59,17 +59,9 @@ Traceback (most recent call last):
         ("[SOMETHING_NEW] Never seen before. SQLSTATE: 12345", SourceError, "Never seen before."),
         ('No FileSystem for scheme "s3"', SourceError, "hadoop-aws"),
         ("just words\nand more", SourceError, "just words"),
-        ("Spark does not support time fields", SettingsError, "a dropped one (let the writer"),
-        (
-            "x: Unsupported logical type: TIME_MICROS",
-            SettingsError,
-            "a dropped one (let the writer",
-        ),
-        (
-            "This table is configured to only allow appends. If",
-            SettingsError,
-            "(use the load method",
-        ),
+        ("Spark does not support time fields", SourceError, "a dropped one (let the writer"),
+        ("x: Unsupported logical type: TIME_MICROS", SourceError, "one (let the writer"),
+        ("This table is configured to only allow appends. If", SourceError, "(use the load method"),
         (
             "An error occurred while calling o78.load.\n: org.apache.spark.SparkException: Aborted"
             "\n\tat x.Y\nCaused by: java.io.FileNotFoundException: File file:/a.csv does not exist",
@@ -91,6 +83,13 @@ def test_known_texts(text: str, kind: type[SingerSparkError], shown: str) -> Non
     assert shown in str(error)
     assert "\n" not in str(error)
     assert "SQLSTATE" not in str(error)
+
+
+def test_a_rule_of_a_table_is_no_failure_to_retry() -> None:
+    text = "This table is configured to only allow appends. If you would like to permit updates"
+    error = explain(RuntimeError(text), WHERE, DestinationError)
+    assert (type(error), error.exit_code) == (DestinationError, SettingsError.exit_code)
+    assert not error.retryable
 
 
 @pytest.mark.parametrize(
