@@ -221,6 +221,7 @@ def _skip(text: str, position: int) -> int:
 
 EXCERPT = 60
 BOM = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 _SP = rb"[ \t]*"
 _TYPE = rb'"type"' + _SP + b":" + _SP + rb'"RECORD"' + _SP + b"," + _SP
@@ -432,6 +433,12 @@ class Reader:
             return None
         message = loads(line)
         if message is INVALID:
+            if self._line == 1 and line.startswith(_UTF_16):
+                raise MessageError(
+                    "the input is UTF-16, not UTF-8",
+                    where=Where(line=1),
+                    hint="PowerShell's `>` writes that: use a pipe, or convert the file",
+                )
             raise self._error("not a valid JSON line", line)
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             raise self._error("not a Singer message: an object with a 'type' is expected", line)

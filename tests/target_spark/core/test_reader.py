@@ -311,6 +311,12 @@ def test_what_is_wrong_is_said_with_its_line(line, parts, block):
     assert "\n" not in str(problem)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(encoding):
+    problem = error(f"\ufeff{COMPACT % ('s', 1)}\n".encode(encoding) * 2)
+    assert str(problem).startswith("line 1: the input is UTF-16, not UTF-8 (PowerShell's `>`")
+
+
 def nested(levels: int) -> str:
     return '{"items":' * levels + "{}" + "}" * levels
 
