@@ -73,6 +73,10 @@ _SPARK: Mapping[str, T.DataType] = {
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _NUMBER = re.compile(r"(tiny|small|medium|big)?int\b(?!\(1\))|float|double|decimal")
 _TIME = re.compile(r"date|timestamp")
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {None: "'", "n": "\n", "r": "\r", "0": "\0"}
+"""What stands for a character in the members of an enum or set, as the server lists them."""
 _LONGEST = frozenset({"longtext", "longblob"})
 _SHORTER = frozenset(
     f"{size}{kind}" for size in ("tiny", "", "medium") for kind in ("text", "blob")
@@ -165,11 +169,9 @@ class MySqlSql(LoadSql):
         if staged in _LONGEST and kind in _SHORTER:
             # MariaDB copies such a column by the lower bytes of its length, without an error.
             return f"CONCAT({expression}, '')"
-        if staged in _INTEGERS and kind in {"double", "year"}:
-            return _exact_integer(expression, kind)
-        if staged == stored or (staged in _INTEGERS and kind != "float"):
-            return expression
-        # The text of a float would have six digits.
+        exact = _of_number(expression, staged, kind, size) if _NUMBER.match(staged) else ""
+        if exact or staged == stored or (staged in _INTEGERS and kind != "float"):
+            return exact or expression
         expression = f"CAST({expression} AS DOUBLE)" if staged == "float" else expression
         if _NUMBER.match(staged) and kind in {"float", "double"} and "," in size:
             created = f"ROUND({expression}, {size.rpartition(',')[2]})"
@@ -424,15 +426,42 @@ class MySqlSql(LoadSql):
         return f"{self.name(column.name)} {self.type_of(column.dtype, key, keys)}{null}{clause}"
 
 
-def _exact_integer(value: str, kind: str) -> str:
-    """Return an integer for a column of doubles or years, which would round it or add a century."""
+def _of_number(value: str, staged: str, kind: str, size: str) -> str:
+    """Return a number for a column of another kind; empty if it needs no care beyond its digits."""
+    if kind == "year":
+        return _exact_year(value)
+    if kind == "bit":
+        return _from_text(_whole_number(value), kind, size)
+    if kind == "double":
+        return _exact_integer(value) if staged in _INTEGERS else ""
+    if staged == "float" and kind in _TEXTS:
+        # The server's text has six digits.
+        short, whole = f"CAST({value} AS CHAR)", f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
+        return f"CASE WHEN CAST({short} AS FLOAT) = {value} THEN {short} ELSE {whole} END"
+    return value if staged == kind == "float" and "," not in size else ""
+
+
+def _exact_integer(value: str) -> str:
+    """Return an integer for a column of doubles, which would round it."""
     text = f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
     same = f"CAST({text} AS DECIMAL(30,0)) = {value}"
-    if kind == "year":
-        same = f"{value} NOT BETWEEN 1 AND 99"
     refused = f"CONCAT({value}, ' cannot be stored exactly')"
-    stored = f"CASE {value} WHEN 0 THEN '0000' ELSE {value} END" if kind == "year" else value
+    return f"CASE WHEN {value} IS NULL OR {same} THEN {value} ELSE {refused} END"
+
+
+def _exact_year(value: str) -> str:
+    """Return a number for a column of years, which would round it, or add a century."""
+    same = f"({value} = ROUND({value}) AND {value} NOT BETWEEN 1 AND 99)"
+    refused = f"CONCAT({value}, ' cannot be stored exactly')"
+    stored = f"CASE {value} WHEN 0 THEN '0000' ELSE ROUND({value}) END"
     return f"CASE WHEN {value} IS NULL OR {same} THEN {stored} ELSE {refused} END"
+
+
+def _whole_number(value: str) -> str:
+    """Return the digits of a number; a text that is no number if it has a fraction."""
+    digits = f"CAST(CAST({value} AS DECIMAL(20,0)) AS CHAR)"
+    refused = f"CONCAT({value}, '.')"
+    return f"CASE WHEN {value} <> ROUND({value}) THEN {refused} ELSE {digits} END"
 
 
 def _from_text(text: str, kind: str, size: str) -> str:
@@ -454,6 +483,8 @@ def _from_text(text: str, kind: str, size: str) -> str:
             f"CAST({text} AS {number}(6)) = CAST({text} AS {number}({size or 0})) AND "
             f"{text} NOT REGEXP '[.][0-9]{{6}}[0-9]*[1-9]'"
         )
+        if kind == "time":  # The server would drop a date.
+            same = f"{text} NOT REGEXP '[0-9]-' AND {same}"
     else:
         return text
     refused = f"CONCAT({text}, ' cannot be stored exactly')"
@@ -462,7 +493,10 @@ def _from_text(text: str, kind: str, size: str) -> str:
 
 def _member(text: str, kind: str, stored: str) -> str:
     """Return a text for an enum or set, which takes a number as the place of a member."""
-    members = [name.replace("''", "'") for name in re.findall(r"'((?:[^']|'')*)'", stored)]
+    members = [
+        _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), name)
+        for name in re.findall(r"'((?:[^']|'')*)'", stored)
+    ]
     if kind == "enum":
         same = f"{text} IN ({', '.join(map(literal, members))})"
     else:

@@ -65,6 +65,8 @@ _TEXT = re.compile(r"character(?: varying)?\((\d+)\)")
 _CLOCK = re.compile(r"time(\(\d\))? with(out)? time zone|interval.*")
 _FINER = "'[.][0-9]{6}[0-9]*[1-9]'"
 """Texts of times with digits that the server would round."""
+_DATED = "'[0-9][-/][0-9A-Za-z]+[-/]'"
+"""Texts of times that have a date, too."""
 _HEX = r"E'\\x'"
 _CUTTING = frozenset({"name", '"char"', "oid"})
 """Types to which the server cuts a text, or wraps a number, silently."""
@@ -492,7 +494,12 @@ def _is_whole(text: str, created: str, stored: str) -> str:
     if _TIME.fullmatch(stored) or _CLOCK.fullmatch(stored):
         whole = "interval" if stored.startswith("interval") else re.sub(r"\(\d\)", "", stored)
         whole = "timestamp with time zone" if _TIME.fullmatch(stored) else whole
-        return f"{created} = CAST({text} AS {whole}) AND {text} !~ {_FINER}"
+        lost = _FINER
+        if whole.startswith("time "):
+            # The server drops a date, and the time zone for a type that has none.
+            whole, lost = "time with time zone", f"{_FINER} AND {text} !~ {_DATED}"
+            created = f"CAST({created} AS {whole})"
+        return f"{created} = CAST({text} AS {whole}) AND {text} !~ {lost}"
     if stored.startswith("bit") or stored in _CUTTING:
         return f"CAST({created} AS text) = {text}"
     if stored == "money":
