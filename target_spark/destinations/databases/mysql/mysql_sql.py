@@ -477,6 +477,8 @@ def _from_text(text: str, kind: str, size: str) -> str:
         same = f"{text} REGEXP '^[-+]?[0-9]+$'"
     elif kind == "decimal":
         same = f"CAST({text} AS DECIMAL(65,30)) = CAST({text} AS DECIMAL({size}))"
+    elif kind in {"float", "double"}:
+        same = _keeps_digits(text, kind, size)
     elif kind in {"datetime", "timestamp", "time"}:
         number = "TIME" if kind == "time" else "DATETIME"
         same = (
@@ -489,6 +491,17 @@ def _from_text(text: str, kind: str, size: str) -> str:
         return text
     refused = f"CONCAT({text}, ' cannot be stored exactly')"
     return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE {refused} END"
+
+
+def _keeps_digits(text: str, kind: str, size: str) -> str:
+    """Return the condition that a column of floats keeps all digits of a text."""
+    number = f"CAST({text} AS DOUBLE)"
+    created = f"CAST(CAST({number} AS FLOAT) AS CHAR)" if kind == "float" else number
+    created = f"ROUND({number}, {size.rpartition(',')[2]})" if "," in size else created
+    # Up to 15 digits survive in a double.
+    is_short = f"LENGTH(REGEXP_REPLACE({text}, '[eE].*|[^0-9]', '')) <= 15"
+    exact, double = (f"CAST({one} AS DECIMAL(65,30))" for one in (text, f"CAST({number} AS CHAR)"))
+    return f"{number} = {created} AND ({is_short} OR {exact} = {double})"
 
 
 def _member(text: str, kind: str, stored: str) -> str:
