@@ -138,6 +138,7 @@ def _time(value: date | time | timedelta) -> str:
 
 
 NOT_TEXT = "text that is not UTF-8 is not Unicode text"
+_NO_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _BYTES = {
     pa.string(): pa.binary(),
     pa.string_view(): pa.binary_view(),
@@ -152,7 +153,7 @@ class RefusedRow:
     Attributes:
         number: Its place in the file, from 1; the header and blank lines do not count.
         reason: What is wrong with it, in one line.
-        text: The row as CSV.
+        text: The row as CSV; one whose text is not UTF-8 as JSON.
     """
 
     number: int
@@ -182,10 +183,11 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
         The first ones, and the others with U+FFFD for what is not UTF-8.
     """
     suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
-    for n in suspects:
-        column = table.column(n)
-        kind = _retyped(column.type, {})
-        if kind != column.type:  # The values of a dictionary are not those of the rows.
+    for n, column in enumerate(table.columns if suspects else ()):
+        # The values of a dictionary are not those of the rows, and Arrow takes no rows of views.
+        is_view = "_view" in str(column.type)
+        kind = _retyped(column.type, _NO_VIEWS) if n in suspects or is_view else column.type
+        if kind != column.type:
             table = table.set_column(n, table.column_names[n], column.cast(kind))
     rows = range(table.num_rows)
     bad = {row for n in suspects for row in _bad_rows(table.column(n), rows)}

@@ -31,6 +31,7 @@ def coded() -> pa.Array:
 NESTED = {
     "text": unchecked(),
     "large": unchecked(pa.large_string()),
+    "view": pa.array(RAW, pa.binary_view()).view(pa.string_view()),
     "struct": pa.StructArray.from_arrays([unchecked()], ["x"]),
     "list": pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), unchecked()),
     "map": pa.MapArray.from_arrays(
@@ -63,6 +64,14 @@ def test_other_rows_are_the_same_object() -> None:
     assert without_bad_text(table, 0) == (table, [])
     assert without_bad_text(table, 0)[0] is table
     assert without_bad_text(table.slice(0, 0), 0)[1] == []
+
+
+def test_views_beside_a_text() -> None:
+    views = pa.array(["v", None, "w"], pa.string_view())
+    table = pa.table({"v": views, "b": views.view(pa.binary_view()), "t": unchecked().slice(0, 3)})
+    kept, refused = without_bad_text(table, 0)
+    assert kept.to_pylist() == [{"v": "v", "b": b"v", "t": "a"}, {"v": "w", "b": b"w", "t": None}]
+    assert [row.number for row in refused] == [2]
 
 
 def test_dictionaries() -> None:
