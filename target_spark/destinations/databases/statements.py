@@ -118,8 +118,8 @@ class LoadSql:
         """Return the expression that converts a staged value to a column's type."""
         raise NotImplementedError
 
-    def as_text(self, expression: str) -> str:
-        """Return the expression that converts a staged value to text."""
+    def as_text(self, expression: str, staged: str) -> str:
+        """Return the expression that converts a value of a staged type to text."""
         raise NotImplementedError
 
     def create_schema(self, schema: str) -> str:

@@ -499,7 +499,7 @@ class TableWork:
             expression = f"s.{places[column.source]}"
             staged = sql.type_of(request.struct[column.source].dataType)
             if column.how == "text":
-                expression = sql.as_text(expression)
+                expression = sql.as_text(expression, staged)
             else:
                 expression = sql.converted(expression, staged, stored[column.target])
             values[column.target] = expression

@@ -201,9 +201,9 @@ class MySqlSql(LoadSql):
             return True
         return any(kind.match(staged) and kind.match(sql_type) for kind in (_NUMBER, _TIME))
 
-    def as_text(self, expression: str) -> str:
+    def as_text(self, expression: str, staged: str) -> str:
         """See `LoadSql`."""
-        return f"CAST({expression} AS CHAR)"
+        return _float_text(expression) if staged == "float" else f"CAST({expression} AS CHAR)"
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """See `LoadSql`."""
@@ -435,10 +435,14 @@ def _of_number(value: str, staged: str, kind: str, size: str) -> str:
     if kind == "double":
         return _exact_integer(value) if staged in _INTEGERS else ""
     if staged == "float" and kind in _TEXTS:
-        # The server's text has six digits.
-        short, whole = f"CAST({value} AS CHAR)", f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
-        return f"CASE WHEN CAST({short} AS FLOAT) = {value} THEN {short} ELSE {whole} END"
+        return _float_text(value)
     return value if staged == kind == "float" and "," not in size else ""
+
+
+def _float_text(value: str) -> str:
+    """Return the text of a float; the server's has six digits, and is taken if it says all."""
+    short, whole = f"CAST({value} AS CHAR)", f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
+    return f"CASE WHEN CAST({short} AS FLOAT) = {value} THEN {short} ELSE {whole} END"
 
 
 def _exact_integer(value: str) -> str:

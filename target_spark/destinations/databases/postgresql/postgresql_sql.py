@@ -163,7 +163,7 @@ class PostgreSqlSql(LoadSql):
             return bool(_CLOCK.fullmatch(sql_type)) or sql_type == "jsonb"
         return any(kind.fullmatch(staged) and kind.fullmatch(sql_type) for kind in (_NUMBER, _TIME))
 
-    def as_text(self, expression: str) -> str:
+    def as_text(self, expression: str, staged: str) -> str:  # noqa: ARG002
         """See `Sql`."""
         return f"CAST({expression} AS text)"
 

@@ -438,6 +438,8 @@ MYSQL_VALUES: list[tuple[str, str, object, str | None]] = [
     ("float unsigned", "string", "0.1", "0.1"),
     ("float unsigned", "float", 0.1, "0.1"),
     ("float unsigned", "float", -0.1, None),
+    ("longtext", "float", 0.1, "0.1"),
+    ("longtext", "float", 0.123456789, "0.12345679104328156"),
     ("varchar(9)", "float", 0.1, "0.1"),
     ("varchar(30)", "float", 0.123456789, "0.12345679104328156"),
     ("time(6)", "string", "2020-01-01 10:00:00", None),
