@@ -28,10 +28,10 @@ def coded() -> pa.Array:
     )
 
 
+VIEW = pa.array(RAW, pa.binary_view()).view(pa.string_view())
 NESTED = {
     "text": unchecked(),
     "large": unchecked(pa.large_string()),
-    "view": pa.array(RAW, pa.binary_view()).view(pa.string_view()),
     "struct": pa.StructArray.from_arrays([unchecked()], ["x"]),
     "list": pa.ListArray.from_arrays(pa.array(range(7), pa.int32()), unchecked()),
     "map": pa.MapArray.from_arrays(
@@ -66,12 +66,15 @@ def test_other_rows_are_the_same_object() -> None:
     assert without_bad_text(table.slice(0, 0), 0)[1] == []
 
 
-def test_views_beside_a_text() -> None:
-    views = pa.array(["v", None, "w"], pa.string_view())
-    table = pa.table({"v": views, "b": views.view(pa.binary_view()), "t": unchecked().slice(0, 3)})
+@pytest.mark.parametrize("text", [unchecked(), VIEW], ids=["text", "view"])
+def test_views(text: pa.Array) -> None:
+    views = pa.array([*"vwxyz", None], pa.string_view())
+    table = pa.table({"v": views, "b": views.view(pa.binary_view()), "t": text})
     kept, refused = without_bad_text(table, 0)
-    assert kept.to_pylist() == [{"v": "v", "b": b"v", "t": "a"}, {"v": "w", "b": b"w", "t": None}]
-    assert [row.number for row in refused] == [2]
+    assert kept["v"].to_pylist() == ["v", "x", "y", None]
+    assert kept["b"].to_pylist() == [b"v", b"x", b"y", None]
+    assert kept["t"].to_pylist() == ["a", None, "é", "b"]
+    assert [row.number for row in refused] == [2, 5]
 
 
 def test_dictionaries() -> None:
