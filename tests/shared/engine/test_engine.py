@@ -275,12 +275,12 @@ def test_spark_returns_the_same_reports(spark: Any, make: Callable[[], Any]) -> 
 
 @pytest.mark.spark
 def test_a_context_returns_what_a_session_does(spark: Any) -> None:
-    ways = Spark(lambda: spark), Spark(pytest.fail, lambda: spark.sparkContext)
+    both = Spark(lambda: spark), Spark(pytest.fail, lambda: spark.sparkContext)
     work, errors = Work("s", 1, reports=DDL), []
-    for way in ways:
-        assert way.run(echo, 3, work) == [{"number": number} for number in range(3)]
+    for one in both:
+        assert one.run(echo, 3, work) == [{"number": number} for number in range(3)]
         with pytest.raises(Exception, match="Broken pipe") as caught:
-            way.run(failing, 2, work)
+            one.run(failing, 2, work)
         errors.append(explain(caught.value, Where(stream="s"), DestinationError))
     assert str(errors[0]) == str(errors[1])
     assert type(errors[0]) is type(errors[1]) is DestinationError

@@ -131,6 +131,9 @@ class Bench:
     def get(self) -> Any:
         return self
 
+    def context(self) -> None:
+        pass
+
     def running(self) -> Any:
         return self
 
