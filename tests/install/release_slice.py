@@ -15,7 +15,7 @@ from typing import Any
 from shared.engine import engine
 from shared.singer.platform import arrow_without_pandas
 from shared.singer.stdout import MessageOutput, claim_stdout
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import SCHEDULES, SparkSettings
 from shared.spark.packages import KAFKA, LAKES, with_needs
 from shared.spark.session import SessionStarter
 from shared.spark.spark_release import installed
@@ -41,6 +41,9 @@ class OneSession(SessionStarter):
 
     def get(self) -> Any:
         return self._first.get()
+
+    def context(self) -> Any:
+        return self.get().sparkContext if SCHEDULES in self._settings.conf else None
 
     def start(self) -> None:
         pass
