@@ -23,7 +23,7 @@ from postgres_server import Database, PostgresServer, server_programs
 from postgres_server import free_port as port_for_postgres
 
 from shared.singer.signals import forget_signals
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import NO_CODE, SparkSettings
 from shared.spark.packages import with_needs
 from tap_spark.sources.formats import BUILT_IN
 
@@ -35,13 +35,9 @@ if TYPE_CHECKING:
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 ROOT = Path(__file__).resolve().parents[1]
-# Queries over a few rows: Spark interprets expressions, as the classes that it writes and compiles
-# for them take a sixth of the time of a lake's test.
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-# Files whose tests look at tables; others compare values, computed as Spark does it for users.
+# Files whose tests look at tables of a few rows: Spark interprets expressions (`NO_CODE`), as the
+# classes that it writes and compiles for them take a sixth of the time of a lake's test. Others
+# compare values, computed as Spark does it for users.
 INTERPRETED_FILES = (
     "tests/extending/",
     "tests/model/test_cut_runs.py",
@@ -64,7 +60,7 @@ TEST_SETTINGS = SparkSettings(
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
-        **INTERPRETED,
+        **NO_CODE,
     },
 )
 # For the Java of programs that tests start: almost all of its code runs too seldom to earn the slow
@@ -316,7 +312,7 @@ def expressions(request: pytest.FixtureRequest) -> None:
     is_argument = "spark" in getattr(getattr(request.node, "callspec", None), "params", ())
     if "spark" in request.fixturenames and not is_argument:
         conf = request.getfixturevalue("spark").conf
-        for name, text in INTERPRETED.items():
+        for name, text in NO_CODE.items():
             if request.node.nodeid.startswith(INTERPRETED_FILES):
                 conf.set(name, text)
             else:
