@@ -212,7 +212,6 @@ def explain(
     failure.__cause__ = error
     if cause.lasts and isinstance(failure, DestinationError):
         failure.mark_lasting()
-        return failure
     return settled(failure)  # While Java is there to ask for the text.
 
 
