@@ -101,9 +101,11 @@ class SessionStarter:
             if session is None and context is not None:
                 try:
                     session = _session_of(context, session_conf(self._settings))
-                    self._session = session
                 except Exception as error:
                     raise _start_error(error) from error
+                with self._lock:
+                    # Stopped meanwhile, it is of no use.
+                    session = self._session = None if self._stopped else session
         if session is None:
             raise SparkLostError("Spark has been stopped")
         return session
@@ -371,6 +373,7 @@ def run_tasks(
 
 
 def _is_context(spark: Any) -> bool:
+    """Return whether this is a SparkContext, by what only its class has: sessions have none."""
     return hasattr(type(spark), "parallelize")
 
 
