@@ -158,6 +158,7 @@ def held(
         DestinationError: The folder cannot be written.
     """
     if root is not None:
+        # Few records stay in memory: if there can be no folder, only more of them fail.
         with suppress(OSError):
             Path(root).mkdir(parents=True, exist_ok=True)
     file = tempfile.SpooledTemporaryFile(HELD_BYTES, dir=root)  # noqa: SIM115
