@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from open_files import open_links
 from target_fakes import FakeLoader, FakeSpark, config, fake_engine
 
 from shared.errors import (
@@ -437,14 +438,9 @@ def test_counters_and_times_are_logged(tmp_path, caplog):
 
 
 def test_no_threads_and_descriptors_stay_behind(tmp_path):
-    def descriptors():
-        return sorted(
-            str(path.readlink()) for path in Path("/proc/self/fd").glob("*") if path.exists()
-        )
-
-    before = descriptors()
+    before = open_links()
     Result(tmp_path).load(lines(SCHEMA, record(1), state(1)))
-    assert descriptors() == before
+    wait_for(lambda: open_links() == before)
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("work-")])
 
 

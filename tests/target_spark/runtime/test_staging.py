@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from open_files import open_below
 
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import Encoding
@@ -18,10 +19,6 @@ from target_spark.receive.staging import REUSED_BYTES, REUSED_FILES, Staging
 
 def folders(root: Path) -> list[Path]:
     return list(root.glob(f"{WORK_PREFIX}*"))
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_lines_land_in_a_file_with_a_map_to_stdin(tmp_path):
@@ -132,11 +129,11 @@ def test_lines_wait_on_this_disk_if_the_root_is_an_object_store(tmp_path, monkey
 
 def test_many_streams_share_a_few_descriptors(tmp_path):
     with Staging(str(tmp_path), open_files=4) as staging:
-        before = descriptors()
+        before = open_below(tmp_path)
         for turn in range(3):
             for number in range(50):
                 staging.append(number, b"%d\n" % turn, 1, turn * 50 + number + 1)
-                assert descriptors() <= before + 4
+                assert before < open_below(tmp_path) <= before + 4
         for number in range(50):
             file = staging.complete(number)
             assert Path(file.url).read_bytes() == b"0\n1\n2\n"
