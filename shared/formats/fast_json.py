@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_LINES = 128
-LEAST_LINES = 8_000
+LEAST_LINES = 1_000
 """Lines of a block, estimated by its first one, below which a JSON parser takes less time than
 `plain_lines`: calls of kernels for each column take as long for few lines."""
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"
@@ -307,8 +307,8 @@ def _time_names(kind: T.DataType, name: str = "") -> Iterator[str]:
         yield name
 
 
-def _or_nulls(column: pa.ChunkedArray | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.nulls(rows, kind)]) if column is None else column
+def _or_nulls(column: pa.Array | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(rows, kind) if column is None else column])
 
 
 def framed_lines(data: bytes) -> int:

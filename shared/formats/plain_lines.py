@@ -10,7 +10,7 @@ Why beside `fast_json`: half the CPU time for lines as taps write them (benchmar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -68,6 +68,9 @@ class _Cell:
     in_record: bool = False
 
 
+_Texts = tuple[_Cell, pa.ChunkedArray]
+
+
 class PlainReader:
     """Reads blocks of whole lines; after a block of another spelling it refuses all others.
 
@@ -100,17 +103,23 @@ class PlainReader:
     def _read(self, data: bytes, line: bytes) -> PlainLines:
         cells = list(self._cells(line))
         table = _cut(data, len(cells))
-        values = [_values_of(t, cell) for t, cell in zip(table.columns, cells, strict=True)]
-        pairs = [(cell, array) for cell, array in zip(cells, values, strict=True) if cell.kind]
-        record = [(cell, array) for cell, array in pairs if cell.in_record]
+        groups: dict[tuple[pa.DataType | None, bool], list[_Texts]] = {}
+        for cell, texts in zip(cells, table.columns, strict=True):
+            groups.setdefault((cell.kind, cell.in_record), []).append((cell, texts))
+        # Only an envelope has constant cells, or values that are often alike.
+        _expect([pc.equal(texts, cell.before) for cell, texts in groups.pop((None, False), [])])
+        record, envelope = dict[str, pa.Array](), dict[str, pa.Array]()
+        kinds = set[tuple[str, str]]()
+        for (kind, in_record), group in groups.items():
+            if in_record:
+                columns = dict(_columns_of(group, kind))
+                kinds.update(pair for item in columns.items() for pair in _kinds(*item))
+                record |= columns
+            else:
+                envelope |= (_repeated_or_values(one, kind) for one in group)
         if not record:
             raise ValueError("an envelope without a record")
-        return PlainLines(
-            table.num_rows,
-            {cell.name: array for cell, array in record},
-            {cell.name: array for cell, array in pairs if not cell.in_record},
-            frozenset(kind for cell, array in record for kind in _kinds(cell, array)),
-        )
+        return PlainLines(table.num_rows, record, envelope, frozenset(kinds))
 
     def _cells(self, line: bytes) -> Iterator[_Cell]:
         """Yield the cells that all lines must have, as the first one has them.
@@ -181,44 +190,84 @@ def _pattern_of(kind: pa.DataType) -> str | None:
     return WORD if is_.is_boolean(kind) else None
 
 
-def _values_of(texts: pa.ChunkedArray, cell: _Cell) -> pa.ChunkedArray:
-    """Return the values of a cell.
+def _repeated_or_values(one: _Texts, kind: pa.DataType) -> tuple[str, pa.Array]:
+    """Return the name and the values of a cell, which all lines may have alike."""
+    cell, texts = one
+    if len(texts) < 2 or not _all([pc.equal(texts, texts[0])]):  # noqa: PLR2004
+        return next(_columns_of([one], kind))
+    typed = next(_columns_of([(cell, texts.slice(0, 1))], kind))[1]
+    return cell.name, pa.repeat(typed[0], len(texts))
+
+
+def _columns_of(group: Sequence[_Texts], kind: pa.DataType) -> Iterator[tuple[str, pa.Array]]:
+    """Yield names and values of cells of one type.
+
+    They are read together: each call of Arrow costs as much as many values.
 
     Raises:
-        ValueError: One is not as it must be, is out of range, not a time, or not UTF-8.
+        ValueError: A value is not as it must be, is out of range, not a time, or not UTF-8.
     """
-    if cell.kind is None:
-        _expect(pc.equal(texts, cell.before))
-        return texts
-    if not cell.in_record and len(texts) > 1 and _all(pc.equal(texts, texts[0])):
-        typed = _values_of(texts.slice(0, 1), cell)
-        return pa.chunked_array([pa.repeat(typed[0], len(texts))])
-    pattern = _pattern_of(cell.kind)
-    values = _without_names(texts, cell, b'"' if pattern in (_TEXT, _TIME) else b"")
-    if values is None:
-        raise ValueError("another spelling")
+    for framed in (_starts, _ends):
+        _expect([checks for cell, texts in group for checks in framed(texts, cell)])
+    values = [
+        pc.binary_slice(texts, len(cell.before), -len(cell.after) or _TO_END)
+        for cell, texts in group
+    ]
+    count = len(values[0])
+    typed = _values(pa.concat_arrays([chunk for one in values for chunk in one.chunks]), kind)
+    for place, (cell, _) in enumerate(group):
+        yield cell.name, typed.slice(place * count, count)
+
+
+def _starts(texts: pa.ChunkedArray, cell: _Cell) -> Iterator[pa.ChunkedArray]:
+    yield pc.starts_with(texts, cell.before)
+
+
+def _ends(texts: pa.ChunkedArray, cell: _Cell) -> Iterator[pa.ChunkedArray]:
+    if cell.after:
+        yield pc.ends_with(texts, cell.after)
+        yield pc.greater_equal(pc.binary_length(texts), len(cell.before) + len(cell.after))
+
+
+def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values that are written as texts of JSON; see `_columns_of`."""
+    pattern = _pattern_of(kind)
+    is_null = pc.equal(texts, b"null")
+    if is_null.true_count:
+        texts = pc.if_else(is_null, _BINARY_NULL, texts)
     if pattern == WORD:
-        is_true = pc.equal(values, b"true")
-        _expect(pc.or_(is_true, pc.equal(values, b"false")))
+        is_true = pc.equal(texts, b"true")
+        _expect([pc.or_(is_true, pc.equal(texts, b"false"))])
         return is_true
     if pattern in (_INTEGER, _DECIMAL, _NUMBER):
-        values = _numbers(values, pattern)
+        texts = _numbers(texts, pattern)
     else:
-        values = values.cast(pa.string())
+        texts = _unquoted(texts).cast(pa.string())
     if pattern is _TEXT:
-        _expect_plain(values)
-    typed = values.cast(cell.kind)
+        _expect_plain(texts)
+    typed = texts.cast(kind)
     if pattern is _NUMBER:
-        _expect(pc.is_finite(typed))
+        _expect([pc.is_finite(typed)])
     elif pattern is _DECIMAL:
-        most = pc.max(pc.binary_length(values)).as_py()
-        if most is not None and most > MAX_DIGITS - cell.kind.scale:
+        most = pc.max(pc.binary_length(texts)).as_py()
+        if most is not None and most > MAX_DIGITS - kind.scale:
             # Arrow does not notice if it loses the first of many digits.
-            _expect(pc.equal(typed.cast(pa.string()), values))
+            _expect([pc.equal(typed.cast(pa.string()), texts)])
     return typed
 
 
-def _numbers(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+def _unquoted(texts: pa.Array) -> pa.Array:
+    """Return what texts have between their quotes.
+
+    Raises:
+        ValueError: One is not quoted.
+    """
+    quoted = [check(texts, b'"') for check in (pc.starts_with, pc.ends_with)]
+    _expect([*quoted, pc.greater_equal(pc.binary_length(texts), 2)])
+    return pc.binary_slice(texts, 1, -1)
+
+
+def _numbers(texts: pa.Array, pattern: str) -> pa.Array:
     """Return texts of which those that can be cast to a number are numbers in JSON.
 
     Of digits, points and minus signs, Arrow takes only these for a number that JSON does not: a
@@ -227,17 +276,17 @@ def _numbers(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
     Raises:
         ValueError: One is not.
     """
-    if not all(map(_has_digits_alone, texts.chunks)):
-        _expect(pc.match_substring_regex(texts, f"^(?:{pattern})$"))
+    if not _has_digits_alone(texts):
+        _expect([pc.match_substring_regex(texts, f"^(?:{pattern})$")])
         return texts.cast(pa.string())
     starts = (b"0", b"-0") if pattern == _INTEGER else (b"0", b"-0", b".", b"-.")
     odd = [pc.starts_with(texts, start) for start in starts]
     if pattern != _INTEGER:
         odd.append(pc.ends_with(texts, b"."))
     is_odd = reduce(pc.or_, odd)
-    if not _all(pc.invert(is_odd)):
-        _expect(pc.match_substring_regex(texts.filter(is_odd), f"^(?:{pattern})$"))
-    return pa.chunked_array([chunk.view(pa.string()) for chunk in texts.chunks], pa.string())
+    if is_odd.true_count:
+        _expect([pc.match_substring_regex(texts.filter(is_odd), f"^(?:{pattern})$")])
+    return texts.view(pa.string())
 
 
 def _has_digits_alone(texts: pa.Array) -> bool:
@@ -250,55 +299,33 @@ def _has_digits_alone(texts: pa.Array) -> bool:
     return least >= ord("-") and most <= ord("9") and b"/" not in data.to_pybytes()
 
 
-def _without_names(texts: pa.ChunkedArray, cell: _Cell, quote: bytes) -> pa.ChunkedArray | None:
-    """Return what each cell has between its texts and quotes, null for null; else None."""
-    if quote:
-        values = _between(texts, cell.before + quote, quote + cell.after)
-        if values is not None:
-            return values
-    values = _between(texts, cell.before, cell.after)
-    if values is None:
-        return None
-    is_null = pc.equal(values, b"null")
-    if pc.any(is_null).as_py():
-        values = pc.if_else(is_null, _BINARY_NULL, values)
-    return _between(values, quote, quote) if quote else values
-
-
-def _between(texts: pa.ChunkedArray, before: bytes, after: bytes) -> pa.ChunkedArray | None:
-    """Return what each text has between two others; None if one does not have these."""
-    is_framed = pc.starts_with(texts, before)
-    if after:
-        is_long = pc.greater_equal(pc.binary_length(texts), len(before) + len(after))
-        is_framed = pc.and_(pc.and_(is_framed, pc.ends_with(texts, after)), is_long)
-    if not _all(is_framed):
-        return None
-    return pc.binary_slice(texts, len(before), -len(after) or _TO_END)
-
-
-def _expect_plain(texts: pa.ChunkedArray) -> None:
+def _expect_plain(texts: pa.Array) -> None:
     """Check that there are no quotes, escapes and control characters."""
-    for chunk in texts.chunks:
-        data = text_bytes(chunk)
-        least = pc.min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
-        content = data.to_pybytes()
-        if b'"' in content or b"\\" in content or (least is not None and least < ord(" ")):
-            raise ValueError("a text with escapes")
+    data = text_bytes(texts)
+    least = pc.min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
+    content = data.to_pybytes()
+    if b'"' in content or b"\\" in content or (least is not None and least < ord(" ")):
+        raise ValueError("a text with escapes")
 
 
-def _expect(checks: pa.ChunkedArray) -> None:
+def _expect(checks: Iterable[pa.Array | pa.ChunkedArray]) -> None:
     if not _all(checks):
         raise ValueError("another spelling")
 
 
-def _kinds(cell: _Cell, values: pa.ChunkedArray) -> Iterator[tuple[str, str]]:
+def _kinds(name: str, values: pa.Array) -> Iterator[tuple[str, str]]:
     if values.null_count:
-        yield cell.name, NULL
+        yield name, NULL
     if values.null_count < len(values):
-        pattern = _pattern_of(cell.kind)
+        pattern = _pattern_of(values.type)
         is_text = pattern in (_TEXT, _TIME)
-        yield cell.name, TEXT if is_text else WORD if pattern == WORD else NUMBER
+        yield name, TEXT if is_text else WORD if pattern == WORD else NUMBER
 
 
-def _all(checks: pa.ChunkedArray) -> bool:
-    return bool(pc.all(checks, min_count=0).as_py())
+def _all(checks: Iterable[pa.Array | pa.ChunkedArray]) -> bool:
+    chunks = [
+        chunk
+        for one in checks
+        for chunk in (one.chunks if isinstance(one, pa.ChunkedArray) else [one])
+    ]
+    return bool(pc.all(pa.chunked_array(chunks, pa.bool_()), min_count=0).as_py())

@@ -262,14 +262,22 @@ PLAIN = ("byte", "long", "dec", "dec0", "float", "double", "string", "bool", "da
 
 @st.composite
 def alike(draw: st.DrawFn) -> tuple[list[str], bytes]:
-    """Draw lines of the same names in the same order, with an odd value or line at times."""
-    names = draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4, unique=True))
-    pools = [["null", *(v for v in VALUES if v and _fits(n, v))] for n in names]
+    """Draw lines of the same names in the same order, with an odd value or name at times.
+
+    Some columns have the same type: their names begin with it.
+    """
+    column = st.tuples(st.sampled_from(PLAIN), st.sampled_from(["", " 2", " of 3"])).map("".join)
+    names = draw(st.lists(column, min_size=1, max_size=6, unique=True))
+    pools = [["null", *(v for v in VALUES if v and _fits(n.split()[0], v))] for n in names]
     rows = [[draw(st.sampled_from(pool)) for pool in pools] for _ in range(draw(st.integers(1, 5)))]
     if draw(st.booleans()):
         row, place = draw(st.sampled_from(rows)), draw(st.integers(0, len(names) - 1))
         row[place] = draw(st.sampled_from(VALUES) | st.text('",{}:ab\\\r\x00é', max_size=5))
-    lines = [",".join(f'"{n}":{v}' for n, v in zip(names, row, strict=True)) for row in rows]
+    spelt = [draw(st.permutations(names)) if draw(st.integers(0, 9)) == 0 else names for _ in rows]
+    lines = [
+        ",".join(f'"{n}":{v}' for n, v in zip(order, row, strict=True))
+        for order, row in zip(spelt, rows, strict=True)
+    ]
     return names, "\n".join(f"{{{line}}}" for line in lines).encode()
 
 
@@ -284,7 +292,7 @@ def test_lines_of_one_spelling_are_read_alike(
         head = b'{"type":"RECORD","stream":"s","record":'
         tail = b',"time_extracted":"2026-11-21T06:20:21.224137+00:00","version":7}'
         data = b"\n".join(head + line + tail for line in data.split(b"\n"))
-    fields = [T.StructField(n, TYPES[n], not required) for n in names]
+    fields = [T.StructField(n, TYPES[n.split()[0]], not required) for n in names]
     reader = LineReader(
         spark_to_json_schema(T.StructType(fields)), envelope=envelope, strict=strict
     )
