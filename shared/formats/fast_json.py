@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_LINES = 128
-LEAST_LINES = 1_000
+LEAST_LINES = 600
 """Lines of a block, estimated by its first one, below which a JSON parser takes less time than
 `plain_lines`: calls of kernels for each column take as long for few lines."""
 _OPEN, _CLOSE, _RETURN, _NEWLINE = b"{}\r\n"

@@ -113,7 +113,7 @@ class PlainReader:
         for (kind, in_record), group in groups.items():
             if in_record:
                 columns = dict(_columns_of(group, kind))
-                kinds.update(pair for item in columns.items() for pair in _kinds(*item))
+                kinds |= _kinds(columns, _pattern_of(kind))
                 record |= columns
             else:
                 envelope |= (_repeated_or_values(one, kind) for one in group)
@@ -207,8 +207,11 @@ def _columns_of(group: Sequence[_Texts], kind: pa.DataType) -> Iterator[tuple[st
     Raises:
         ValueError: A value is not as it must be, is out of range, not a time, or not UTF-8.
     """
-    for framed in (_starts, _ends):
-        _expect([checks for cell, texts in group for checks in framed(texts, cell)])
+    _expect([pc.starts_with(texts, cell.before) for cell, texts in group])
+    for cell, texts in group:
+        if cell.after:
+            is_long = pc.greater_equal(pc.binary_length(texts), len(cell.before) + len(cell.after))
+            _expect([pc.ends_with(texts, cell.after), is_long])
     values = [
         pc.binary_slice(texts, len(cell.before), -len(cell.after) or _TO_END)
         for cell, texts in group
@@ -217,16 +220,6 @@ def _columns_of(group: Sequence[_Texts], kind: pa.DataType) -> Iterator[tuple[st
     typed = _values(pa.concat_arrays([chunk for one in values for chunk in one.chunks]), kind)
     for place, (cell, _) in enumerate(group):
         yield cell.name, typed.slice(place * count, count)
-
-
-def _starts(texts: pa.ChunkedArray, cell: _Cell) -> Iterator[pa.ChunkedArray]:
-    yield pc.starts_with(texts, cell.before)
-
-
-def _ends(texts: pa.ChunkedArray, cell: _Cell) -> Iterator[pa.ChunkedArray]:
-    if cell.after:
-        yield pc.ends_with(texts, cell.after)
-        yield pc.greater_equal(pc.binary_length(texts), len(cell.before) + len(cell.after))
 
 
 def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -313,13 +306,10 @@ def _expect(checks: Iterable[pa.Array | pa.ChunkedArray]) -> None:
         raise ValueError("another spelling")
 
 
-def _kinds(name: str, values: pa.Array) -> Iterator[tuple[str, str]]:
-    if values.null_count:
-        yield name, NULL
-    if values.null_count < len(values):
-        pattern = _pattern_of(values.type)
-        is_text = pattern in (_TEXT, _TIME)
-        yield name, TEXT if is_text else WORD if pattern == WORD else NUMBER
+def _kinds(columns: Mapping[str, pa.Array], pattern: str | None) -> set[tuple[str, str]]:
+    kind = TEXT if pattern in (_TEXT, _TIME) else WORD if pattern == WORD else NUMBER
+    filled = {(name, kind) for name, one in columns.items() if one.null_count < len(one)}
+    return filled | {(name, NULL) for name, one in columns.items() if one.null_count}
 
 
 def _all(checks: Iterable[pa.Array | pa.ChunkedArray]) -> bool:
