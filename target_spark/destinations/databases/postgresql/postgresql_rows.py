@@ -60,14 +60,19 @@ def numeric_digits(array: pa.Array) -> Digits:
     whole = max(0, -(-(kind.precision - kind.scale) // _GROUP))
     # Digits are grouped by four from the point on: multiply, so that the last group is whole.
     count, pad = max(1, fraction + whole), fraction * _GROUP - kind.scale
-    low, high = _words(array)
-    negative = pc.less(high.view(pa.int64()), 0)
     # Up to 18 digits are computed in one `int64`; more in five words of 32 bits, as Arrow has no
     # kernels for the remainder of a decimal.
     if kind.precision + pad <= _LONG_DIGITS:
-        number = pc.multiply(pc.abs(low.view(pa.int64())), 10**pad)
-        groups = _of_longs(number, count)
+        # The same bytes as numbers without a scale, which Arrow can cast.
+        whole_kind = pa.decimal128(kind.precision, 0)
+        unscaled = pa.Array.from_buffers(
+            whole_kind, len(array), array.buffers(), offset=array.offset
+        ).cast(pa.int64())
+        negative = pc.less(unscaled, 0)
+        groups = _of_longs(pc.multiply(pc.abs(unscaled), 10**pad), count)
     else:
+        low, high = _words(array)
+        negative = pc.less(high.view(pa.int64()), 0)
         groups = _of_limbs(_times(_limbs(low, high, negative), 10**pad), count)
     signs = pc.multiply(negative.cast(pa.uint16()), pa.scalar(_NEGATIVE, pa.uint16()))
     return Digits(groups, signs, count - fraction - 1, kind.scale)
