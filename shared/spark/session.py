@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
+from shared.singer.platform import arrow_in_task
 from shared.singer.signals import own_interrupt
 from shared.spark import running_java, s3a
 from shared.spark.cluster_executors import (
@@ -363,6 +364,7 @@ def run_tasks(
     """
 
     def run(number: int, _: Iterable[int]) -> Iterator[dict[str, Any]]:
+        arrow_in_task()  # Before the first value, at which Arrow imports pandas.
         import pyarrow as pa  # noqa: PLC0415
 
         for rows in task([pa.record_batch({"number": [number]})]):
