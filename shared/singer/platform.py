@@ -103,12 +103,18 @@ def keep_zip_directories() -> None:
             vars(finder)["invalidate_caches"] = _if_changed(finder)
 
 
+_FROZEN = "singer_spark_frozen"
+
+
 def freeze_imports() -> None:
     """Let `gc.collect`, which PySpark's workers call after each task (9 ms), skip imported objects.
 
     Does nothing in other processes.
     """
-    if "pyspark.worker" in sys.modules and not gc.get_freeze_count():
+    worker = sys.modules.get("pyspark.worker")
+    # Marked there, as this module comes anew with each task. Python would count what is frozen.
+    if worker is not None and not hasattr(worker, _FROZEN):
+        setattr(worker, _FROZEN, True)
         gc.freeze()
 
 
