@@ -353,12 +353,17 @@ class Engine:
             SettingsError: The settings forbid Spark, or need packages that are not installed.
             SparkStartError: It could not be started, or was stopped.
         """
-        stream = self._stream.get()
-        why = why or self._why_needed or "a step that only Spark can do"
-        self._reject_threads(why, stream)
-        if self._used.get(stream or "", (THREADS, ""))[0] == THREADS:
-            self._note(stream, SPARK, why if self.choice == AUTO else f"engine: {self.choice}")
+        self._note_need(why)
         return self._starter.get()
+
+    def context(self, why: str) -> Any:
+        """Return the context for tasks that need no session, or None if they have to use one.
+
+        Args:
+            why: As for `session`; raises the same.
+        """
+        self._note_need(why)
+        return self._starter.context()
 
     def running(self) -> Any:
         """Return the session, or the context, if Spark has started; does not wait."""
@@ -387,6 +392,13 @@ class Engine:
         Spark counts as soon as it has done a part.
         """
         return self._used.get(stream)
+
+    def _note_need(self, why: str) -> None:
+        stream = self._stream.get()
+        why = why or self._why_needed or "a step that only Spark can do"
+        self._reject_threads(why, stream)
+        if self._used.get(stream or "", (THREADS, ""))[0] == THREADS:
+            self._note(stream, SPARK, why if self.choice == AUTO else f"engine: {self.choice}")
 
     def _note(self, stream: str | None, engine: str, reason: str) -> None:
         stream = self._stream.get() or stream

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.singer import platform
 from shared.singer.messages import record_head, record_tail
 from shared.spark.conf import WAITING
-from shared.spark.session import JobTags
+from shared.spark.session import JobTags, run_tasks
 from tap_spark.send import spool_files
 from tap_spark.send.batch_columns import TaskInput, record_input, record_of
 from tap_spark.send.line_output import ChunkInfo, LineOutput, OnChunk, spool_error
@@ -43,10 +43,11 @@ from tap_spark.send.spool_files import (
 )
 from tap_spark.sources import record_arrays
 from tap_spark.state import date_numbers
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import Resume, RowTasks, Slice, StreamPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def tagged(spark: SparkSession) -> Iterator[str]:
         interrupt(spark, tag)
 
 
-def interrupt(spark: SparkSession, tag: str) -> None:
+def interrupt(spark: SparkSession | SparkContext, tag: str) -> None:
     """Cancel what runs under a tag; does not wait long for a session that no longer answers."""
     _ask(lambda: JobTags(spark).interrupt(tag))
 
@@ -100,11 +101,11 @@ class SparkJob(Generic[T]):
     """A Spark action that runs in the background.
 
     Args:
-        spark: The session, classic or Connect.
+        spark: The session, classic or Connect, or the context.
         action: Runs the job and returns its result.
     """
 
-    def __init__(self, spark: SparkSession, action: Callable[[], T]) -> None:
+    def __init__(self, spark: SparkSession | SparkContext, action: Callable[[], T]) -> None:
         self._spark = spark
         self._action = action
         self._tag = f"tap-spark-{uuid.uuid4().hex}"
@@ -175,6 +176,8 @@ class RowsWritten:
         return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
 
 
+Counts = Any
+"""What a task has written, by the names of `COUNT_SCHEMA`."""
 Lines = Callable[[SpoolWriter | ChunkRows, str], "DataFrame"]
 """Lets tasks pass the lines to a writer; returns its results, in columns of a schema."""
 
@@ -219,7 +222,12 @@ def write_records(
         chunks = _fetch(spark, lines, key, output, replaced)
     else:
         folder = spool.new_folder(ordered=slice_.ordered)
-        chunks = _drain(spark, lines, key, output, folder, tasks, replaced)
+        frame = lines(SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES), COUNT_SCHEMA)
+        counts: Callable[[], Iterable[Counts]] = frame.collect
+        if tasks and slice_.ordered:
+            # One task, or two at a time, in the order of partitions.
+            counts = partial(frame.toLocalIterator, prefetchPartitions=tasks > 1)
+        chunks = _drain(spark, counts, output, folder, replaced)
     written = RowsWritten()
     # Closed at once: after an error in `on_chunk` the job would otherwise keep running.
     with closing(chunks):
@@ -228,6 +236,42 @@ def write_records(
             on_chunk(chunk)
     warn_of_replaced(plan.stream, replaced)
     return written
+
+
+def write_task_records(
+    context: SparkContext,
+    plan: StreamPlan,
+    rows: RowTasks,
+    output: LineOutput,
+    spool: Spool,
+    on_chunk: OnChunk,
+) -> None:
+    """Write rows that tasks make without a session as RECORD messages.
+
+    Args:
+        context: See `shared.spark.session.run_tasks`.
+        plan: The stream.
+        rows: Its rows.
+        output: Standard output.
+        spool: Where executors leave lines.
+        on_chunk: Called after each chunk has been written.
+
+    Raises:
+        ClosedPipeError, DestinationError, Exception: As `write_records`.
+    """
+    head, tail = record_head(plan.stream), record_tail(datetime.now(timezone.utc), plan.version)
+    folder, replaced = spool.new_folder(), Counter[str]()
+    task = chain(
+        rows.read,
+        RecordLines(plan.columns, frozenset(), head, tail),
+        SpoolWriter(folder.task_spool, None, SPOOL_CHUNK_BYTES),
+    )
+    _send_by_value()
+    counts = partial(run_tasks, context, task, rows.count)
+    with closing(_drain(context, counts, output, folder, replaced)) as chunks:
+        for chunk in chunks:
+            on_chunk(chunk)
+    warn_of_replaced(plan.stream, replaced)
 
 
 def warn_of_replaced(stream: str, replaced: Mapping[str, int]) -> None:
@@ -255,20 +299,13 @@ def _send_by_value() -> None:
 
 
 def _drain(
-    spark: SparkSession,
-    lines: Lines,
-    key: str | None,
+    spark: SparkSession | SparkContext,
+    counts: Callable[[], Iterable[Counts]],
     output: LineOutput,
     folder: SpoolFolder,
-    tasks: int,
     replaced: Counter[str],
 ) -> Generator[ChunkInfo, None, None]:
     """Run the slice as one job and copy its chunk files while later ones are being written."""
-    frame = lines(SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES), COUNT_SCHEMA)
-    counts: Callable[[], Iterable[Row]] = frame.collect
-    if tasks and folder.task_spool.ordered:
-        # One task, or two at a time, in the order of partitions.
-        counts = partial(frame.toLocalIterator, prefetchPartitions=tasks > 1)
     job = SparkJob(spark, lambda: list(counts()))
     rows = 0
     try:
@@ -281,15 +318,15 @@ def _drain(
                 chunk.release(folder.task_spool.limit)
                 rows += chunk.rows
                 yield ChunkInfo(chunk.rows, size, chunk.key)
-        check_complete(rows, sum(row.rows for row in job.result()), "{} of {} lines")
+        check_complete(rows, sum(row["rows"] for row in job.result()), "{} of {} lines")
         for row in job.result():
-            replaced.update(json.loads(row.replaced))
+            replaced.update(json.loads(row["replaced"]))
     finally:
         job.cancel()
         folder.remove()
 
 
-def _wait(job: SparkJob[list[Row]], folder: SpoolFolder) -> bool:
+def _wait(job: SparkJob[list[Counts]], folder: SpoolFolder) -> bool:
     """Wait a moment for the job to end; explains a full or broken spool folder."""
     try:
         return job.wait(POLL_SECONDS)

@@ -17,12 +17,12 @@ from shared.settings.batch_settings import BatchConfig
 from shared.singer.metrics import BATCH_COUNT, Counter
 from tap_spark.send.batch_writer import BatchWriter, KeyWriter
 from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter
-from tap_spark.send.record_writer import write_records
+from tap_spark.send.record_writer import write_records, write_task_records
 from tap_spark.send.run import Run, files_of, reached, reading, sends_all, settle
 from tap_spark.send.spool_files import KeyMax, greater
 from tap_spark.send.stream_outputs import Output
 from tap_spark.sources.frame_helpers import with_text
-from tap_spark.sources.source import DriverSource, Source, whole_source
+from tap_spark.sources.source import DriverSource, Source, TaskSource, whole_source
 from tap_spark.state.bookmarks import advance
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
@@ -44,8 +44,14 @@ def write_by_spark(
     why: str,
 ) -> int | None:
     """Do what `write_slices` does, by Spark; `why` says why."""
-    run.engine.session(why)
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
+    if batch is None and isinstance(source, TaskSource) and sends_all(run, plan):
+        rows, spool = source.task_rows(plan), run.spool()
+        context = None if rows is None else run.engine.context(why)
+        if rows is not None and spool is not None and context is not None:
+            write_task_records(context, outputs[0].plan, rows, run.output, spool, meter)
+            return None
+    run.engine.session(why)
     reader = SliceReader(run, plan, whole_source(source, plan.config))
     slices = reader.slices(run.outputs.read_plan(plan))
     if len(outputs) > 1:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shared.engine.engine import Engine
-    from tap_spark.state.stream_plans import DriverRows, RowForm, Slice, StreamPlan
+    from tap_spark.state.stream_plans import DriverRows, RowForm, RowTasks, Slice, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 
@@ -112,6 +112,15 @@ class TellingSource(Protocol):
         Raises:
             OSError, SourceError: The same as None.
         """
+        ...
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """What a source may add to `Source`: rows that tasks make without a session of Spark."""
+
+    def task_rows(self, plan: StreamPlan) -> RowTasks | None:
+        """Return the planned rows; None if a session has to read them."""
         ...
 
 

@@ -17,20 +17,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SettingsError, Where
+from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.frame_helpers import col, planned_slice, within_bounds
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.tables import name_parts
-from tap_spark.state.stream_plans import ArrowTasks, Resume, Slice, StreamPlan
+from tap_spark.state.stream_plans import ArrowTasks, Resume, RowTasks, Slice, StreamPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tap_spark.state.stream_plans import StreamPlan
+    from shared.engine.engine import Engine
+    from tap_spark.state.stream_plans import RowForm, StreamPlan
     from tap_spark.stream_config import StreamConfig
 
 
@@ -260,32 +262,66 @@ class RowsSource:
         self.rows: int = stream.own["row_count"]
         self.columns: int = stream.own["column_count"]
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession | None) -> StructType:  # noqa: ARG002
         """See `Source.schema`."""
-        return generated_frame(spark, 0, self.columns).schema
+        return generated_struct(self.columns)
+
+    def schema_on_driver(self, engine: Engine) -> StructType:  # noqa: ARG002
+        """See `DriverSource.schema_on_driver`."""
+        return self.schema(None)
+
+    def read_on_driver(self, plan: StreamPlan, form: RowForm | None, engine: Engine) -> None:
+        """See `DriverSource.read_on_driver`: Spark has to."""
+
+    def task_rows(self, plan: StreamPlan) -> RowTasks | None:
+        """See `TaskSource.task_rows`: if all rows are wanted, as generated."""
+        if plan.resume is not Resume.NOTHING or not plan.columns or plan.as_text:
+            return None
+        positions = [column_names(self.columns).index(name) for name in plan.columns]
+        count = task_count(self.rows, self.columns)
+        return RowTasks(count, GeneratedRows(self.rows, count, positions))
 
     def slices(self, spark: SparkSession, plan: StreamPlan) -> Iterator[Slice]:
         """See `Source.slices`; the rows come in the order of `id`."""
         frame = generated_frame(spark, self.rows, self.columns, plan.columns)
         if plan.replication_key in ("id", "updated_at"):
             yield Slice(within_bounds(frame, plan).select(*map(col, plan.columns)), ordered=True)
-        else:
-            yield self._slice(spark, planned_slice(frame, plan), plan)
-
-    def _slice(self, spark: SparkSession, slice_: Slice, plan: StreamPlan) -> Slice:
-        """Let tasks make the rows if all of them are wanted, as planned."""
-        if plan.resume is not Resume.NOTHING or not plan.columns:
-            return slice_
-        positions = [column_names(self.columns).index(name) for name in plan.columns]
-        tasks = task_count(self.rows, self.columns)
-        read = GeneratedRows(self.rows, tasks, positions)
-        numbers = spark.range(0, tasks, 1, tasks)
-        return replace(slice_, tasks=ArrowTasks(slice_.frame, numbers, read))
+            return
+        slice_, rows = planned_slice(frame, plan), self.task_rows(plan)
+        if rows is not None:
+            numbers = spark.range(0, rows.count, 1, rows.count)
+            slice_ = replace(slice_, tasks=ArrowTasks(slice_.frame, numbers, rows.read))
+        yield slice_
 
 
 def task_count(rows: int, columns: int) -> int:
     """Return how many tasks make the rows."""
     return min(MAX_TASKS, max(1, -(-rows * columns // CELLS_PER_TASK)))
+
+
+_TYPES = {
+    "int": T.IntegerType(),
+    "double": T.DoubleType(),
+    "decimal": T.DecimalType(18, 4),
+    "string": T.StringType(),
+    "boolean": T.BooleanType(),
+    "timestamp": T.TimestampType(),
+    "date": T.DateType(),
+    "bigint": T.LongType(),
+}
+_OWN_KINDS = {"id": "bigint", "updated_at": "timestamp"}
+_NEVER_NULL = ("string", "bigint")
+"""Types whose values Spark knows not to be null."""
+
+
+def generated_struct(columns: int) -> StructType:
+    """Return the schema of `generated_frame`."""
+    fields = []
+    for position, name in enumerate(column_names(columns)):
+        kind = _OWN_KINDS.get(name) or name.rpartition("_")[0]
+        is_filled = name in _OWN_KINDS or (kind in _NEVER_NULL and position % 3)
+        fields.append(T.StructField(name, _TYPES[kind], not is_filled))
+    return StructType(fields)
 
 
 def generated_frame(

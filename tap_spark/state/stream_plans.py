@@ -107,6 +107,20 @@ class ArrowTasks:
 
 
 @dataclass(frozen=True)
+class RowTasks:
+    """All rows of a stream, made by tasks that need no session of Spark.
+
+    Attributes:
+        count: Number of tasks.
+        read: Reads rows, as for `mapInArrow`: numbers of tasks in, the plan's columns out, of types
+            that `shared.formats.record_text.is_plain` tells.
+    """
+
+    count: int
+    read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
 class Slice:
     """A part of a stream that is read by one Spark job.
 
