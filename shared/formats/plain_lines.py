@@ -283,13 +283,11 @@ def _numbers(texts: pa.Array, pattern: str) -> pa.Array:
 
 
 def _has_digits_alone(texts: pa.Array) -> bool:
-    """Return whether all bytes are digits, points and minus signs."""
+    """Return whether all bytes are digits, points, minus signs, or slashes, which Arrow refuses."""
     data = text_bytes(texts)
     bounds = pc.min_max(pa.Array.from_buffers(pa.uint8(), data.size, [None, data]))
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
-    if least is None:
-        return True
-    return least >= ord("-") and most <= ord("9") and b"/" not in data.to_pybytes()
+    return least is None or (least >= ord("-") and most <= ord("9"))
 
 
 def _expect_plain(texts: pa.Array) -> None:
