@@ -51,6 +51,8 @@ _P1, _P2, _P3, _P4, _P5 = (
     0x85EBCA77C2B2AE63,
     0x27D4EB2F165667C5,
 )
+_SIGN = 62
+"""Places that leave the sign alone of 64 bits below 2**62; Arrow shifts no further."""
 _SEED = 42  # Of Spark's function `xxhash64`.
 
 
@@ -134,9 +136,10 @@ def _hash_again(seeds: pa.Array, value: int) -> pa.Array:
 
 
 def _modulo(values: pa.Array, by: int) -> pa.Array:
-    """Return the remainder, which is never negative."""
+    """Return the remainder, which is never negative; `by` is below 2**62."""
     rest = pc.subtract(values, pc.multiply(pc.divide(values, by), by))
-    return pc.if_else(pc.less(rest, 0), pc.add(rest, by), rest)
+    # Shifted, a negative one has all bits, others none: `if_else` takes three times as long.
+    return pc.add(rest, pc.bit_wise_and(pc.shift_right(rest, _SIGN), by))
 
 
 def _instant(micros: pa.Array) -> pa.Array:
