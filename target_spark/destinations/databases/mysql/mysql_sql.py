@@ -518,7 +518,7 @@ def _member(text: str, kind: str, stored: str) -> str:
         same = f"{text} IN ({', '.join(map(literal, members))})"
     else:
         one = "|".join(map(re.escape, members))
-        same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')}"
+        same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')} AND NOT {text} REGEXP {_TWICE}"
     return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE CONCAT({text}, ' is none') END"
 
 
@@ -530,3 +530,7 @@ def literal(text: str) -> str:
     """Return a text as a literal."""
     quoted = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "")
     return f"'{quoted}'"
+
+
+_TWICE = literal(r"(^|,)([^,]+),([^,]*,)*\2(,|$)")
+"""A text for a set that names a member twice."""

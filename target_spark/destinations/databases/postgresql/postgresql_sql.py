@@ -523,7 +523,13 @@ def _array(value: str, element: str) -> str:
     """Return JSON as an array of one or two dimensions, in its order."""
     is_json = element in {"json", "jsonb"}
     call = "jsonb_array_elements" if is_json else "jsonb_array_elements_text"
-    item, element = (f"CAST(e AS {element})", element) if is_json else _element(element)
+    if is_json:
+        # Texts are JSON, as for a column that is no array: taps send that of databases so.
+        parsed = f"CAST(e #>> '{{}}' AS {element})"
+        kind = "CASE jsonb_typeof(e) WHEN 'null' THEN NULL WHEN 'string'"
+        item = f"{kind} THEN {parsed} ELSE CAST(e AS {element}) END"
+    else:
+        item, element = _element(element)
 
     def items(whole: str) -> str:
         return f"ARRAY(SELECT {item} FROM {call}({whole}) WITH ORDINALITY AS i(e, o) ORDER BY o)"
