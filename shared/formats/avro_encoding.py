@@ -143,6 +143,8 @@ class AvroFormat:
                 schema = pa.schema(list(kind))
                 for rows in _bounded_rows(blocks):
                     yield pa.Table.from_pylist([turn(row) for row in rows], schema)
+            except UnicodeError as error:
+                raise ContentError("it has a text that is not UTF-8") from error
             except _DAMAGED as error:
                 reason = str(error) or type(error).__name__
                 raise ContentError(f"damaged or cut Avro file: {reason}") from error

@@ -22,6 +22,7 @@ from case_matrix import matrix
 from pyarrow import parquet
 
 from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.line_encodings import ContentError
 from shared.formats.row_groups import CheckedPages
 from shared.storage import limits
 from shared.storage.access import StorageOptions
@@ -222,6 +223,12 @@ def avro(path: Path, codec: str, block: bytes, size: int | None = None) -> str:
     reported = number(len(block) if size is None else size)
     path.write_bytes(head + number(1) + reported + block + head[-16:])
     return str(path)
+
+
+def test_avro_text_that_is_not_utf8(tmp_path: Path) -> None:
+    url = avro(tmp_path / "x", "null", number(2) + b"\xffx")
+    with pytest.raises(ContentError, match=r"^it has a text that is not UTF-8$"):
+        list(FORMATS["avro"].read(url))
 
 
 @pytest.mark.parametrize("codec", AVRO)
