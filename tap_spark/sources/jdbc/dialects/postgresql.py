@@ -28,9 +28,11 @@ _DATE = (
     "CASE WHEN isfinite({}) THEN {} - DATE 'epoch' "
     "WHEN {} > DATE 'epoch' THEN 2932896 WHEN {} IS NOT NULL THEN -719162 END"
 )
+_BEYOND = "WHEN isfinite({}) THEN ({}::text || ' is beyond the year 294246')"
+"""The server refuses the cast of this text: the times of Spark and Arrow end in that year."""
 _MICROS = (
     "CASE WHEN {} > '-infinity' AND {} < '294247-01-01' "
-    "THEN (extract(epoch FROM {}) * 1000000)::bigint "
+    f"THEN (extract(epoch FROM {{}}) * 1000000)::bigint {_BEYOND}::bigint "
     "WHEN {} > 'epoch' THEN 253402300799999999 WHEN {} IS NOT NULL THEN -62135596800000000 END"
 )
 # Before version 14 that epoch is a float, which does not hold every microsecond.
@@ -44,7 +46,8 @@ _OLD_MICROS = (
     " + extract(minute FROM {0})::bigint * 60000000 + extract(microseconds FROM {0})::bigint)"
 )
 _COPIED = (
-    "CASE WHEN {} > '-infinity' AND {} < '294247-01-01' THEN {} WHEN {} > 'epoch' "
+    "CASE WHEN {} > '-infinity' AND {} < '294247-01-01' THEN {} "
+    f"{_BEYOND}::{{type}} WHEN {{}} > 'epoch' "
     "THEN {type} '9999-12-31 23:59:59.999999+00' WHEN {} IS NOT NULL "
     "THEN {type} '0001-01-01 00:00:00+00' END"
 )

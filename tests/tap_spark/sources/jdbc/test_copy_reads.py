@@ -53,7 +53,7 @@ EXPRESSIONS = {
     "by": "decode(md5(i::text), 'hex') || '\\x00'::bytea",
     "d": "(array['infinity', '-infinity', '0044-03-15 BC', '1582-10-10', '12345-01-02',"
     " current_date - (r * 900000)::int])[1 + i % 6]::date",
-    "ts": "(array['infinity', '294276-12-31', '0044-03-15 12:00 BC',"
+    "ts": "(array['infinity', '294246-12-31', '0044-03-15 12:00 BC',"
     " timestamp '2024-03-31 02:30:00.123456' + i * interval '97 days 1.000001 s'])[1 + i % 4]",
     "tz": "(array['-infinity', '20000-01-01 00:00:00.5+02',"
     " timestamptz '1900-01-01 00:00+01' + i * interval '7 days 1.000001 s'])[1 + i % 3]",
@@ -238,6 +238,22 @@ def test_batch_files_by_spark_are_those_of_jdbc(
         files.append((others(messages), table.schema, values, size and len(urls)))
         assert table.num_rows == ROWS
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz"])
+def test_times_beyond_those_of_arrow_end_the_stream(
+    lake_spark: Any, postgres: Database, tmp_path: Path, kind: str
+) -> None:
+    postgres.run(f"create table late_{kind} as select {kind} '294276-12-30 01:02:03' as at")
+    settings = settings_of(postgres, f"late_{kind}")
+    jdbc = settings_of(postgres, f"late_{kind}", **BY_JDBC)
+    for run in (
+        lambda: by_threads(tmp_path, settings),
+        lambda: by_spark(lake_spark, settings),
+        lambda: by_spark(lake_spark, jdbc),
+    ):
+        with pytest.raises(SourceError, match=r"294276-12-.* is beyond the year 294246"):
+            run()
 
 
 def test_failures_are_errors_of_the_database(postgres: Database, tmp_path: Path) -> None:
