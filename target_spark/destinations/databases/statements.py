@@ -444,13 +444,15 @@ class LoadSql:
         return not_older(pairs, self.same) if pairs else ""
 
     def _newest(self, rows: StagedRows) -> str:
-        keys = ", ".join(rows.staged_keys)
-        newest = f"SELECT max(o) AS o FROM ({self._union(rows, keys)}) k GROUP BY {keys}"
+        # Keys are equal as the table compares them: its type may ignore case or blanks.
+        keys = ", ".join(rows.values[key] for key in rows.keys)
+        staged = self._union(rows, ", ".join(rows.staged_keys))
+        newest = f"SELECT max(o) AS o FROM ({staged}) s GROUP BY {keys}"
         if rows.order_by:
             columns = ", ".join(dict.fromkeys((*rows.staged_keys, *rows.order_by.values())))
             order = ", ".join(f"{name} IS NULL, {name} DESC" for name in rows.order_by.values())
             rank = f"row_number() OVER (PARTITION BY {keys} ORDER BY {order}, o DESC)"
-            ranked = f"SELECT o, {rank} AS n FROM ({self._union(rows, columns)}) k"
+            ranked = f"SELECT o, {rank} AS n FROM ({self._union(rows, columns)}) s"
             newest = f"SELECT o FROM ({ranked}) r WHERE n = 1"
         return f"({self._union(rows, '*')}) s JOIN ({newest}) w ON s.o = w.o"
 
