@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import RecordError
-from shared.formats.file_formats import Encoding
+from shared.singer.datasets import DatasetName
 from shared.storage.access import NO_OPTIONS, StorageOptions, delete_all
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
+from target_spark.destinations.leases import Lease
+from target_spark.replays import Note
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.singer.datasets import DatasetName
-    from target_spark.destinations.leases import Lease
-    from target_spark.replays import Note
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -14,21 +14,17 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
-from shared.encodings.encoding_format import DESTINATIONS, declared
+from shared.encodings.encoding_format import DESTINATIONS, declared, imported
 from shared.errors import SettingsError, Where
 from shared.settings.kinds import schema_of, typed
 from shared.spark.connect import executors_share_disk
-from shared.spark.packages import LAKES
+from shared.spark.packages import LAKES, Need
 from shared.storage.urls import local_path
 from target_spark.destinations.databases.database_tables import JdbcSettings
-from target_spark.destinations.leases import folder_leases
-
-if TYPE_CHECKING:
-    from shared.spark.packages import Need
-    from target_spark.destinations.destination import Destination, Tools
-    from target_spark.run_settings import TargetConfig
+from target_spark.destinations.destination import Destination, Tools
+from target_spark.run_settings import TargetConfig
 
 TABLE_SETTINGS = (
     "upsert_order_by",
@@ -82,6 +78,15 @@ class Supports:
     repair: bool = False
 
 
+Opener = Callable[[TargetConfig, Tools], Destination]
+
+
+def _opener(place: str) -> Opener:
+    """Return a function that calls another one, whose code is imported with the first call."""
+    package = "target_spark.destinations."
+    return lambda config, tools: cast("Opener", imported(package + place))(config, tools)  # noqa: PLW0108
+
+
 def _always(config: TargetConfig) -> str:
     return f"the format {config.format}"
 
@@ -116,7 +121,7 @@ class Declaration:
 
     name: str
     title: str
-    open: Callable[[TargetConfig, Tools], Destination]
+    open: Opener
     places: tuple[str, ...] = ("path",)
     supports: Supports = Supports()
     block: Mapping[str, Any] | None = None
@@ -148,12 +153,6 @@ def _problems(declaration: Declaration) -> Iterator[str]:
         yield "'supports.verify' needs 'operate'"
 
 
-def _open_files(config: TargetConfig, tools: Tools) -> Destination:
-    from target_spark.destinations.files.file_destination import file_destination  # noqa: PLC0415
-
-    return file_destination(config, tools.rewrite, folder_leases(config))
-
-
 _USES = frozenset({"schema_contract", "partition_by"})
 _FILES_SUPPORT = Supports(
     overwrite=True, new_columns=True, exactly_once=True, versions=True, leases=True, verify=True
@@ -163,7 +162,7 @@ FILE_FORMATS = tuple(
     Declaration(
         name,
         "files",
-        _open_files,
+        _opener("files.file_destination:file_destination"),
         supports=_FILES_SUPPORT,
         uses=_USES,
         operate="target_spark.operate.file_operations:FileOperations",
@@ -174,18 +173,6 @@ FILE_FORMATS = tuple(
     )
     for name in ("parquet", "json", "csv", "orc")
 )
-
-
-def _delta(config: TargetConfig, tools: Tools) -> Destination:
-    from target_spark.destinations.lakes.delta.delta_format import delta_destination  # noqa: PLC0415
-
-    return delta_destination(config, tools.spark)
-
-
-def _iceberg(config: TargetConfig, tools: Tools) -> Destination:
-    from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination  # noqa: PLC0415
-
-    return iceberg_destination(config, tools.spark)
 
 
 def _delta_needs_spark(config: TargetConfig) -> str:
@@ -224,7 +211,7 @@ DELTA, ICEBERG = (
     Declaration(
         name=name,
         title=title,
-        open=opened,
+        open=_opener(f"lakes.{name}.{name}_format:{name}_destination"),
         places=("path", "catalog"),
         supports=_LAKES_SUPPORT,
         uses=frozenset(TABLE_SETTINGS),
@@ -233,17 +220,11 @@ DELTA, ICEBERG = (
         needs_spark=needs_spark,
         notes={"views": "in a `catalog`"},
     )
-    for name, title, opened, needs_spark in (
-        ("delta", "Delta", _delta, _delta_needs_spark),
-        ("iceberg", "Iceberg", _iceberg, lambda _: "Iceberg tables"),
+    for name, title, needs_spark in (
+        ("delta", "Delta", _delta_needs_spark),
+        ("iceberg", "Iceberg", lambda _: "Iceberg tables"),
     )
 )
-
-
-def _open_database(config: TargetConfig, tools: Tools) -> Destination:
-    from target_spark.destinations.databases.database_destination import jdbc_destination  # noqa: PLC0415
-
-    return jdbc_destination(config, tools.spark)
 
 
 _LAYOUT = frozenset({"partition_by", "target_file_bytes", "compact"})
@@ -252,7 +233,7 @@ _LAKES_ONLY = frozenset({"write_audit_publish", "maintenance"})
 JDBC = Declaration(
     name="jdbc",
     title="databases",
-    open=_open_database,
+    open=_opener("databases.database_destination:jdbc_destination"),
     places=("jdbc",),
     supports=Supports(
         upsert=True,

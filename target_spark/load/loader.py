@@ -36,9 +36,10 @@ from target_spark.core.load_plans import (
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
+from target_spark.destinations.leases import RunLeases
 from target_spark.load.guards.balance import BalanceGuard
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard, moments_of
-from target_spark.load.guards.leases import LeaseGuard, RunLeases
+from target_spark.load.guards.leases import LeaseGuard
 from target_spark.load.guards.lineage import LineageGuard
 from target_spark.load.guards.versions import VersionGuard
 from target_spark.run_settings import ALLOW, DISCARD

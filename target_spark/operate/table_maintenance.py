@@ -42,7 +42,7 @@ from target_spark.destinations.lakes.table_history import (
     maintained,
     plan_keep,
 )
-from target_spark.load.guards.leases import RunLeases
+from target_spark.destinations.leases import RunLeases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

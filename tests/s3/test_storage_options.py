@@ -11,8 +11,8 @@ import pytest
 from shared.errors import SingerSparkError
 from target_spark.cli import main
 from target_spark.config import target_config
+from target_spark.destinations.destination import Tools
 from target_spark.destinations.files.file_destination import file_destination
-from target_spark.destinations.leases import folder_leases
 
 SECRET = "hush-hush-secret"
 OPTIONS = {"key": "k", "secret": SECRET, "client_kwargs": {"region_name": "r", "verify": False}}
@@ -22,7 +22,7 @@ def test_values_keep_their_nesting() -> None:
     config = target_config({"path": "s3://b/t", "storage_options": OPTIONS})
     assert config.storage_options == OPTIONS
     assert SECRET not in repr(config)
-    settings = file_destination(config, lambda *_: {}, folder_leases(config))
+    settings = file_destination(config, Tools(pytest.fail, lambda *_: {}))
     assert settings.options.for_url("s3://b/t")["client_kwargs"] == OPTIONS["client_kwargs"]
     assert SECRET not in repr(settings) + repr(settings.options)
     assert target_config({"path": "out"}).storage_options == {}

@@ -63,6 +63,7 @@ from target_spark.destinations.destination import (
     RefusedByStoreError,
     TableId,
     TableWrite,
+    Tools,
 )
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.leases import Lease
@@ -70,7 +71,6 @@ from target_spark.replays import Note
 from target_spark.tables.table_changes import change_lines, legal_table_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from target_spark.core.load_plans import TableName, TableRequest
@@ -223,15 +223,12 @@ class JdbcTarget:
     expiry: int = 60
 
 
-def jdbc_destination(
-    config: TargetConfig, spark: Callable[[], SparkSession] | None = None
-) -> JdbcDestination:
+def jdbc_destination(config: TargetConfig, _: Tools | None = None) -> JdbcDestination:
     """Return the destination of a configuration; only executors use Spark.
 
     Raises:
         SettingsError: The database is not supported, or a connection property is not allowed.
     """
-    del spark
     if not isinstance(config.block, JdbcSettings):
         raise SettingsError("a database needs 'jdbc.url'", where=Where(setting="jdbc"))
     target = JdbcTarget(

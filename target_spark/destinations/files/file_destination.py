@@ -24,7 +24,14 @@ from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
 from shared.storage.urls import join, local_path, shown
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import DISCARD, TableName, TableRequest
-from target_spark.destinations.destination import Destination, Flush, Rewrite, TableId, TableWrite
+from target_spark.destinations.destination import (
+    Destination,
+    Flush,
+    Rewrite,
+    TableId,
+    TableWrite,
+    Tools,
+)
 from target_spark.destinations.files.stored_columns import (
     TableSchema,
     beside,
@@ -36,7 +43,7 @@ from target_spark.destinations.files.stored_columns import (
     read_table_schema,
     struct_change,
 )
-from target_spark.destinations.folders.stored_folder import LocalFolder, folder_at
+from target_spark.destinations.folders.stored_folder import LocalFolder, RemoteFolder, folder_at
 from target_spark.destinations.folders.table_folder import (
     FolderChange,
     TableFolder,
@@ -45,13 +52,12 @@ from target_spark.destinations.folders.table_folder import (
     table_path,
     writing,
 )
+from target_spark.destinations.leases import FolderLeases, Lease, folder_leases
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from target_spark.destinations.folders.stored_folder import RemoteFolder
-    from target_spark.destinations.leases import FolderLeases, Lease
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 OVERWRITE = "overwrite"
@@ -62,9 +68,7 @@ _REWRITES = "stream '%s': columns change, so that all %d files of '%s' are rewri
 _log = logging.getLogger(__name__)
 
 
-def file_destination(
-    config: TargetConfig, rewrite: Rewrite, leases: FolderLeases
-) -> FileDestination:
+def file_destination(config: TargetConfig, tools: Tools) -> FileDestination:
     """Return the destination for files of a configuration.
 
     Raises:
@@ -90,9 +94,9 @@ def file_destination(
     return FileDestination(
         config.path if "://" in config.path else str(Path(config.path).expanduser()),
         Encoding(config.format, compression),
-        rewrite,
+        tools.rewrite,
         StorageOptions(config.storage_options),
-        leases,
+        folder_leases(config),
     )
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from shared.errors import AlreadyRunningError, DestinationError
-from target_spark.destinations.leases import Holder, NoLeasesError
-from target_spark.load.guards import leases
-from target_spark.load.guards.leases import RunLeases
+from target_spark.destinations import leases
+from target_spark.destinations.leases import Holder, NoLeasesError, RunLeases
 from target_spark.run_settings import OverlapSettings
 
 

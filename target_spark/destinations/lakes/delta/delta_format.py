@@ -22,6 +22,7 @@ from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path, shown
+from target_spark.destinations.destination import Tools
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.delta.delta_files import table_size
 from target_spark.destinations.lakes.delta.delta_log import (
@@ -105,13 +106,13 @@ _NOT_THERE = re.compile(
 )
 
 
-def delta_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
+def delta_destination(config: TargetConfig, tools: Tools) -> LakeDestination:
     """Return the destination for Delta tables."""
     if config.catalog is None and config.path.startswith(S3_SCHEMES):
         stores = any(name.startswith("spark.delta.logStore.") for name in config.spark.conf)
         if not stores:
             _log.warning(_ONE_PROGRAM)
-    return LakeDestination(DeltaFormat(config, spark), config, spark)
+    return LakeDestination(DeltaFormat(config, tools.spark), config, tools.spark)
 
 
 class DeltaFormat(LakeFormat):

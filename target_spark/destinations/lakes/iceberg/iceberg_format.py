@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,6 +20,7 @@ from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import loose
 from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
+from target_spark.destinations.destination import Tools
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     NAMES_PROPERTY,
     VERSION,
@@ -107,7 +108,7 @@ _NOT_THERE = re.compile(
 )
 
 
-def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession]) -> LakeDestination:
+def iceberg_destination(config: TargetConfig, tools: Tools) -> LakeDestination:
     """Return the destination for Iceberg tables."""
     if config.catalog is None and local_path(config.path) is None:
         _log.warning(
@@ -115,7 +116,7 @@ def iceberg_destination(config: TargetConfig, spark: Callable[[], SparkSession])
             "time write to a table, or use a catalog"
         )
     branch = f"audit_{uuid.uuid4().hex[:12]}" if config.write_audit_publish else None
-    return LakeDestination(IcebergFormat(config, branch), config, spark)
+    return LakeDestination(IcebergFormat(config, branch), config, tools.spark)
 
 
 class IcebergFormat(LakeFormat):

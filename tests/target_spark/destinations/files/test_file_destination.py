@@ -21,12 +21,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from shared.errors import DestinationError, SettingsError
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.core.load_plans import SchemaContract, TableName
+from target_spark.destinations.destination import Tools
 from target_spark.destinations.destination_declaration import FILE_FORMATS as DECLARED
 from target_spark.destinations.files.file_destination import file_destination
 from target_spark.destinations.files.stored_columns import TableSchema, merge_columns
 from target_spark.destinations.folders import stored_folder
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, table_path
+from target_spark.run_settings import OverlapSettings
 
 ALL = tuple(declared.name for declared in DECLARED)
 
@@ -312,8 +314,9 @@ def settings(**more: Any) -> Any:
         "path": "/p", "format": "parquet", "options": {}, "default_target_schema": None,
         "table_prefix": "", "load_method": "append-only",
     }  # fmt: skip
-    config = SimpleNamespace(**{"storage_options": {}, **base, **more})
-    return file_destination(config, rewrite_here, None)
+    own = {"storage_options": {}, "overlapping_runs": OverlapSettings()}
+    config: Any = SimpleNamespace(**{**own, **base, **more})
+    return file_destination(config, Tools(pytest.fail, rewrite_here))
 
 
 def test_where_tables_lie() -> None:

@@ -25,7 +25,7 @@ from target_spark.core.load_plans import (
     TableName,
     TableRequest,
 )
-from target_spark.destinations.destination import Flush
+from target_spark.destinations.destination import Flush, Tools
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.iceberg.iceberg_layout import described
@@ -80,7 +80,8 @@ class Load:
         self.noted = []
         self.run = uuid.uuid4().hex[:12]
         self.number = 0
-        self.destination = type(self).make(self.config, lambda: self.spark)
+        tools = Tools(lambda: self.spark, pytest.fail)
+        self.destination = type(self).make(self.config, tools)
         self.operations = LakeOperations(self.config, self.destination, None)  # type: ignore[arg-type]
 
     def other(self, **changes: Any) -> Load:

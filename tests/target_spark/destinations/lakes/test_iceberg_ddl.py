@@ -11,6 +11,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.errors import SettingsError
 from shared.spark.conf import SparkSettings
 from target_spark.core.load_plans import Layout, TableName, TableRequest
+from target_spark.destinations.destination import Tools
 from target_spark.destinations.lakes.iceberg.iceberg_format import (
     IcebergFormat,
     _chained,
@@ -348,14 +349,15 @@ def test_what_is_not_worth_another_attempt() -> None:
 def test_object_storage_by_path_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 
-    def spark() -> Any:
+    def spark(*_: object) -> Any:
         raise AssertionError
 
-    iceberg_destination(TargetConfig(path="s3://bucket/x", format="iceberg"), spark)
+    tools = Tools(spark, spark)
+    iceberg_destination(TargetConfig(path="s3://bucket/x", format="iceberg"), tools)
     assert "one program at a time" in caplog.text
     caplog.clear()
-    iceberg_destination(TargetConfig(path="/tmp/x", format="iceberg"), spark)
-    iceberg_destination(TargetConfig(catalog="lake", format="iceberg"), spark)
+    iceberg_destination(TargetConfig(path="/tmp/x", format="iceberg"), tools)
+    iceberg_destination(TargetConfig(catalog="lake", format="iceberg"), tools)
     assert caplog.text == ""
 
 
