@@ -52,27 +52,20 @@ class NameRules:
         return name.upper().casefold() if self.ignore_case else name
 
 
-def legal_names(
-    names: Sequence[str], rules: NameRules, renamed: Mapping[str, str]
-) -> Mapping[str, str]:
-    """Return a legal and unique name for every name.
-
-    Args:
-        names: Names of a stream's columns, in any order.
-        rules: The rules for legal names.
-        renamed: Names assigned earlier; they are always kept, and never assigned to another name.
-
-    Returns:
-        Name → legal name. If several become equal, the one that was legal keeps it, and the others
-        end in a digest of the original name: the result does not depend on the order.
-    """
-    return assign_names({name: name for name in names}, rules, renamed)
-
-
 def assign_names(
     wishes: Mapping[str, str], rules: NameRules, renamed: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return legal and unique names like `legal_names`, from desired names: key → desired name."""
+    """Return a legal and unique name for every key.
+
+    Args:
+        wishes: Keys (names of a stream's columns), in any order → desired names.
+        rules: The rules for legal names.
+        renamed: Names assigned earlier; they are always kept, and never assigned to another key.
+
+    Returns:
+        Key → legal name. If several become equal, the one that was legal keeps it, and the others
+        end in a digest of the key: the result does not depend on the order.
+    """
     supplied = {key: renamed[key] for key in wishes if key in renamed}
     taken = {rules.fold(name) for name in renamed.values()}
     wanted: dict[str, list[str]] = {}
@@ -102,7 +95,7 @@ def matched_names(
     *,
     ours: bool = False,
 ) -> Mapping[str, str]:
-    """Return names like `legal_names`, matched with the existing columns of a table.
+    """Return names like `assign_names`, matched with the existing columns of a table.
 
     Unassigned columns are matched with equal names first, then with names that the format treats
     as equal, then with names that become equal.
@@ -111,13 +104,14 @@ def matched_names(
         names: Names of a stream's columns, in any order.
         existing: Names of the table's columns.
         rules: The rules for legal names.
-        renamed: As for `legal_names`.
+        renamed: As for `assign_names`.
         ours: Columns of the table without an entry in `renamed` belong to the equal names.
     """
+    wishes = {name: name for name in names}
     claimed = set(renamed.values())
     free = [name for name in existing if name not in claimed]
     if ours or not free:
-        return legal_names(names, rules, {**{name: name for name in free}, **renamed})
+        return assign_names(wishes, rules, {**{name: name for name in free}, **renamed})
     results = dict(renamed)
     results |= {name: name for name in names if name in free and name not in results}
     free = [name for name in free if name not in results.values()]
@@ -126,7 +120,7 @@ def matched_names(
         if match is not None:
             results[name] = match
             free.remove(match)
-    supplied = legal_names(names, rules, results)
+    supplied = assign_names(wishes, rules, results)
     new = {name: _folded(supplied[name], free, rules) for name in supplied if name not in results}
     return {name: new.get(name) or legal for name, legal in supplied.items()}
 
@@ -315,28 +309,21 @@ class TableChange:
 
 def change_lines(change: TableChange) -> tuple[str, ...]:
     """Return what a change does to a table, one phrase for each step; none for no change."""
-    return tuple(_lines(change))
-
-
-def _lines(change: TableChange) -> Iterator[str]:
     if change.create is not None:
         columns = ", ".join(f"{column.name} {shown_type(column.dtype)}" for column in change.create)
-        yield f"{CREATED}{columns}"
-        yield from _renamed(change, change.create)
-        return
-    for column in change.add:
-        yield f"add the column '{column.name}' ({shown_type(column.dtype)})"
-    yield from _renamed(change, change.add)
-    for path, dtype in change.add_nested:
-        yield f"add the field '{'.'.join(path)}' ({shown_type(dtype)})"
-    for path, old, new in change.widen:
-        yield f"widen '{'.'.join(path)}' from {shown_type(old)} to {shown_type(new)}"
-    for name, dtype in change.rewrite:
-        yield f"rewrite the table for '{name}' as {shown_type(dtype)}"
-    for name in change.nullable:
-        yield f"allow nulls in '{name}'"
-    for gone, come in change.partitions:
-        yield _repartitioned(gone, come)
+        return (f"{CREATED}{columns}", *_renamed(change, change.create))
+    return (
+        *(f"add the column '{one.name}' ({shown_type(one.dtype)})" for one in change.add),
+        *_renamed(change, change.add),
+        *(f"add the field '{'.'.join(at)}' ({shown_type(new)})" for at, new in change.add_nested),
+        *(
+            f"widen '{'.'.join(at)}' from {shown_type(old)} to {shown_type(new)}"
+            for at, old, new in change.widen
+        ),
+        *(f"rewrite the table for '{at}' as {shown_type(new)}" for at, new in change.rewrite),
+        *(f"allow nulls in '{name}'" for name in change.nullable),
+        *(_repartitioned(gone, come) for gone, come in change.partitions),
+    )
 
 
 def _renamed(change: TableChange, columns: Sequence[Column]) -> Iterator[str]:

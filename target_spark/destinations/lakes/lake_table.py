@@ -163,11 +163,6 @@ def steps_of(held: Sequence[Step]) -> list[Step]:
     return [step for _, group in groupby(held, key=_kind) for step in _merged(list(group))]
 
 
-def flushes_in(held: Sequence[Step]) -> list[Flush]:
-    """Return the flushes alone."""
-    return [step for step in held if isinstance(step, Flush)]
-
-
 def summed(results: Sequence[Committed]) -> Committed:
     """Return what several commits tell together."""
     rows = [one.rows for one in results if one.rows is not None]
@@ -187,7 +182,7 @@ def _kind(step: Step) -> Hashable:
 
 
 def _merged(group: Sequence[Step]) -> Iterator[Step]:
-    flushes = flushes_in(group)
+    flushes = [step for step in group if isinstance(step, Flush)]
     if not flushes:
         yield from group
         return
@@ -233,7 +228,7 @@ class OpenTable:
     @property
     def flushes(self) -> list[Flush]:
         """Return the flushes that wait."""
-        return flushes_in(self.held)
+        return [step for step in self.held if isinstance(step, Flush)]
 
     @cached_property
     def spark(self) -> SparkSession:

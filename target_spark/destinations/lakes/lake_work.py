@@ -158,8 +158,10 @@ def first_able(
         spark: Returns the session of a table, and starts Spark if it has not been started.
         work: Calls one method of an engine.
     """
-    engines = (*form.packages(), SparkEngine(form, spark))
-    return first_of(*(partial(work, engine) for engine in engines))
+    for package in form.packages():
+        with suppress(NeedsSparkError):
+            return work(package)
+    return work(SparkEngine(form, spark))
 
 
 def first_of(*attempts: Callable[[], T]) -> T:

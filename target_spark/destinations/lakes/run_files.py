@@ -104,11 +104,7 @@ def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
         config: The settings.
     """
     leases = folder_leases(config)
-
-    def of(place: Place, stream: str) -> Lease | None:
-        return leases(place.folder or _hidden_folder(config, place), stream)
-
-    return of
+    return lambda place, stream: leases(place.folder or _hidden_folder(config, place), stream)
 
 
 def _hidden_folder(config: TargetConfig, place: Place) -> str:

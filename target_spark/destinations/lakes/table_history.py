@@ -179,10 +179,6 @@ class Mark:
             if number <= last
         }
 
-    def to_text(self) -> str:
-        """Return the text to store."""
-        return self._text(state=self.state)
-
     def to_short_text(self) -> str:
         """Return the text for the log of Iceberg, which repeats that of each snapshot in each file.
 
@@ -192,9 +188,14 @@ class Mark:
         if len(plain) <= _SHORT_BYTES:
             return self.to_text()
         packed = base64.b64encode(zlib.compress(plain, 9)).decode()
-        return self._text(packed=packed if len(packed) <= _MOST_PACKED_BYTES else None)
+        return self.to_text(packed=packed if len(packed) <= _MOST_PACKED_BYTES else None)
 
-    def _text(self, **state: str | None) -> str:
+    def to_text(self, **state: str | None) -> str:
+        """Return the text to store.
+
+        Args:
+            state: Another form of the STATE.
+        """
         content = {
             "origin": ORIGIN,
             "run": self.run,
@@ -203,7 +204,7 @@ class Mark:
             "source": self.source,
             "rows": self.rows,
             "whole": self.whole,
-            **state,
+            **(state or {"state": self.state}),
         }
         text = json.dumps({name: value for name, value in content.items() if value})
         return text.replace("$", "\\u0024")  # Spark would replace ${...} in its configuration.

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from target_spark.tables.table_changes import (
     NameRules,
+    assign_names,
     legal_name,
-    legal_names,
     legal_table_name,
     matched_names,
 )
@@ -19,6 +19,10 @@ from target_spark.tables.table_changes import (
 STYLES = ("keep", "clean", "lower", "upper", "snake")
 PG = NameRules(max_bytes=63)
 DELTA = NameRules(forbidden=" ,;{}()\n\t=", ignore_case=True, max_bytes=255)
+
+
+def legal_names(names: list[str], rules: NameRules, renamed: dict[str, str]) -> dict[str, str]:
+    return dict(assign_names({name: name for name in names}, rules, renamed))
 
 
 def legal(name: str, style: str = "keep", **rules: object) -> str:

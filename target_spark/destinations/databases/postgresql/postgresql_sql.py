@@ -25,7 +25,7 @@ from target_spark.destinations.databases.statements import (
     NAMES,
     LoadSql,
 )
-from target_spark.tables.table_changes import NameRules, legal_names
+from target_spark.tables.table_changes import NameRules, assign_names
 
 if TYPE_CHECKING:
     from target_spark.core.load_plans import TableRequest
@@ -338,7 +338,8 @@ class PostgreSqlSql(LoadSql):
         """See `LoadSql`."""
         own = [name for name in request.struct.names if name != DOCUMENT]
         fields = [] if request.view is None else [f for f in request.view if f.name not in own]
-        legal = legal_names([*own, *(field.name for field in fields)], rules, {})
+        wishes = {name: name for name in (*own, *(field.name for field in fields))}
+        legal = assign_names(wishes, rules, {})
         document = self.name(names[DOCUMENT])
         values = {name: self.name(names[name]) for name in own}
         values |= {field.name: _value(document, field.name, field.dataType) for field in fields}

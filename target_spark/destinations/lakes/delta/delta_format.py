@@ -124,6 +124,7 @@ class DeltaFormat(LakeFormat):
     """
 
     keeps_log = True
+    storable = staticmethod(delta_storable)
     conflicts = re.compile(
         r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"
         r"|DELTA_PROTOCOL_CHANGED|ProtocolChangedException|CommitConflict|CommitFailedException"
@@ -176,10 +177,7 @@ class DeltaFormat(LakeFormat):
             parts = (self._catalog, *inside)
             return Place(quoted(*parts), ".".join(parts))
         schema = [folder_name(name.schema)] if name.schema else []
-        return self._below(*schema, folder_name(name.table))
-
-    def _below(self, *folders: str) -> Place:
-        return self.copy_place(join(absolute(self._path), *folders))
+        return self.copy_place(join(absolute(self._path), *schema, folder_name(name.table)))
 
     def copy_place(self, folder: str) -> Place:
         """See `LakeFormat`."""
@@ -190,10 +188,6 @@ class DeltaFormat(LakeFormat):
         if size is None or size > ONE_TASK_BYTES:
             return {}
         return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
-
-    def storable(self, struct: StructType) -> StructType:
-        """See `LakeFormat`."""
-        return delta_storable(struct)
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         """See `LakeFormat`."""
@@ -377,8 +371,9 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         if self._catalog is not None:
             return tables_in(spark, self._catalog)
-        result = folders_of_tables(absolute(self._path), "_delta_log", self._options)
-        return {".".join(folders): self._below(*folders) for folders in result}
+        root = absolute(self._path)
+        result = folders_of_tables(root, "_delta_log", self._options)
+        return {".".join(folders): self.copy_place(join(root, *folders)) for folders in result}
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
         """See `LakeFormat`."""
