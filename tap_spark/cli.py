@@ -25,7 +25,7 @@ from shared.cli import (
     run_main,
     write_draft,
 )
-from shared.encodings.encoding_format import check_encodings
+from shared.encodings.encoding_format import declared_encodings
 from shared.singer.platform import arrow_without_pandas, run_to_exit
 from shared.singer.run_summary import RunSummary, observers_of, summarized
 from shared.singer.signals import heartbeats, raise_on_sigterm
@@ -124,7 +124,7 @@ def command(
     """Run the command that the options choose; return the exit code."""
     if about:
         DECLARED_FORMATS.check()
-        check_encodings()
+        declared_encodings().check()
         print_about(PROGRAM, form)
         return 0
     check_form(place, form)

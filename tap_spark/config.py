@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
-from shared.encodings.encoding_format import check_encodings
+from shared.encodings.encoding_format import declared_encodings
 from shared.engine.engine import EngineSettings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
@@ -355,7 +355,7 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         InvalidSettingsError: With every problem found.
     """
     DECLARED_FORMATS.check()
-    check_encodings()
+    declared_encodings().check()
     complete = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     batch = None
     if any(map(is_batch_key, settings)):

@@ -25,7 +25,7 @@ from shared.cli import (
     run_main,
     write_draft,
 )
-from shared.encodings.encoding_format import check_encodings
+from shared.encodings.encoding_format import declared_encodings
 from shared.engine.engine import engine_of
 from shared.errors import AlreadyRunningError, SettingsError, SourceError, Where
 from shared.settings.database_urls import database_login
@@ -119,7 +119,7 @@ def command(
 ) -> int:
     """Run the command that the options select; return the exit code."""
     if about:
-        check_encodings()
+        declared_encodings().check()
         print_about(PROGRAM, form)
         return 0
     if form is not None:

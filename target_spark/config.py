@@ -20,7 +20,7 @@ from shared.batch_config import (
     validate,
     without_invalid,
 )
-from shared.encodings.encoding_format import check_encodings
+from shared.encodings.encoding_format import declared_encodings
 from shared.errors import MessageError, SettingsError, Where
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import transform_problems, transform_settings
@@ -198,7 +198,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     Raises:
         InvalidSettingsError: With every problem found.
     """
-    check_encodings()
+    declared_encodings().check()
     values = complete_settings(PROGRAM.schema, settings, PROGRAM.rules)
     batch = Validated("target")
     if any(map(is_batch_key, settings)):

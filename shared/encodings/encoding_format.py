@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast
@@ -127,7 +127,7 @@ class EncodingFormat:
 
     def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
         """See `Codec.read`."""
-        return self._codec().read(url, options)
+        return self._codec.read(url, options)
 
     def write(
         self,
@@ -140,9 +140,9 @@ class EncodingFormat:
     ) -> None:
         """See `Codec.write`."""
         if level is None:
-            self._codec().write(url, schema, tables, compression, options)
+            self._codec.write(url, schema, tables, compression, options)
         else:
-            self._codec().write(url, schema, tables, compression, options, level)
+            self._codec.write(url, schema, tables, compression, options, level)
 
     def missing(self) -> str | None:
         """Return what to install before its files can be read and written; None if nothing."""
@@ -151,15 +151,11 @@ class EncodingFormat:
                 return f"{self.name} needs the package {module}: pip install '{package}'"
         return None
 
+    @cached_property
     def _codec(self) -> Codec:
         if missing := self.missing():
             raise OSError(missing)
-        return _codec_of(self.implementation)
-
-
-@cache
-def _codec_of(implementation: str) -> Codec:
-    return cast("Callable[[], Codec]", imported(implementation))()
+        return cast("type[Codec]", imported(self.implementation))()
 
 
 def _problems(form: EncodingFormat) -> Iterator[str]:
@@ -369,7 +365,8 @@ BUILT_IN = {form.name: form for form in _BUILT_IN}
 
 
 @cache
-def _declared() -> Declared[EncodingFormat]:
+def declared_encodings() -> Declared[EncodingFormat]:
+    """Return the encodings of this package and of others; its `check` says which are unusable."""
     return declared(ENCODINGS, EncodingFormat, BUILT_IN)
 
 
@@ -380,13 +377,13 @@ class _Formats(Mapping[str, EncodingFormat]):
     """
 
     def __getitem__(self, name: str) -> EncodingFormat:
-        return BUILT_IN[name] if name in BUILT_IN else _declared().items[name]
+        return BUILT_IN[name] if name in BUILT_IN else declared_encodings().items[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_declared().items)
+        return iter(declared_encodings().items)
 
     def __len__(self) -> int:
-        return len(_declared().items)
+        return len(declared_encodings().items)
 
 
 FORMATS: Mapping[str, EncodingFormat] = _Formats()
@@ -400,19 +397,10 @@ def batch_formats() -> dict[str, EncodingFormat]:
 
 def added_text() -> str:
     """Return a sentence with the encodings of installed packages; empty if there are none."""
-    packages = _declared().packages
+    packages = declared_encodings().packages
     names = (f"`{name}` ({packages[name]})" for name in batch_formats() if name in packages)
     text = ", ".join(names)
     return f" Of installed packages: {text}." if text else ""
-
-
-def check_encodings() -> None:
-    """Raise an error if an installed encoding cannot be used.
-
-    Raises:
-        InvalidSettingsError: With every problem.
-    """
-    _declared().check()
 
 
 class GroupedEncoding(Protocol):

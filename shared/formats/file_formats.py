@@ -10,7 +10,7 @@ files of any size. Compression is detected by content, never by a label.
 
 from __future__ import annotations
 
-from shared.encodings.encoding_format import FORMATS, Encoding, batch_formats
+from shared.encodings.encoding_format import FORMATS, Encoding
 from shared.formats.line_encodings import (
     BLOCK_BYTES,
     TABLE_ROWS,
@@ -25,7 +25,6 @@ from shared.formats.line_encodings import (
 )
 
 __all__ = [
-    "BATCH_FORMATS",
     "BLOCK_BYTES",
     "FORMATS",
     "TABLE_ROWS",
@@ -39,6 +38,3 @@ __all__ = [
     "read_lines",
     "text_bytes",
 ]
-
-BATCH_FORMATS = tuple(batch_formats())
-"""Encodings that BATCH messages may name."""

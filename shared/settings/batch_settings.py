@@ -371,9 +371,8 @@ def split_prefix(key: str) -> tuple[str, str]:
 
 def is_batch_key(name: str) -> bool:
     """Return whether `shared.batch_config.validate` checks a top-level setting."""
-    prefix, rest = split_prefix(name)
-    is_dotted = bool(prefix) or rest.startswith(tuple(f"{block}." for block in BLOCKS))
-    return name in BLOCKS or name in DOTTED_KEYS or is_dotted
+    begins = (*PREFIXES, *(f"{block}." for block in BLOCKS))
+    return name in BLOCKS or name in DOTTED_KEYS or name.startswith(begins)
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,10 @@ def schema_problems(
     Raises:
         ValueError: The schema has a keyword that this check does not know.
     """
-    _reject_unknown_keywords(schema)
+    supported = _SUPPORTED | {"anyOf"} if UNIT in schema else _SUPPORTED
+    for keyword in sorted(schema.keys() - supported):
+        if not keyword.startswith("x-"):
+            raise ValueError(f"the keyword {keyword!r} is not supported in a schema of settings")
     unknown = unknown or partial(_unknown_setting, schema)
     fault = _fault(schema, path, value)
     if fault is not None:
@@ -389,13 +392,6 @@ _SUPPORTED = frozenset(_KEYWORDS) | {
     *("type", "items", "properties", "additionalProperties", "required", "secret"),
     *("$schema", "title", "description", "default", "examples", "format"),
 }
-
-
-def _reject_unknown_keywords(schema: Schema) -> None:
-    supported = _SUPPORTED | {"anyOf"} if UNIT in schema else _SUPPORTED
-    unknown = sorted(key for key in schema.keys() - supported if not key.startswith("x-"))
-    if unknown:
-        raise ValueError(f"the keyword {unknown[0]!r} is not supported in a schema of settings")
 
 
 def _broken(schema: Schema, value: Json) -> str | None:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections import defaultdict, deque
+import threading
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -362,6 +363,44 @@ class RemoteFile:
     def close(self) -> None:
         with failures(self._url, self._options):
             self._file.close()
+
+
+class SmallFiles:
+    """Content of small remote files: each is fetched once, however often it is opened.
+
+    A file is looked at for its compression, its columns and its rows, and maybe for its end: each
+    would be a request. An object store tells by a tag whether the content is still the same.
+
+    Args:
+        longest: Bytes of a file that is kept.
+        most: Bytes of all files that are kept; those opened long ago go first.
+    """
+
+    def __init__(self, longest: int = 64 << 10, most: int = 16 << 20) -> None:
+        self._longest, self._most = longest, most
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def content(self, url: str, file: RemoteFile) -> bytes | None:
+        """Return the content of an open file, and close it; None if it is not small."""
+        if file.tag is None or file.size > self._longest:
+            return None
+        key = url, file.tag
+        with self._lock:
+            content = self._kept.get(key)
+        if content is None:
+            content = bytes(file.read())
+        file.close()
+        with self._lock:
+            self._bytes += len(content) - len(self._kept.pop(key, b""))
+            self._kept[key] = content
+            while self._bytes > self._most:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+        return content
+
+
+SMALL_FILES = SmallFiles()
 
 
 def size_of(url: str, options: StorageOptions | None = None) -> int:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import lzma
 import shutil
 import tempfile
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from gzip import GzipFile
@@ -21,7 +19,7 @@ import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from shared.storage import limits
-from shared.storage.access import RemoteFile, StorageOptions, open_remote
+from shared.storage.access import SMALL_FILES, StorageOptions, open_remote
 from shared.storage.urls import S3_SCHEMES, local_path
 
 DEFAULT_LEVEL = 3
@@ -44,48 +42,33 @@ def unzipped(raw: pa.NativeFile) -> pa.NativeFile:
 
     Reading it raises OSError if the file is damaged or cut off.
     """
-    return pa.PythonFile(_GzipReader(raw), mode="r")
+    return pa.PythonFile(_GzipFile(igzip.IGzipFile(fileobj=raw, mode="rb"), raw), mode="r")
 
 
 def zipped(sink: pa.NativeFile, level: int = DEFAULT_LEVEL) -> pa.NativeFile:
     """Return a file that writes gzip into another one, and closes that one with itself."""
-    return pa.PythonFile(_GzipWriter(sink, level), mode="w")
+    make: Any = igzip.IGzipFile if level <= DEFAULT_LEVEL else GzipFile
+    file = make(filename="", fileobj=sink, mode="wb", compresslevel=level, mtime=0)
+    return pa.PythonFile(_GzipFile(file, sink), mode="w")
 
 
-class _GzipReader:
-    """A file that Arrow can read."""
+class _GzipFile:
+    """A file that Arrow can read or write, over another one."""
 
     closed = False
 
-    def __init__(self, raw: pa.NativeFile) -> None:
-        self._raw = raw
-        self._file: Any = igzip.IGzipFile(fileobj=raw, mode="rb")
+    def __init__(self, file: Any, packed: pa.NativeFile) -> None:
+        self._file, self._packed = file, packed
 
     def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
         return True
 
     def read(self, size: int) -> bytes:
         with _damage():
             return bytes(self._file.read(size))
-
-    def close(self) -> None:
-        self._file.close()
-        self._raw.close()
-        self.closed = True
-
-
-class _GzipWriter:
-    """A file that Arrow can write."""
-
-    closed = False
-
-    def __init__(self, sink: pa.NativeFile, level: int) -> None:
-        self._sink = sink
-        make: Any = igzip.IGzipFile if level <= DEFAULT_LEVEL else GzipFile
-        self._file = make(filename="", fileobj=sink, mode="wb", compresslevel=level, mtime=0)
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         return int(self._file.write(data))
@@ -97,7 +80,7 @@ class _GzipWriter:
         try:
             self._file.close()
         finally:
-            self._sink.close()
+            self._packed.close()
             self.closed = True
 
 
@@ -180,46 +163,8 @@ def open_random(
         return pa.OSFile(path, "rb")
     alone = {} if ahead or not url.startswith(S3_SCHEMES) else {"cache_type": "none"}
     file = open_remote(url, "rb", options, **alone)
-    content = _SMALL_FILES.content(url, file)
+    content = SMALL_FILES.content(url, file)
     return pa.PythonFile(file, mode="r") if content is None else pa.BufferReader(content)
-
-
-class SmallFiles:
-    """Content of small remote files: each is fetched once, however often it is opened.
-
-    A file is looked at for its compression, its columns and its rows, and maybe for its end: each
-    would be a request. An object store tells by a tag whether the content is still the same.
-
-    Args:
-        longest: Bytes of a file that is kept.
-        most: Bytes of all files that are kept; those opened long ago go first.
-    """
-
-    def __init__(self, longest: int = 64 << 10, most: int = 16 << 20) -> None:
-        self._longest, self._most = longest, most
-        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def content(self, url: str, file: RemoteFile) -> bytes | None:
-        """Return the content of an open file, and close it; None if it is not small."""
-        if file.tag is None or file.size > self._longest:
-            return None
-        key = url, file.tag
-        with self._lock:
-            content = self._kept.get(key)
-        if content is None:
-            content = bytes(file.read())
-        file.close()
-        with self._lock:
-            self._bytes += len(content) - len(self._kept.pop(key, b""))
-            self._kept[key] = content
-            while self._bytes > self._most:
-                self._bytes -= len(self._kept.popitem(last=False)[1])
-        return content
-
-
-_SMALL_FILES = SmallFiles()
 
 
 @contextmanager

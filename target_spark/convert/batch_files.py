@@ -22,9 +22,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared.encodings.encoding_format import FORMATS
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
-from shared.formats.file_formats import BATCH_FORMATS, FORMATS
-from shared.settings.batch_settings import BatchConfig
+from shared.settings.batch_settings import COMPRESSIONS, BatchConfig
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import (
     StorageOptions,
@@ -85,11 +85,11 @@ def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
 
 def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
     where = Where(stream=stream, file=shown(file.url))
-    if file.encoding.format not in BATCH_FORMATS:
+    if file.encoding.format not in COMPRESSIONS:
         raise MessageError(
             f"unknown batch file format '{file.encoding.format}'",
             where=where,
-            hint=f"known are {', '.join(BATCH_FORMATS)}",
+            hint=f"known are {', '.join(COMPRESSIONS)}",
         )
     if missing := FORMATS[file.encoding.format].missing():
         raise SettingsError(missing, where=where)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 from shared.encodings.encoding_format import DESTINATIONS, declared, imported
@@ -282,7 +282,7 @@ class Registry:
             *(name for name in self.broken if name not in self.declarations),
         )
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[str, ...]:
         """Return the formats with a block of settings of their own."""
         return tuple(name for name, result in self.declarations.items() if result.block is not None)

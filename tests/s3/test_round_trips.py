@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from shared.formats.arrow_types import struct_to_arrow
-from shared.formats.file_formats import BATCH_FORMATS, FORMATS, Encoding
+from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.json_schema import spark_to_json_schema
+from shared.settings.batch_settings import COMPRESSIONS
 from shared.storage.access import StorageOptions
 from shared.storage.urls import join
 from shared.testing import STRUCT, TABLE, awkward
@@ -20,7 +21,7 @@ from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import InputFile
 
-CASES = [(name, codec) for name in BATCH_FORMATS for codec in FORMATS[name].compressions]
+CASES = [(name, codec) for name in COMPRESSIONS for codec in FORMATS[name].compressions]
 
 
 def write(url: str, form: str, codec: str, options: StorageOptions) -> None:
@@ -55,7 +56,7 @@ def test_on_s3(form: str, codec: str, server: Any) -> None:
     check(join(server.folder(), "ä b"), form, codec, StorageOptions(server.options))
 
 
-@pytest.mark.parametrize("form", BATCH_FORMATS)
+@pytest.mark.parametrize("form", COMPRESSIONS)
 def test_missing_and_cut_on_s3(form: str, server: Any) -> None:
     options = StorageOptions(server.options)
     url = join(server.folder(), "x")

@@ -15,8 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shared.formats.file_formats import BATCH_FORMATS, FORMATS, ContentError, Encoding
+from shared.formats.file_formats import FORMATS, ContentError, Encoding
 from shared.formats.line_encodings import content_of
+from shared.settings.batch_settings import COMPRESSIONS
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
@@ -177,6 +178,6 @@ def test_words_that_begin_as_a_mark_does(tmp_path: Path, head: str) -> None:
 
 
 def test_formats_of_batch_messages_are_covered() -> None:
-    assert set(BATCH_FORMATS) <= set(READABLE)
+    assert set(COMPRESSIONS) <= set(READABLE)
     with pytest.raises(ContentError):
         raise ContentError

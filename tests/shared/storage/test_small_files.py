@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 
-from shared.storage.access import RemoteFile
-from shared.storage.files import SmallFiles
+from shared.storage.access import RemoteFile, SmallFiles
 
 
 class Stored(io.BytesIO):
