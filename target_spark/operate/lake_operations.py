@@ -21,11 +21,11 @@ from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.settings.texts import quoted
 from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
 from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.commit_marks import Mark, run_of
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
 from target_spark.destinations.lakes.lake_table import OpenTable
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import view_of
-from target_spark.destinations.lakes.table_history import Mark, run_of
 from target_spark.destinations.operations import Operations, missing_table
 from target_spark.operate.row_comparison import KIND, RowComparison
 from target_spark.operate.table_maintenance import look_after

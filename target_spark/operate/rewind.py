@@ -18,11 +18,12 @@ from target_spark.core.states import (
     bookmark_text,
     joint_state,
 )
-from target_spark.destinations.lakes.table_history import TableCommit, TableHistory, shown_time
+from target_spark.operate.table_history import TableCommit, TableHistory, shown_time
 from target_spark.operate.table_maintenance import LakeTables
 
 if TYPE_CHECKING:
-    from target_spark.destinations.lakes.table_history import Mark, TableCommit, TableHistory
+    from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.operate.table_history import TableCommit, TableHistory
 
 
 @dataclass(frozen=True)

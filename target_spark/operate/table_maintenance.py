@@ -34,7 +34,9 @@ from target_spark.destinations.lakes.lake_table import (
 )
 from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.lakes.run_files import lake_leases, note_file
-from target_spark.destinations.lakes.table_history import (
+from target_spark.destinations.leases import RunLeases
+from target_spark.operate.lake_histories import FormatHistory, history_of
+from target_spark.operate.table_history import (
     DAY,
     Maintained,
     TableCommit,
@@ -42,7 +44,6 @@ from target_spark.destinations.lakes.table_history import (
     maintained,
     plan_keep,
 )
-from target_spark.destinations.leases import RunLeases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from target_spark.core.load_plans import Layout, TableRequest
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.lake_table import Place
-    from target_spark.destinations.lakes.table_history import Maintained
+    from target_spark.operate.table_history import Maintained
     from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
@@ -64,15 +65,15 @@ class TableMaintenance:
 
     Args:
         config: The settings.
-        form: The format of the tables.
+        kept: What the format keeps of the tables.
 
     Raises:
         SettingsError: The state file of a reader cannot be read.
     """
 
-    def __init__(self, config: TargetConfig, form: LakeFormat) -> None:
+    def __init__(self, config: TargetConfig, kept: FormatHistory[Any]) -> None:
         self._settings = config.maintenance
-        self._form = form
+        self._kept = kept
         self._config = config
         options = StorageOptions(config.storage_options)
         paths = config.maintenance.keep_for_readers
@@ -103,7 +104,7 @@ class TableMaintenance:
             DestinationError: A note cannot be read.
             Exception: Spark's.
         """
-        form, settings, place, now = self._form, self._settings, history.place, time.time()
+        kept, settings, place, now = self._kept, self._settings, history.place, time.time()
         noted = (
             note_file(self._config, place, stream).tokens() for stream in sorted(history.streams)
         )
@@ -113,24 +114,24 @@ class TableMaintenance:
             settings.keep_days * DAY,
             tokens=frozenset(tokens).union(*noted),
             readers=self._readers(spark, history),
-            keeps_log=form.keeps_log,
+            keeps_log=kept.keeps_log,
         )
         report = maintained(history, plan, dry_run=dry_run)
         if dry_run:
             return report
         if settings.compact or layout.compact:
-            report = replace(report, compacted=form.compact(spark, place, layout))
+            report = replace(report, compacted=kept.compact(spark, place, layout))
         if settings.expire:
-            report = replace(report, expired=form.expire(spark, place, plan))
+            report = replace(report, expired=kept.expire(spark, place, plan))
         if settings.remove_orphans:
             before = now - max(settings.keep_days, 1) * DAY
-            report = replace(report, orphans=form.remove_orphans(spark, place, before))
+            report = replace(report, orphans=kept.remove_orphans(spark, place, before))
         return report
 
     def _readers(self, spark: SparkSession, history: TableHistory) -> dict[str, str]:
         """Return the versions at which readers of the table go on."""
         results = (
-            (self._form.position(spark, history.place, bookmark), who)
+            (self._kept.position(spark, history.place, bookmark), who)
             for who, bookmark in self._bookmarks
         )
         return {version: who for version, who in results if version is not None}
@@ -183,16 +184,16 @@ def look_after(
     maintains = config.maintenance.after_run
     if config.verification is not None or not (maintains or request.layout.compact):
         return
-    form, spark, place = work.form, table.spark, table.place
+    kept, spark, place = history_of(work.form, config), table.spark, table.place
     try:
         if work.now(table) is None:
             return
         if not maintains:
-            form.compact(spark, place, request.layout)
+            kept.compact(spark, place, request.layout)
             return
-        history = TableHistory(place.shown, place, form.commits(spark, place))
+        history = TableHistory(place.shown, place, kept.commits(spark, place))
         if history.commits:
-            care = TableMaintenance(config, form)
+            care = TableMaintenance(config, kept)
             report = care.maintain(spark, history, request.layout, tokens=table.tried)
             for line in report.lines():
                 _log.info("%s", line)
@@ -232,8 +233,9 @@ class LakeTables:
 
     def __init__(self, config: TargetConfig, spark: SparkSession) -> None:
         self._config = config
-        self._form: LakeFormat = _FORMATS[config.format](config)
-        self._spark = own_session(spark, self._form.conf)
+        form: LakeFormat = _FORMATS[config.format](config)
+        self._kept = history_of(form, config)
+        self._spark = own_session(spark, form.conf)
 
     def histories(self) -> list[TableHistory]:
         """Return all tables that a run has loaded into.
@@ -243,7 +245,7 @@ class LakeTables:
         """
         try:
             with self._explained():
-                places = self._form.tables(self._spark)
+                places = self._kept.tables(self._spark)
         except OSError as error:
             raise DestinationError(
                 f"'{shown(self._config.path)}' cannot be listed: {error.strerror or error}",
@@ -270,7 +272,7 @@ class LakeTables:
     def why_not(self, history: TableHistory, commit: TableCommit) -> str | None:
         """Return why a table cannot return to a commit, in one line; None if it can."""
         try:
-            obstacle = self._form.obstacle(self._spark, history.place, commit.version)
+            obstacle = self._kept.obstacle(self._spark, history.place, commit.version)
         except SingerSparkError:
             raise
         except Exception as error:
@@ -287,7 +289,7 @@ class LakeTables:
         place = history.place
         try:
             with self._explained():
-                self._form.restore(self._spark, place, commit.version, history.newest.version)
+                self._kept.restore(self._spark, place, commit.version, history.newest.version)
         except LostCommit:
             raise DestinationError(
                 f"{place.shown} has changed meanwhile", hint="end all loads into it and run again"
@@ -308,7 +310,7 @@ class LakeTables:
 
     @cached_property
     def _maintenance(self) -> TableMaintenance:
-        return TableMaintenance(self._config, self._form)
+        return TableMaintenance(self._config, self._kept)
 
     def void_notes(self, history: TableHistory) -> None:
         """Remove the notes of killed runs: the tap will not send their records again.
@@ -324,7 +326,7 @@ class LakeTables:
     def _history(self, name: str, place: Place) -> TableHistory | None:
         try:
             with self._explained(passing=AnalysisException):
-                commits = self._form.commits(self._spark, place)
+                commits = self._kept.commits(self._spark, place)
         except AnalysisException as error:
             if place.folder is not None:
                 raise explain(error, Where(file=place.folder), DestinationError) from error

@@ -21,6 +21,7 @@ from target_spark.destinations.destination import (
     Flush,
     remove_parts,
 )
+from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, run_of
 from target_spark.destinations.lakes.lake_table import (
     HeldEdit,
     LakeTable,
@@ -31,11 +32,6 @@ from target_spark.destinations.lakes.lake_table import (
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
-)
-from target_spark.destinations.lakes.table_history import (
-    ACTIVATION,
-    Mark,
-    run_of,
 )
 
 if TYPE_CHECKING:
@@ -216,15 +212,13 @@ class HeldTables:
             return Committed()
         if flushes:
             self._shape_all(table, Mark(run, stream))
-        commits = form.commits(spark, place)
-        existing = [commit.version for commit in commits]
-        later = commits[existing.index(table.base) + 1 :] if table.base in existing else commits
+        newest, marks = form.since(spark, place, table.base)
         # Commits of this run (new columns) may lie between; those of others would be lost.
-        if any(commit.mark is None or commit.mark.run != run for commit in later if commit.base):
+        if any(mark is None or mark.run != run for mark in marks):
             raise self._has_moved(table, stream)
         rows = sum(flush.rows for flush in flushes)
         mark = self._work.mark(flushes[-1], rows) if flushes else Mark(run, stream, ACTIVATION)
-        form.take_rows(spark, copy.place, place, existing[-1], mark)
+        form.take_rows(spark, copy.place, place, newest, mark)
         return Committed()
 
     def outlives_run(self, table: OpenTable) -> bool:

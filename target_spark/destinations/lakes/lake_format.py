@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from target_spark.core.load_plans import EVOLVE
 from target_spark.destinations.lakes.lake_sql import RowRule, not_null_rules
@@ -17,17 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from target_spark.core.balance import Committed
-    from target_spark.core.load_plans import Layout, TableName, TableRequest
+    from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.destinations.destination import Flush
+    from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.destinations.lakes.lake_table import LakeTable, Place
-    from target_spark.destinations.lakes.table_history import (
-        Compaction,
-        KeepPlan,
-        Mark,
-        Removal,
-        TableCommit,
-    )
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.table_changes import NameRules, PartitionStep
     from target_spark.tables.version_edit import VersionEdit
@@ -148,8 +142,6 @@ class LakeFormat(ABC):
     """Takes all commits of a run until they are published; None if they are visible at once."""
     copies: bool = False
     """Whether a run is held back, and audited in a copy of each table."""
-    keeps_log: bool = False
-    """Whether marks of commits stay when their data is removed."""
     rules: NameRules
     can: Capabilities
     conflicts: re.Pattern[str]
@@ -330,43 +322,6 @@ class LakeFormat(ABC):
         """
         return None
 
-    @abstractmethod
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
-        """Return the existing tables by their short names: those below the path or in the catalog.
-
-        Tables of other formats may be among them.
-        """
-
-    @abstractmethod
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
-        """Return the known commits of a table, in the order in which they became the table."""
-
-    @abstractmethod
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
-        """Return why the table cannot be what it was in a version; None if it can.
-
-        Raises:
-            Exception: Spark's, if the version itself is gone.
-        """
-
-    @abstractmethod
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        """Make the table what it was after a commit, in one commit.
-
-        Args:
-            spark: The session.
-            place: Location of the table.
-            version: The version to return to.
-            newest: What the table must be now.
-
-        Raises:
-            LostCommit: The table is another version by now.
-        """
-
-    @abstractmethod
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
-        """Compact small files, sorted or clustered as the layout says."""
-
     def stage(self, spark: SparkSession, place: Place) -> str | None:
         """Let all later commits of the session go to the branch; may be repeated.
 
@@ -395,6 +350,18 @@ class LakeFormat(ABC):
         """Make a table with the rows of another one, without reading them."""
         raise NotImplementedError
 
+    def since(
+        self, spark: SparkSession, place: Place, base: str | None
+    ) -> tuple[str, Sequence[Mark | None]]:
+        """Return the newest version, and the marks of commits after another; None for others'.
+
+        Args:
+            spark: The session.
+            place: Location of the table.
+            base: The other version; None, or one that is not known, for that of the first commit.
+        """
+        raise NotImplementedError
+
     def take_rows(
         self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
     ) -> None:
@@ -404,22 +371,3 @@ class LakeFormat(ABC):
             LostCommit: The table is not of this version any more.
         """
         raise NotImplementedError
-
-    @abstractmethod
-    def position(
-        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
-    ) -> str | None:
-        """Return the version from which a reader of the log goes on; None if of another table."""
-
-    @abstractmethod
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
-        """Remove what only commits before those of the plan need."""
-
-    def remove_orphans(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        place: Place,  # noqa: ARG002
-        before: float,  # noqa: ARG002
-    ) -> int:
-        """Remove files of no version that are older than a time, if `expire` leaves them."""
-        return 0

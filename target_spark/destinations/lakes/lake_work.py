@@ -27,6 +27,7 @@ from target_spark.destinations.destination import (
     RefusedByStoreError,
 )
 from target_spark.destinations.folders.table_folder import writing
+from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, run_of
 from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.lake_format import (
     Keys,
@@ -57,12 +58,6 @@ from target_spark.destinations.lakes.row_changes import (
     versioned,
     view_sql,
     with_versions,
-)
-from target_spark.destinations.lakes.table_history import (
-    ACTIVATION,
-    Mark,
-    held,
-    run_of,
 )
 from target_spark.replays import Note
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from terminals import on_terminal
 
+from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.table_history import Mark, TableCommit, TableHistory
 from target_spark.operate.rewind import history_lines
+from target_spark.operate.table_history import TableCommit, TableHistory
 
 RUN, SNAPSHOT = "0123456789abcdef", "8744736658442914487"
 

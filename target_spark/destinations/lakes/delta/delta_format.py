@@ -6,13 +6,10 @@ import hashlib
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,10 +17,11 @@ from shared.engine.engine import SPARK, Spark
 from shared.settings.texts import quoted
 from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
-from shared.storage.access import StorageOptions, failures, remote
-from shared.storage.urls import S3_SCHEMES, join, local_path, shown
+from shared.storage.access import StorageOptions
+from shared.storage.urls import S3_SCHEMES, join, shown
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.folders.table_folder import folder_name
+from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta.delta_files import table_size
 from target_spark.destinations.lakes.delta.delta_log import (
     FORBIDDEN,
@@ -38,17 +36,14 @@ from target_spark.destinations.lakes.delta.delta_log import (
     delta_storable,
     delta_widens,
     fits,
-    interval_seconds,
     logged_struct,
     may_compute,
     names_property,
     needed_properties,
     table_clauses,
-    vacuumed_files,
     with_defaults,
 )
 from target_spark.destinations.lakes.delta.delta_package import (
-    KEEPS_ROWS,
     ONE_TASK_BYTES,
     DeltaPackage,
     Transactions,
@@ -68,20 +63,10 @@ from target_spark.destinations.lakes.lake_table import (
     Place,
     absolute,
     configured,
-    folders_of_tables,
     one_writer,
     storage_conf,
-    tables_in,
 )
 from target_spark.destinations.lakes.lake_work import first_able
-from target_spark.destinations.lakes.table_history import (
-    Compaction,
-    KeepPlan,
-    Mark,
-    Removal,
-    TableCommit,
-    read_mark,
-)
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.table_changes import NameRules, legal_table_name
 
@@ -89,7 +74,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import Layout, TableName, TableRequest
+    from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.run_settings import TargetConfig
 
 NO_CODE_BYTES = 1 << 20
@@ -123,7 +108,6 @@ class DeltaFormat(LakeFormat):
     rename could replace another program's commit; so one program writes at a time.
     """
 
-    keeps_log = True
     storable = staticmethod(delta_storable)
     conflicts = re.compile(
         r"DELTA_CONCURRENT|Concurrent\w*Exception|DELTA_METADATA_CHANGED|MetadataChangedException"
@@ -197,7 +181,7 @@ class DeltaFormat(LakeFormat):
             if _NOT_THERE.search(str(error)):
                 return None
             raise
-        properties = _properties(spark, place)
+        properties = properties_of(spark, place)
         if may_compute(properties):
             struct = self._logged(spark, place, struct)
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
@@ -264,7 +248,7 @@ class DeltaFormat(LakeFormat):
 
     def _alter(self, spark: SparkSession, place: Place, change: TableChange) -> None:
         new = {**needed_properties(change), **names_property(change)}
-        properties = _properties(spark, place)
+        properties = properties_of(spark, place)
         wanted = {name: text for name, text in new.items() if properties.get(name) != text}
         if wanted:
             spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
@@ -346,6 +330,15 @@ class DeltaFormat(LakeFormat):
             f"VERSION AS OF {int(version)}"
         ).collect()
 
+    def since(
+        self, spark: SparkSession, place: Place, base: str | None
+    ) -> tuple[str, Sequence[Mark | None]]:
+        """See `LakeFormat`."""
+        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").select("version", "userMetadata")
+        marks = {int(version): text for version, text in rows.collect()}
+        first = int(base) if base is not None and int(base) in marks else 0
+        return str(max(marks)), [read_mark(text) for at, text in marks.items() if at > first]
+
     def take_rows(
         self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
     ) -> None:
@@ -366,82 +359,6 @@ class DeltaFormat(LakeFormat):
     ) -> int | None:
         """See `LakeFormat`."""
         return changed_rows(commit_metrics(spark, place, mark.to_text()), versions=versions)
-
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
-        """See `LakeFormat`."""
-        if self._catalog is not None:
-            return tables_in(spark, self._catalog)
-        root = absolute(self._path)
-        result = folders_of_tables(root, "_delta_log", self._options)
-        return {".".join(folders): self.copy_place(join(root, *folders)) for folders in result}
-
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
-        """See `LakeFormat`."""
-        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").selectExpr(
-            "version",
-            "unix_micros(timestamp)",
-            "operation",
-            "operationParameters['version']",
-            "userMetadata",
-        )
-        return tuple(_commit(*row) for row in sorted(rows.collect(), key=lambda row: row[0]))
-
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
-        """See `LakeFormat`. Files that the table has now are not looked for."""
-        now = spark.table(place.table).inputFiles()
-        then = spark.sql(
-            f"SELECT * FROM {place.table} VERSION AS OF {int(version)}"  # noqa: S608
-        ).inputFiles()
-        gone = sum(not _exists(url, self._options) for url in set(then) - set(now))
-        return f"{gone} files of it are gone (vacuumed)" if gone else None
-
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        """See `LakeFormat`."""
-        with one_writer(place.folder):
-            if self.version(spark, place) != newest:
-                raise LostCommit
-            spark.sql(f"RESTORE TABLE {place.table} TO VERSION AS OF {int(version)}").collect()
-
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
-        """See `LakeFormat`."""
-        conf = {}
-        if layout.target_file_bytes is not None:
-            size = str(layout.target_file_bytes)
-            conf = {
-                f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
-            }
-        now = self._current(spark, place)
-        order = ""
-        if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
-            columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
-            order = f" ZORDER BY ({', '.join(columns)})"
-        with one_writer(place.folder), configured(spark, conf):
-            rows = spark.sql(f"OPTIMIZE {place.table}{order}")
-            [row] = rows.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
-        return Compaction(row[0], row[1])
-
-    def position(
-        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
-    ) -> str | None:
-        """See `LakeFormat`."""
-        version = bookmark.get("version")
-        if version is None:
-            return None
-        [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("id").collect()
-        return str(version) if bookmark.get("table_id") == row[0] else None
-
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
-        """See `LakeFormat`. By the table's own retention: VACUUM knows of no younger files.
-
-        Nothing is removed if that is too short for what must stay.
-        """
-        keeps = interval_seconds(_properties(spark, place).get(_RETENTION, _ONE_WEEK))
-        since = plan.needed_since
-        if since is not None and (time.time() - since) * (1 + _SKEW) > keeps:
-            return Removal(left=f"{plan.kept[0].why} needs files that are older than {_RETENTION}")
-        with one_writer(place.folder):
-            spark.sql(f"VACUUM {place.table}").collect()
-            return Removal(0, vacuumed_files(spark, place))
 
     def _legal(self, name: str) -> str:
         rules = NameRules(
@@ -475,36 +392,10 @@ _AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
 _ANY_VERSION = {
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"
 }
-_RETENTION = "delta.deletedFileRetentionDuration"
-_ONE_WEEK = "interval 1 week"
-_SKEW = 0.01
-"""Share of an age by which clocks of storage and driver may differ."""
 
 
-def _commit(
-    version: int, micros: int, operation: str, restored: str | None, text: str | None
-) -> TableCommit:
-    before = None if version == 0 else str(version - 1)
-    returns = operation == "RESTORE" and restored is not None
-    return TableCommit(
-        str(version),
-        micros / 1e6,
-        read_mark(text),
-        restored if returns else before,
-        keeps_rows=returns or operation in KEEPS_ROWS,
-    )
-
-
-def _exists(url: str, options: StorageOptions) -> bool:
-    path = local_path(url)
-    if path is not None:
-        return Path(unquote(path)).exists()
-    filesystem, inside = remote(url, options)
-    with failures(url, options):
-        return bool(filesystem.exists(unquote(inside)))
-
-
-def _properties(spark: SparkSession, place: Place) -> dict[str, str]:
+def properties_of(spark: SparkSession, place: Place) -> dict[str, str]:
+    """Return the properties of a table."""
     rows = spark.sql(f"SHOW TBLPROPERTIES {place.table}").collect()
     return {row[0]: row[1] for row in rows}
 

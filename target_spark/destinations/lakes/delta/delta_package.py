@@ -16,6 +16,7 @@ from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.urls import local_path
 from target_spark.core.balance import Committed
 from target_spark.destinations.destination import Flush
+from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transaction,
@@ -50,7 +51,6 @@ from target_spark.destinations.lakes.row_changes import (
     whole_change,
 )
 from target_spark.destinations.lakes.small_flush import MOST_BYTES
-from target_spark.destinations.lakes.table_history import Mark, read_mark
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:

@@ -10,17 +10,16 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import AtomicType, DataType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import loose
 from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.destinations.destination import Tools
+from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     NAMES_PROPERTY,
     VERSION,
@@ -40,7 +39,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     partition_changes,
     partition_steps,
     partitions_sql,
-    place_below,
     plain_columns,
     replacement,
     same_partitions,
@@ -57,19 +55,8 @@ from target_spark.destinations.lakes.lake_table import (
     LakeTable,
     LostCommit,
     Place,
-    absolute,
     configured,
-    folders_of_tables,
     one_writer,
-    tables_in,
-)
-from target_spark.destinations.lakes.table_history import (
-    Compaction,
-    KeepPlan,
-    Mark,
-    Removal,
-    TableCommit,
-    read_mark,
 )
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.table_changes import NameRules
@@ -78,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import Layout, TableName, TableRequest
+    from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.run_settings import TargetConfig
     from target_spark.tables.evolution import TableChange
     from target_spark.tables.table_changes import PartitionStep
@@ -94,13 +81,13 @@ _MAIN = "main"
 _WAP = "write.wap.enabled"
 _WAP_BRANCH = "spark.wap.branch"
 _NOT_AHEAD = "Cannot fast-forward"
-_SAME_ROWS = "replace"
+SAME_ROWS = "replace"
 """Operation of snapshots whose rows are those of their parents: compactions."""
 _CHANGED = tuple(
     f"spark.merge-into.num-target-rows-{what}" for what in ("inserted", "updated", "deleted")
 )
 """Properties of snapshots with the rows that a MERGE has changed, as Spark names them."""
-_Snapshots = Mapping[int, tuple[int | None, str | None, str | None]]
+Snapshots = Mapping[int, tuple[int | None, str | None, str | None]]
 """Snapshot → its parent, operation and mark."""
 _PART = re.compile(r"`(?:[^`]|``)*`")
 _NOT_THERE = re.compile(
@@ -161,7 +148,7 @@ class IcebergFormat(LakeFormat):
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         """See `LakeFormat`."""
-        table = self._described(spark, place)
+        table = self.existing(spark, place)
         if table is None:
             return None
         names = json.loads(table.properties.get(NAMES_PROPERTY, "{}"))
@@ -202,7 +189,7 @@ class IcebergFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
         with self._committing(spark, place, mark):
-            table = self._described(spark, place)
+            table = self.existing(spark, place)
             if table is None:
                 return
             wanted = {
@@ -257,7 +244,7 @@ class IcebergFormat(LakeFormat):
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`; empty for a table without snapshots."""
-        if self._described(spark, place) is None:
+        if self.existing(spark, place) is None:
             return ""
         return self._tip(spark, place) or ""
 
@@ -272,7 +259,7 @@ class IcebergFormat(LakeFormat):
         Columns belong to the table, not to a branch.
         """
         with one_writer(place.folder):
-            table = self._described(spark, place)
+            table = self.existing(spark, place)
             if table is not None and table.properties.get(_WAP) != "true":
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES ('{_WAP}' = 'true')")
             spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH IF NOT EXISTS {self.branch}")
@@ -288,7 +275,7 @@ class IcebergFormat(LakeFormat):
             if self.branch in _refs(spark, place):
                 parameters = f"branch => '{_MAIN}'", f"to => '{self.branch}'"
                 try:
-                    _called(spark, place, "fast_forward", *parameters)
+                    called(spark, place, "fast_forward", *parameters)
                 except Exception as error:
                     if _NOT_AHEAD in str(error):
                         return False
@@ -304,7 +291,7 @@ class IcebergFormat(LakeFormat):
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
-        if self._described(spark, place) is None:
+        if self.existing(spark, place) is None:
             return None
         # All of them, as clocks differ: every commit adds a file of another name.
         files = "sha2(array_join(array_sort(collect_list(file)), ','), 256)"
@@ -322,14 +309,14 @@ class IcebergFormat(LakeFormat):
         version: str | None = None,
     ) -> None:
         """See `LakeFormat`. On a branch, the table must have the columns already."""
-        if self._described(spark, place) is None:
+        if self.existing(spark, place) is None:
             self.create(spark, place, change, request)
         with self._committing(spark, place, mark):
             catalog = _PART.findall(place.table)[0][1:-1].replace("``", "`")
             transaction = open_transaction(spark, place.table, catalog)
             if version is not None and version != self.version(spark, place):
                 raise LostCommit
-            now = self._described(spark, place)
+            now = self.existing(spark, place)
             if now is None:
                 raise LostCommit
             if self.branch is not None or change.create is None:
@@ -399,97 +386,11 @@ class IcebergFormat(LakeFormat):
             return sum(int(summary.get(name, 0)) for name in _CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
-    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
-        """See `LakeFormat`."""
-        if self._catalog is not None:
-            self._check_catalog(spark)
-            return tables_in(spark, self._catalog)
-        listed = folders_of_tables(absolute(self._path), "metadata", self._options)
-        return {".".join(folders): place_below(self._path, *folders) for folders in listed}
-
-    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
-        """See `LakeFormat`. Snapshots that have expired are left out."""
-        text = f"summary[{text_literal(MARK_PROPERTY)}]"
-        snapshots = {
-            row[0]: (row[1], row[2], row[3])
-            for row in spark.sql(
-                f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots"  # noqa: S608
-            ).collect()
-        }
-        log = spark.sql(
-            "SELECT unix_micros(made_current_at), snapshot_id "  # noqa: S608
-            f"FROM {place.table}.history ORDER BY made_current_at"
-        ).collect()
-        return tuple(
-            _commit(micros, snapshot, *snapshots[snapshot])
-            for micros, snapshot in _with_ancestors([(row[0], row[1]) for row in log], snapshots)
-        )
-
-    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
-        """See `LakeFormat`. Columns belong to the table; files expire with their snapshot."""
-        now = {field.name: field.dataType for field in spark.table(place.table).schema}
-        then = spark.sql(f"SELECT * FROM {place.table} VERSION AS OF {int(version)}")  # noqa: S608
-        for name, dtype in ((field.name, field.dataType) for field in then.schema):
-            kept = now.get(name)
-            if kept is None or (_is_other(dtype, kept) and not iceberg_widens(dtype, kept)):
-                return f"its column '{name}' was dropped or replaced, and would be null"
-        return None
-
-    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        """See `LakeFormat`."""
-        with one_writer(place.folder):
-            if self.head(spark, place) != newest:
-                raise LostCommit
-            _called(spark, place, "set_current_snapshot", f"snapshot_id => {int(version)}")
-
-    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
-        """See `LakeFormat`. Snapshots do not expire."""
-        table = self._described(spark, place)
-        if table is None:
-            return Compaction()
-        parameters = ["strategy => 'sort'"] if table.properties.get("sort-order") else []
-        size = layout.target_file_bytes
-        if size is not None:
-            parameters.append(f"options => map('target-file-size-bytes', '{size}')")
-        with one_writer(place.folder):
-            [row] = _called(spark, place, "rewrite_data_files", *parameters)
-        return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
-
-    def position(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        place: Place,  # noqa: ARG002
-        bookmark: Mapping[str, Any],
-    ) -> str | None:
-        """See `LakeFormat`. Identifiers of snapshots differ between tables."""
-        snapshot = bookmark.get("snapshot_id")
-        return None if snapshot is None else str(snapshot)
-
-    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
-        """See `LakeFormat`. Heads of branches and tags stay."""
-        if not plan.has_earlier:
-            return Removal()
-        ids = [int(kept.commit.version) for kept in plan.kept]
-        with one_writer(place.folder):
-            snapshots = spark.table(f"{place.table}.snapshots")
-            of_kept = F.when(F.col("snapshot_id").isin(ids), F.unix_micros("committed_at"))
-            [(oldest, before)] = snapshots.agg(F.min(of_kept), F.count("*")).collect()
-            parameters = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
-            [row] = _called(spark, place, "expire_snapshots", *parameters)
-            after = spark.table(f"{place.table}.snapshots").count()
-        return Removal(before - after, sum(row))
-
-    def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
-        """See `LakeFormat`."""
-        with one_writer(place.folder):
-            parameters = f"older_than => {_time(before)}"
-            return len(_called(spark, place, "remove_orphan_files", parameters))
-
-    def _described(self, spark: SparkSession, place: Place) -> Described | None:
+    def existing(self, spark: SparkSession, place: Place) -> Described | None:
         try:
             return described(spark, place.table)
         except Exception as error:
-            self._check_catalog(spark)
+            self.check_catalog(spark)
             if _NOT_THERE.search(str(error)):
                 return None
             raise
@@ -498,12 +399,12 @@ class IcebergFormat(LakeFormat):
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Set what a new table gets after its columns; readers do not depend on it."""
-        table = self._described(spark, place)
+        table = self.existing(spark, place)
         if table is not None:
             for statement in finishing(table, change, request):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
 
-    def _check_catalog(self, spark: SparkSession) -> None:
+    def check_catalog(self, spark: SparkSession) -> None:
         name = self._catalog
         if name in (None, "spark_catalog"):
             return
@@ -521,15 +422,10 @@ class IcebergFormat(LakeFormat):
             yield
 
 
-def _called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -> list[Row]:
+def called(spark: SparkSession, place: Place, procedure: str, *arguments: str) -> list[Row]:
     """Call a procedure of Iceberg for a table; return what it tells."""
     listed = ", ".join((f"table => {text_literal(place.table)}", *arguments))
     return spark.sql(f"CALL {_PART.findall(place.table)[0]}.system.{procedure}({listed})").collect()
-
-
-def _time(at: float) -> str:
-    """Return a time in seconds since the epoch as an SQL literal."""
-    return f"TIMESTAMP '{datetime.fromtimestamp(at, timezone.utc).isoformat()}'"
 
 
 def _create_namespace(spark: SparkSession, namespace: str) -> None:
@@ -562,51 +458,12 @@ def _replace_unseen(
         spark.catalog.dropTempView(view)
 
 
-def _is_other(then: DataType, now: DataType) -> bool:
-    """Return whether types differ in more than the fields of structs, which may have grown."""
-    return type(then) is not type(now) or (isinstance(then, AtomicType) and then != now)
-
-
-def _with_ancestors(log: list[tuple[int, int]], snapshots: _Snapshots) -> Iterator[tuple[int, int]]:
-    """Yield the log of snapshots with those that became the table together with a later one.
-
-    Several commits of a branch become the table in one step.
-
-    Args:
-        log: Times and snapshots, the oldest first.
-        snapshots: Those that have not expired, with their parents.
-    """
-    ancestors: set[int] = set()
-    for micros, snapshot in log:
-        chain: list[int] = []
-        at: int | None = snapshot
-        while at is not None and at in snapshots and at not in ancestors:
-            chain.append(at)
-            ancestors.add(at)
-            at = snapshots[at][0]
-        if not chain and snapshot in snapshots:
-            chain = [snapshot]  # A return.
-        yield from ((micros, one) for one in reversed(chain))
-
-
-def _commit(
-    micros: int, snapshot: int, parent: int | None, operation: str | None, text: str | None
-) -> TableCommit:
-    return TableCommit(
-        str(snapshot),
-        micros / 1e6,
-        read_mark(text),
-        None if parent is None else str(parent),
-        keeps_rows=operation == _SAME_ROWS,
-    )
-
-
 def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
     """Return the marks of commits, of which the operation and the mark's text are given."""
-    return tuple(read_mark(text) for operation, text in commits if operation != _SAME_ROWS)
+    return tuple(read_mark(text) for operation, text in commits if operation != SAME_ROWS)
 
 
-def _chained(snapshots: _Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:
+def _chained(snapshots: Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:
     """Yield operations and marks from a snapshot back, by their parents, as clocks differ."""
     at = None if newest is None else int(newest)
     while at is not None and at in snapshots:

@@ -15,7 +15,6 @@ from target_spark.destinations.destination import Tools
 from target_spark.destinations.lakes.iceberg.iceberg_format import (
     IcebergFormat,
     _chained,
-    _with_ancestors,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     Described,
@@ -40,6 +39,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn, new_columns
+from target_spark.operate.lake_histories import _with_ancestors
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Column, TableChange
 

@@ -12,8 +12,8 @@ from lake_loads import Load, struct
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError
 from target_spark.destinations.lakes.run_files import note_file
-from target_spark.destinations.lakes.table_history import shown_time
 from target_spark.operate.rewind import history_lines, rewind
+from target_spark.operate.table_history import shown_time
 from target_spark.operate.table_maintenance import LakeTables
 from target_spark.replays import Note
 

@@ -1,0 +1,382 @@
+"""What Delta and Iceberg keep of a table's earlier commits, for `TableHistory`, and its upkeep."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import AtomicType, DataType
+
+from shared.settings.texts import quoted
+from shared.storage.access import StorageOptions, failures, remote
+from shared.storage.urls import join, local_path
+from target_spark.core.load_plans import Layout
+from target_spark.destinations.lakes.commit_marks import read_mark
+from target_spark.destinations.lakes.delta.delta_format import DeltaFormat, properties_of
+from target_spark.destinations.lakes.delta.delta_log import interval_seconds, vacuumed_files
+from target_spark.destinations.lakes.delta.delta_package import KEEPS_ROWS
+from target_spark.destinations.lakes.iceberg.iceberg_format import (
+    MARK_PROPERTY,
+    SAME_ROWS,
+    IcebergFormat,
+    Snapshots,
+    called,
+)
+from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
+from target_spark.destinations.lakes.lake_format import LakeFormat
+from target_spark.destinations.lakes.lake_sql import text_literal
+from target_spark.destinations.lakes.lake_table import (
+    LakeTable,
+    LostCommit,
+    Place,
+    absolute,
+    configured,
+    folders_of_tables,
+    one_writer,
+    tables_in,
+)
+from target_spark.destinations.lakes.lake_work import first_able
+from target_spark.operate.table_history import Compaction, KeepPlan, Removal, TableCommit
+from target_spark.run_settings import TargetConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Form = TypeVar("Form", bound=LakeFormat)
+
+
+class FormatHistory(ABC, Generic[Form]):
+    """The commits of tables of one format. Every method may raise Spark's errors.
+
+    Args:
+        form: The format.
+        config: The settings.
+    """
+
+    keeps_log: bool = False
+    """Whether marks of commits stay when their data is removed."""
+
+    def __init__(self, form: Form, config: TargetConfig) -> None:
+        self._form = form
+        self._config = config
+        self._options = StorageOptions(config.storage_options)
+
+    @abstractmethod
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """Return the existing tables by their short names: those below the path or in the catalog.
+
+        Tables of other formats may be among them.
+        """
+
+    @abstractmethod
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """Return the known commits of a table, in the order in which they became the table."""
+
+    @abstractmethod
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """Return why the table cannot be what it was in a version; None if it can.
+
+        Raises:
+            Exception: Spark's, if the version itself is gone.
+        """
+
+    @abstractmethod
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """Make the table what it was after a commit, in one commit.
+
+        Args:
+            spark: The session.
+            place: Location of the table.
+            version: The version to return to.
+            newest: What the table must be now.
+
+        Raises:
+            LostCommit: The table is another version by now.
+        """
+
+    @abstractmethod
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+        """Compact small files, sorted or clustered as the layout says."""
+
+    @abstractmethod
+    def position(
+        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
+    ) -> str | None:
+        """Return the version from which a reader of the log goes on; None if of another table."""
+
+    @abstractmethod
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """Remove what only commits before those of the plan need."""
+
+    def remove_orphans(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        place: Place,  # noqa: ARG002
+        before: float,  # noqa: ARG002
+    ) -> int:
+        """Remove files of no version that are older than a time, if `expire` leaves them."""
+        return 0
+
+
+class DeltaHistory(FormatHistory[DeltaFormat]):
+    """See `FormatHistory`."""
+
+    keeps_log = True
+
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """See `FormatHistory`."""
+        if self._config.catalog is not None:
+            return tables_in(spark, self._config.catalog)
+        root = absolute(self._config.path)
+        result = folders_of_tables(root, "_delta_log", self._options)
+        return {
+            ".".join(folders): self._form.copy_place(join(root, *folders)) for folders in result
+        }
+
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """See `FormatHistory`."""
+        rows = spark.sql(f"DESCRIBE HISTORY {place.table}").selectExpr(
+            "version",
+            "unix_micros(timestamp)",
+            "operation",
+            "operationParameters['version']",
+            "userMetadata",
+        )
+        return tuple(_delta_commit(*row) for row in sorted(rows.collect(), key=lambda row: row[0]))
+
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """See `FormatHistory`. Files that the table has now are not looked for."""
+        now = spark.table(place.table).inputFiles()
+        then = spark.sql(
+            f"SELECT * FROM {place.table} VERSION AS OF {int(version)}"  # noqa: S608
+        ).inputFiles()
+        gone = sum(not _exists(url, self._options) for url in set(then) - set(now))
+        return f"{gone} files of it are gone (vacuumed)" if gone else None
+
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """See `FormatHistory`."""
+        with one_writer(place.folder):
+            if self._form.version(spark, place) != newest:
+                raise LostCommit
+            spark.sql(f"RESTORE TABLE {place.table} TO VERSION AS OF {int(version)}").collect()
+
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+        """See `FormatHistory`."""
+        conf = {}
+        if layout.target_file_bytes is not None:
+            size = str(layout.target_file_bytes)
+            conf = {
+                f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
+            }
+        now = self._now(spark, place)
+        order = ""
+        if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
+            columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
+            order = f" ZORDER BY ({', '.join(columns)})"
+        with one_writer(place.folder), configured(spark, conf):
+            rows = spark.sql(f"OPTIMIZE {place.table}{order}")
+            [row] = rows.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
+        return Compaction(row[0], row[1])
+
+    def position(
+        self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
+    ) -> str | None:
+        """See `FormatHistory`."""
+        version = bookmark.get("version")
+        if version is None:
+            return None
+        [row] = spark.sql(f"DESCRIBE DETAIL {place.table}").select("id").collect()
+        return str(version) if bookmark.get("table_id") == row[0] else None
+
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """See `FormatHistory`. By the table's own retention: VACUUM knows of no younger files.
+
+        Nothing is removed if that is too short for what must stay.
+        """
+        keeps = interval_seconds(properties_of(spark, place).get(_RETENTION, _ONE_WEEK))
+        since = plan.needed_since
+        if since is not None and (time.time() - since) * (1 + _SKEW) > keeps:
+            return Removal(left=f"{plan.kept[0].why} needs files that are older than {_RETENTION}")
+        with one_writer(place.folder):
+            spark.sql(f"VACUUM {place.table}").collect()
+            return Removal(0, vacuumed_files(spark, place))
+
+    def _now(self, spark: SparkSession, place: Place) -> LakeTable | None:
+        return first_able(self._form, lambda: spark, lambda engine: engine.describe(place))
+
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+_ONE_WEEK = "interval 1 week"
+_SKEW = 0.01
+"""Share of an age by which clocks of storage and driver may differ."""
+
+
+def _delta_commit(
+    version: int, micros: int, operation: str, restored: str | None, text: str | None
+) -> TableCommit:
+    before = None if version == 0 else str(version - 1)
+    returns = operation == "RESTORE" and restored is not None
+    return TableCommit(
+        str(version),
+        micros / 1e6,
+        read_mark(text),
+        restored if returns else before,
+        keeps_rows=returns or operation in KEEPS_ROWS,
+    )
+
+
+def _exists(url: str, options: StorageOptions) -> bool:
+    path = local_path(url)
+    if path is not None:
+        return Path(unquote(path)).exists()
+    filesystem, inside = remote(url, options)
+    with failures(url, options):
+        return bool(filesystem.exists(unquote(inside)))
+
+
+class IcebergHistory(FormatHistory[IcebergFormat]):
+    """See `FormatHistory`."""
+
+    def tables(self, spark: SparkSession) -> Mapping[str, Place]:
+        """See `FormatHistory`."""
+        if self._config.catalog is not None:
+            self._form.check_catalog(spark)
+            return tables_in(spark, self._config.catalog)
+        listed = folders_of_tables(absolute(self._config.path), "metadata", self._options)
+        return {".".join(folders): place_below(self._config.path, *folders) for folders in listed}
+
+    def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
+        """See `FormatHistory`. Snapshots that have expired are left out."""
+        text = f"summary[{text_literal(MARK_PROPERTY)}]"
+        snapshots = {
+            row[0]: (row[1], row[2], row[3])
+            for row in spark.sql(
+                f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots"  # noqa: S608
+            ).collect()
+        }
+        log = spark.sql(
+            "SELECT unix_micros(made_current_at), snapshot_id "  # noqa: S608
+            f"FROM {place.table}.history ORDER BY made_current_at"
+        ).collect()
+        return tuple(
+            _iceberg_commit(micros, snapshot, *snapshots[snapshot])
+            for micros, snapshot in _with_ancestors([(row[0], row[1]) for row in log], snapshots)
+        )
+
+    def obstacle(self, spark: SparkSession, place: Place, version: str) -> str | None:
+        """See `FormatHistory`. Columns belong to the table; files expire with their snapshot."""
+        now = {field.name: field.dataType for field in spark.table(place.table).schema}
+        then = spark.sql(f"SELECT * FROM {place.table} VERSION AS OF {int(version)}")  # noqa: S608
+        for name, dtype in ((field.name, field.dataType) for field in then.schema):
+            kept = now.get(name)
+            if kept is None or (_is_other(dtype, kept) and not iceberg_widens(dtype, kept)):
+                return f"its column '{name}' was dropped or replaced, and would be null"
+        return None
+
+    def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
+        """See `FormatHistory`."""
+        with one_writer(place.folder):
+            if self._form.head(spark, place) != newest:
+                raise LostCommit
+            called(spark, place, "set_current_snapshot", f"snapshot_id => {int(version)}")
+
+    def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
+        """See `FormatHistory`. Snapshots do not expire."""
+        table = self._form.existing(spark, place)
+        if table is None:
+            return Compaction()
+        parameters = ["strategy => 'sort'"] if table.properties.get("sort-order") else []
+        size = layout.target_file_bytes
+        if size is not None:
+            parameters.append(f"options => map('target-file-size-bytes', '{size}')")
+        with one_writer(place.folder):
+            [row] = called(spark, place, "rewrite_data_files", *parameters)
+        return Compaction(row["rewritten_data_files_count"], row["added_data_files_count"])
+
+    def position(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        place: Place,  # noqa: ARG002
+        bookmark: Mapping[str, Any],
+    ) -> str | None:
+        """See `FormatHistory`. Identifiers of snapshots differ between tables."""
+        snapshot = bookmark.get("snapshot_id")
+        return None if snapshot is None else str(snapshot)
+
+    def expire(self, spark: SparkSession, place: Place, plan: KeepPlan) -> Removal:
+        """See `FormatHistory`. Heads of branches and tags stay."""
+        if not plan.has_earlier:
+            return Removal()
+        ids = [int(kept.commit.version) for kept in plan.kept]
+        with one_writer(place.folder):
+            snapshots = spark.table(f"{place.table}.snapshots")
+            of_kept = F.when(F.col("snapshot_id").isin(ids), F.unix_micros("committed_at"))
+            [(oldest, before)] = snapshots.agg(F.min(of_kept), F.count("*")).collect()
+            parameters = f"older_than => {_time(oldest / 1e6)}", "retain_last => 1"
+            [row] = called(spark, place, "expire_snapshots", *parameters)
+            after = spark.table(f"{place.table}.snapshots").count()
+        return Removal(before - after, sum(row))
+
+    def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
+        """See `FormatHistory`."""
+        with one_writer(place.folder):
+            parameters = f"older_than => {_time(before)}"
+            return len(called(spark, place, "remove_orphan_files", parameters))
+
+
+def _time(at: float) -> str:
+    """Return a time in seconds since the epoch as an SQL literal."""
+    return f"TIMESTAMP '{datetime.fromtimestamp(at, timezone.utc).isoformat()}'"
+
+
+def _is_other(then: DataType, now: DataType) -> bool:
+    """Return whether types differ in more than the fields of structs, which may have grown."""
+    return type(then) is not type(now) or (isinstance(then, AtomicType) and then != now)
+
+
+def _with_ancestors(log: list[tuple[int, int]], snapshots: Snapshots) -> Iterator[tuple[int, int]]:
+    """Yield the log of snapshots with those that became the table together with a later one.
+
+    Several commits of a branch become the table in one step.
+
+    Args:
+        log: Times and snapshots, the oldest first.
+        snapshots: Those that have not expired, with their parents.
+    """
+    ancestors: set[int] = set()
+    for micros, snapshot in log:
+        chain: list[int] = []
+        at: int | None = snapshot
+        while at is not None and at in snapshots and at not in ancestors:
+            chain.append(at)
+            ancestors.add(at)
+            at = snapshots[at][0]
+        if not chain and snapshot in snapshots:
+            chain = [snapshot]  # A return.
+        yield from ((micros, one) for one in reversed(chain))
+
+
+def _iceberg_commit(
+    micros: int, snapshot: int, parent: int | None, operation: str | None, text: str | None
+) -> TableCommit:
+    return TableCommit(
+        str(snapshot),
+        micros / 1e6,
+        read_mark(text),
+        None if parent is None else str(parent),
+        keeps_rows=operation == SAME_ROWS,
+    )
+
+
+def history_of(form: LakeFormat, config: TargetConfig) -> FormatHistory[Any]:
+    """Return what a format keeps of the commits of its tables."""
+    if isinstance(form, DeltaFormat):
+        return DeltaHistory(form, config)
+    assert isinstance(form, IcebergFormat)  # noqa: S101 - there are two
+    return IcebergHistory(form, config)
