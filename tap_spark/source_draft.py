@@ -25,11 +25,11 @@ from tap_spark.place_argument import FORMATS, ending, format_of, place_settings,
 from tap_spark.sources.files.paths import escaped, list_files
 from tap_spark.sources.formats import source_format
 from tap_spark.sources.lakes.lake_tables import TableLocation, TableWalk, table_walk
+from tap_spark.sources.tables import DiscoveredTable
 from tap_spark.stream_config import ConnectionConfig, secrets_of
 
 if TYPE_CHECKING:
     from tap_spark.sources.files.paths import ListedFile
-    from tap_spark.sources.tables import DiscoveredTable
 
 
 MOST_STREAMS = 1000

@@ -19,11 +19,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast
 
 from shared.errors import InvalidSettingsError
+from shared.storage.access import StorageOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.storage.access import StorageOptions
 
 SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
 """How names of files end that are compressed as a whole."""

@@ -17,19 +17,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.encodings.encoding_format import FORMATS
+from shared.encodings.encoding_format import FORMATS, Encoding
 from shared.errors import SettingsError, Where
 from shared.settings.checking import FORMER
 from shared.settings.kinds import at_least, one_of, setting
-from shared.spark.conf import local_cores
+from shared.spark.conf import SparkSettings, local_cores
 from shared.spark.session import SessionStarter, run_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from shared.encodings.encoding_format import Encoding
-    from shared.spark.conf import SparkSettings
 
 _log = logging.getLogger(__name__)
 

@@ -25,15 +25,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from shared.errors import causes, may_pass
-from shared.storage.urls import S3_SCHEMES, local_path, shown
-
-if TYPE_CHECKING:
-    from shared.storage.urls import Roots
-
+from shared.storage.urls import S3_SCHEMES, Roots, local_path, shown
 
 NO_SUCH_HOST = errno.ENXIO
 """Number of a host name that nobody has; EHOSTUNREACH if name servers do not answer."""

@@ -11,13 +11,11 @@ from shared.errors import SourceError, Where
 from shared.settings.loading import read_whole
 from shared.settings.texts import text_table
 from tap_spark.sources.formats import source_format
-from tap_spark.stream_config import StreamConfig
+from tap_spark.sources.tables import DiscoveredTable
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
-
-    from tap_spark.sources.tables import DiscoveredTable
-    from tap_spark.stream_config import ConnectionConfig
 
 
 Breadcrumb = tuple[str, ...]

@@ -16,6 +16,7 @@ from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import SingerSparkError, SourceError, Where
 from shared.spark.spark_errors import explain_environment
 from shared.storage.files import codec_of, open_random, unpacked
+from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import SOURCE, build_entry, metadata_of, stream_id, table_entry
 from tap_spark.sources.files.driver_files import DriverFiles
 from tap_spark.sources.files.paths import ListedFile, list_files
@@ -28,15 +29,12 @@ from tap_spark.sources.source import (
     whole_source,
 )
 from tap_spark.sources.source_failures import Report, all_of, source_error
-from tap_spark.sources.tables import DriverLister, TableLister, table_lister
+from tap_spark.sources.tables import DiscoveredTable, DriverLister, TableLister, table_lister
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from tap_spark.config import TapConfig
-    from tap_spark.sources.tables import DiscoveredTable
-    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from shared.formats.json_schema import spark_to_json_schema
 from shared.formats.schema_nodes import HINT
 from shared.singer.messages import DELETED_AT
 from shared.storage.urls import local_path
+from tap_spark.config import TapConfig
 from tap_spark.plan import catalog as catalogs
 from tap_spark.plan.catalog import stream_of
 from tap_spark.sources.formats import FILE_FORMATS, LOG_FORMATS
@@ -34,12 +35,10 @@ from tap_spark.state.bookmarks import (
     setting_key,
 )
 from tap_spark.state.stream_plans import Method, Resume, StreamPlan
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
-
-    from tap_spark.config import TapConfig
-    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 Node = Mapping[str, Any]

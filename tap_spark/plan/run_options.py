@@ -10,16 +10,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.errors import SettingsError, Where
+from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import Breadcrumb, stream_id, stream_selected
 from tap_spark.state.bookmarks import parse_key, setting_key
 from tap_spark.state.stream_plans import Resume, StreamPlan
-
-if TYPE_CHECKING:
-    from tap_spark.config import TapConfig
-
 
 _NEAR, _LIKENESS = 5, 0.4
 _WILDCARDS = "*?["

@@ -19,11 +19,11 @@ from shared.settings.texts import quoted
 from tap_spark.send.spool_files import FILTERED, OfBatches, RecordLines, chain
 from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.sources.record_arrays import RecordTexts
+from tap_spark.state.stream_plans import ArrowTasks, Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tap_spark.state.stream_plans import ArrowTasks, Slice
 
 LINE = "line"
 _TEXT_ONLY = (

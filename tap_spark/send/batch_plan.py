@@ -17,16 +17,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions, delete_all, make_durable, remote
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import local_path
-
-if TYPE_CHECKING:
-    from shared.settings.batch_settings import BatchConfig
-    from shared.storage.access import StorageOptions
-
 
 FILE_BYTES = 64 * 1024 * 1024
 """Uncompressed size of a file if its number of rows is not set."""

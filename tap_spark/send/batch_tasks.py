@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,10 +52,7 @@ from tap_spark.send.spool_files import (
     replaced_in,
     task_identity,
 )
-
-if TYPE_CHECKING:
-    from tap_spark.state.stream_plans import BlockReaders
-
+from tap_spark.state.stream_plans import BlockReaders
 
 NOTE_SCHEMA = "partition int, number int, note string, meta string"
 PART_SUFFIX = ".part"

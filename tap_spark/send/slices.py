@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,9 +32,7 @@ from tap_spark.state.stream_plans import (
     RowForm,
     StreamPlan,
 )
-
-if TYPE_CHECKING:
-    from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import StreamConfig
 
 State = Mapping[str, Any]
 

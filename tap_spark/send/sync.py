@@ -45,7 +45,7 @@ from shared.singer.metrics import (
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import Termination, ends_if_stalled
 from shared.singer.stdout import MessageOutput
-from shared.spark.conf import local_cores, scheduling
+from shared.spark.conf import SparkSettings, local_cores, scheduling
 from shared.spark.connect import executors_share_disk
 from shared.spark.running_java import VARIABLE as BOTH_ENDS
 from shared.spark.running_java import declare
@@ -94,7 +94,6 @@ from tap_spark.state.stream_plans import (
 )
 
 if TYPE_CHECKING:
-    from shared.spark.conf import SparkSettings
     from tap_spark.send.spool import Spool
 
 _logger = logging.getLogger(__name__)

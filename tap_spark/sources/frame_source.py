@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shared.errors import SourceError, Where
+from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from tap_spark.state.stream_plans import Slice, StreamPlan
-    from tap_spark.stream_config import StreamConfig
 
 REDISCOVER = "run --discover again, or deselect them in the catalog"
 

@@ -20,13 +20,13 @@ from shared.spark.spark_release import installed
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.row_source import RowSource
+from tap_spark.state.stream_plans import StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-    from tap_spark.state.stream_plans import StreamPlan
-    from tap_spark.stream_config import StreamConfig
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 START_VALUE = "singer_start_value"

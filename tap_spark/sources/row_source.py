@@ -21,19 +21,18 @@ from datetime import date, datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from shared.engine.engine import Work
+from shared.engine.engine import Engine, Work
 from shared.errors import SingerSparkError
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.source_failures import row_failure, source_error
+from tap_spark.state.stream_plans import DriverRows, RowForm, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.engine.engine import Engine
-    from tap_spark.state.stream_plans import DriverRows, RowForm, StreamPlan
 
 ROWS = 1000
 """Dictionaries that become one Arrow batch."""

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from shared.encodings.encoding_format import imported
+from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from tap_spark.sources.formats import FORMATS, source_format
+from tap_spark.state.stream_plans import DriverRows, RowForm, RowTasks, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from shared.engine.engine import Engine
-    from tap_spark.state.stream_plans import DriverRows, RowForm, RowTasks, Slice, StreamPlan
-    from tap_spark.stream_config import StreamConfig
 
 
 @runtime_checkable

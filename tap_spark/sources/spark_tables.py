@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
@@ -24,16 +25,11 @@ from tap_spark.sources.frame_helpers import col, planned_slice, within_bounds
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.tables import name_parts
-from tap_spark.state.stream_plans import ArrowTasks, Resume, RowTasks, Slice, StreamPlan
+from tap_spark.state.stream_plans import ArrowTasks, Resume, RowForm, RowTasks, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from shared.engine.engine import Engine
-    from tap_spark.state.stream_plans import RowForm, StreamPlan
-    from tap_spark.stream_config import StreamConfig
+    from pyspark.sql import SparkSession
 
 
 KINDS = ("int", "double", "decimal", "string", "boolean", "timestamp", "date", "bigint")

@@ -17,16 +17,14 @@ from shared.singer.datasets import (
     place_name,
     schema_fields,
 )
-from tap_spark.stream_config import KINDS, ConnectionConfig
+from tap_spark.state.stream_plans import StreamPlan
+from tap_spark.stream_config import KINDS, ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from tap_spark.state.stream_plans import StreamPlan
-    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 LISTERS = {

@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tap_spark.stream_config import StreamConfig
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from tap_spark.stream_config import StreamConfig
 
 
 MOST_THREADS = 8

@@ -30,12 +30,12 @@ from target_spark.convert.batch_files import batch_options, roots_of
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest
 from target_spark.destinations.destination import TableWrite
+from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import filled_properties, type_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from target_spark.run_settings import TargetConfig
 
 _COMMON = frozenset(
     {"string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double",

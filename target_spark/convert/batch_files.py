@@ -37,10 +37,10 @@ from shared.storage.access import (
 from shared.storage.urls import Roots, join, local_path, place, shown
 from target_spark.core.load_plans import STAGED, Batch, InputFile
 from target_spark.destinations.folders.table_folder import read_error, writing
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from target_spark.convert.read_plan import Piece, ReadPlan
-    from target_spark.run_settings import TargetConfig
 
 
 def resolve(

@@ -45,13 +45,13 @@ from target_spark.convert.write_tasks import RewritePlan, rewrite
 from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
+from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import Key, SlowKeywords, is_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from target_spark.convert.adoption import Adoption
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from shared.engine.engine import IN_PYTHON, Task
+from shared.engine.engine import IN_PYTHON, Engine, Task
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
 from shared.formats.record_text import json_text, record_json
 from shared.formats.spark_conform import NO_NAMES, Fitting, parse_json
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField
 
-    from shared.engine.engine import Engine
     from shared.maps.transform import Cell, Transform
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from shared.encodings.encoding_format import grouped_encoding
-from shared.formats.csv_encoding import read_csv
 from shared.formats.file_formats import FORMATS, ContentError
 from shared.formats.row_values import (
     RefusedRow,
@@ -22,8 +22,10 @@ from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import Reject
-from target_spark.validation.checks import RowChecker
 from target_spark.validation.columns import are_filled, columns_to_fill
+
+if TYPE_CHECKING:
+    from target_spark.validation.checks import RowChecker
 
 
 def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
@@ -75,6 +77,8 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
 
 
 def _checker(read: ReadPlan) -> RowChecker:
+    from target_spark.validation.checks import RowChecker  # noqa: PLC0415
+
     names = frozenset(read.names or ())
     return RowChecker(read.schema, names, read.keys, strict=read.strict)
 
@@ -118,6 +122,8 @@ def tables_of(
     """Yield the tables of a file, each with its malformed rows."""
     url, name = piece.url, piece.file.encoding.format
     if name == "csv":
+        from shared.formats.csv_encoding import read_csv  # noqa: PLC0415
+
         yield from read_csv(url, options)
         return
     if piece.length is None:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
@@ -41,10 +40,7 @@ from target_spark.destinations.destination import (
     TableId,
     TableWrite,
 )
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
-
+from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

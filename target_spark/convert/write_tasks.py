@@ -32,14 +32,13 @@ from shared.storage.urls import join
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import StorageTroubleError, UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
-from target_spark.destinations.destination import RefusedByStoreError
+from target_spark.destinations.destination import RefusedByStoreError, Sink, TableWrite
 from target_spark.destinations.folders.table_folder import PartitionError, partition_folder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from shared.formats.row_groups import ColumnCopy
-    from target_spark.destinations.destination import Sink, TableWrite
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.errors import BalanceError, ExpectationError, Where
-
-if TYPE_CHECKING:
-    from shared.singer.datasets import Dataset
-    from target_spark.core.load_plans import Batch, LoadResult
-
+from shared.singer.datasets import Dataset
+from target_spark.core.load_plans import Batch, LoadResult
 
 _HINT = "the STATE of these records is withheld; run again, and report it if it happens again"
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.settings.kinds import one_of, setting
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from shared.encodings.encoding_format import Encoding
     from shared.maps.transform import Transform
 
 

@@ -10,12 +10,12 @@ from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
 from target_spark.core.balance import Committed
 from target_spark.core.differences import DryRun, PlannedTable
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Destination, Flush, TableId, TableWrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.errors import DestinationError, SettingsError, Where
-
-if TYPE_CHECKING:
-    from target_spark.core.differences import Verification
-    from target_spark.destinations.destination import Flush, Tools
-    from target_spark.run_settings import TargetConfig
+from target_spark.core.differences import Verification
+from target_spark.destinations.destination import Flush, Tools
+from target_spark.run_settings import TargetConfig
 
 
 @dataclass

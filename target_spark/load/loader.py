@@ -18,6 +18,7 @@ from shared.engine.engine import INTO_SERVER, Engine
 from shared.errors import AuditError, DestinationError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
+from shared.singer.run_summary import RunSummary
 from shared.storage.access import StorageOptions, delete
 from target_spark.config import REGISTRY, check_deletes, load_method, load_methods, stream_settings
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
@@ -42,15 +43,13 @@ from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Gua
 from target_spark.load.guards.leases import LeaseGuard
 from target_spark.load.guards.lineage import LineageGuard
 from target_spark.load.guards.versions import VersionGuard
-from target_spark.run_settings import ALLOW, DISCARD
+from target_spark.run_settings import ALLOW, DISCARD, TargetConfig
 
 if TYPE_CHECKING:
-    from shared.singer.run_summary import RunSummary
     from target_spark.destinations.operations import Operations
     from target_spark.load.guards.expectations import ExpectationGuard
     from target_spark.load.guards.held_flushes import HeldFlushes
     from target_spark.load.guards.replays import ReplayGuard
-    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

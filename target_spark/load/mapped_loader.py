@@ -9,22 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import COLUMNS, record_schema
 from shared.maps.stream_maps import outputs, reject_duplicate_names
+from shared.singer.run_summary import RunSummary
 from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from shared.engine.engine import Engine
     from shared.maps.stream_maps import StreamOutput
-    from shared.singer.run_summary import RunSummary
     from target_spark.load.loader import Loader
-    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -25,19 +25,22 @@ from target_spark.core.differences import (
     TableDifference,
     Verification,
 )
-from target_spark.core.load_plans import without_column
+from target_spark.core.load_plans import Backfill, TableRequest, without_column
 from target_spark.destinations.databases.database_destination import repeated_in_session, swap_names
-from target_spark.destinations.databases.database_tables import FoundTable, StagedRows, TablePlace
+from target_spark.destinations.databases.database_tables import (
+    Cursor,
+    FoundTable,
+    StagedRows,
+    TablePlace,
+)
 from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.destinations.databases.table_work import TableWork, staging_tables_of
+from target_spark.destinations.destination import Flush
 from target_spark.destinations.operations import Operations, missing_table
 
 if TYPE_CHECKING:
-    from target_spark.core.load_plans import Backfill, TableRequest
     from target_spark.destinations.databases.database_destination import JdbcDestination
-    from target_spark.destinations.databases.database_tables import Cursor
     from target_spark.destinations.databases.statements import LoadSql
-    from target_spark.destinations.destination import Flush
 
 _ARGUMENT = "\0"
 """Place of an argument in a statement; no name of a column has this character."""

@@ -17,6 +17,8 @@ from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.differences import KINDS, VANISHED, Verification
+from target_spark.core.load_plans import TableRequest
+from target_spark.destinations.destination import Flush
 from target_spark.destinations.files.stored_columns import TableSchema, read_table_schema
 from target_spark.destinations.folders.table_folder import TableFolder, writing
 from target_spark.destinations.operations import Operations, missing_table
@@ -25,8 +27,6 @@ from target_spark.operate.row_comparison import RowComparison
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from target_spark.core.load_plans import TableRequest
-    from target_spark.destinations.destination import Flush
     from target_spark.destinations.files.file_destination import FileDestination
 
 _FILE, _PART, _BLOCK, _ROW, _RANK = "__file", "__part", "__block", "__row", "__rank"

@@ -19,7 +19,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.maps.record_metadata import DELETED_AT, METADATA
 from shared.settings.texts import quoted
-from target_spark.core.differences import CHANGED, KINDS, MISSING, VANISHED, TableDifference
+from target_spark.core.differences import (
+    CHANGED,
+    KINDS,
+    MISSING,
+    VANISHED,
+    TableDifference,
+    Verification,
+)
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.commit_marks import Mark, run_of
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
@@ -33,8 +41,6 @@ from target_spark.operate.table_maintenance import look_after
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from target_spark.core.differences import Verification
-    from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.lake_destination import LakeDestination
     from target_spark.destinations.lakes.lake_table import LakeTable
 

@@ -22,6 +22,7 @@ from shared.storage.access import StorageOptions
 from shared.storage.files import open_random
 from shared.storage.urls import shown
 from target_spark.config import table_layout
+from target_spark.core.load_plans import Layout, TableRequest
 from target_spark.destinations.destination_declaration import check_format
 from target_spark.destinations.folders.table_folder import writing
 from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
@@ -44,15 +45,14 @@ from target_spark.operate.table_history import (
     maintained,
     plan_keep,
 )
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.core.load_plans import Layout, TableRequest
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.lake_table import Place
     from target_spark.operate.table_history import Maintained
-    from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

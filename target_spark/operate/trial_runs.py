@@ -7,7 +7,6 @@ import logging
 import os
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shared.errors import DifferenceError
 from shared.singer.run_summary import RunSummary
@@ -16,10 +15,7 @@ from target_spark.config import REGISTRY
 from target_spark.core.differences import DryRun, TableDifference, Verification
 from target_spark.destinations.destination_declaration import check_format
 from target_spark.receive.run import run
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
-
+from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

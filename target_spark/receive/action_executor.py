@@ -18,6 +18,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from shared.engine.engine import Engine
 from shared.errors import SingerSparkError, end_each
 from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.logs import IN_SUMMARY
@@ -26,26 +27,25 @@ from shared.singer.metrics import (
     BATCH_PROCESSING_TIME,
     RECORD_COUNT,
     Counter,
+    StreamProgress,
     emit,
 )
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import SIGNALS, note_signal
+from shared.singer.stdout import MessageOutput
 from target_spark.core import events as ev
 from target_spark.core.balance import Loaded, check_flush
 from target_spark.core.load_plans import STAGED, Batch, InputFile, LoadResult
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
+from target_spark.receive.state_file import StateFile
 
 _logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from shared.engine.engine import Engine
-    from shared.singer.metrics import StreamProgress
-    from shared.singer.stdout import MessageOutput
     from target_spark.load.loader import Loader
     from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
-    from target_spark.receive.state_file import StateFile
 
 
 _Piece = tuple[tuple[InputFile, ...], LoadResult]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.engine.engine import THREADS, engine_of
+from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_rules import cost_warnings
 from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
@@ -22,32 +22,29 @@ from shared.singer.logs import CONSOLE
 from shared.singer.metrics import JOB_DURATION, StreamProgress, timed
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
-from shared.singer.stdout import PIPE_BYTES, widen_pipe
-from shared.spark.conf import scheduling
+from shared.singer.stdout import PIPE_BYTES, MessageOutput, widen_pipe
+from shared.spark.conf import SparkSettings, scheduling
 from shared.spark.connect import executors_share_disk
 from shared.spark.running_java import declare
 from shared.storage.access import StorageOptions
 from target_spark.config import REGISTRY, error_budget
 from target_spark.core import events as ev
 from target_spark.core.failures import with_backoff
+from target_spark.core.load_plans import StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
 from target_spark.receive.action_executor import ActionExecutor, StopSignals, Wakeup, Workers
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
+from target_spark.receive.state_file import StateFile
+from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import checked
 
 if TYPE_CHECKING:
-    from shared.engine.engine import Engine
-    from shared.singer.stdout import MessageOutput
-    from shared.spark.conf import SparkSettings
-    from target_spark.core.load_plans import StreamSchema
     from target_spark.load.loader import Loader
     from target_spark.load.mapped_loader import MappedLoader
     from target_spark.receive.dead_letters import DeadLetters
-    from target_spark.receive.state_file import StateFile
-    from target_spark.run_settings import TargetConfig
 
 _logger = logging.getLogger(__name__)
 

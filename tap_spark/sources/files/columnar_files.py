@@ -43,13 +43,12 @@ from tap_spark.sources.files.avro_values import (
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
 from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.frame_helpers import FILE, col, without_void
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
-    from tap_spark.stream_config import StreamConfig
 
 
 log = logging.getLogger("tap-spark")

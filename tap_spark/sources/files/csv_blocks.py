@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from pyspark.sql.types import DataType, StructField, StructType
 
-from shared.engine.engine import TYPES, Work
+from shared.engine.engine import TYPES, Engine, Work
 from shared.formats.arrow_types import spark_to_arrow, struct_to_arrow
 from shared.storage.files import open_random
 from tap_spark.sources.files.driver_files import DriverFiles
@@ -45,9 +45,6 @@ from tap_spark.sources.files.text_types import (
     union,
 )
 from tap_spark.state.stream_plans import MOST_THREADS, DriverBlocks, StreamPlan
-
-if TYPE_CHECKING:
-    from shared.engine.engine import Engine
 
 HEADER_BYTES = 64 * 1024
 """Bytes at the start of a file in which its header is looked for."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from shared.engine.engine import Work
+from shared.engine.engine import Engine, Work
 from shared.errors import SourceError, Where
 from shared.storage.urls import local_path
 from tap_spark.sources.files import paths
@@ -23,13 +23,12 @@ from tap_spark.state.stream_plans import (
     RowForm,
     StreamPlan,
 )
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shared.engine.engine import Engine
     from tap_spark.sources.files.line_reader import FilePart
-    from tap_spark.stream_config import StreamConfig
 
 MOST_REMOTE_FILES = 100
 """Those of a stream that threads read as a whole: executors wait for more requests at a time."""

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from shared.engine.engine import Engine
 from shared.errors import SourceError
 from shared.spark.spark_errors import java_reason
 from shared.storage.access import facts_of
@@ -58,15 +59,14 @@ from tap_spark.state.stream_plans import (
     Slice,
     StreamPlan,
 )
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from shared.engine.engine import Engine
     from tap_spark.sources.frame_source import FrameSource
-    from tap_spark.stream_config import StreamConfig
 
 
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.engine.engine import JSON_VALUES, TYPES, Work
+from shared.engine.engine import JSON_VALUES, TYPES, Engine, Work
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
@@ -76,13 +76,11 @@ from tap_spark.sources.frame_helpers import (
     without_corrupt,
 )
 from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-
-    from shared.engine.engine import Engine
-    from tap_spark.stream_config import StreamConfig
 
 
 _FOLLOWED = frozenset(

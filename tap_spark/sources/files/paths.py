@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from shared.errors import SourceError, Where
@@ -16,10 +16,7 @@ from shared.spark.spark_errors import plain_path
 from shared.storage.access import failures, remote, storage_hint
 from shared.storage.urls import local_path, shown
 from tap_spark.sources.source_declaration import COMPRESSED
-
-if TYPE_CHECKING:
-    from tap_spark.stream_config import StreamConfig
-
+from tap_spark.stream_config import StreamConfig
 
 FileSystem = Any
 """An fsspec file system."""

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from pyspark.sql.types import StructField, StructType
 
-from shared.engine.engine import SERVER_ROWS, Work
+from shared.engine.engine import SERVER_ROWS, Engine, Work
 from shared.errors import Where
 from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.conf import is_one_process
@@ -47,17 +47,15 @@ from tap_spark.sources.jdbc.part_plan import (
     table_statistics,
 )
 from tap_spark.sources.source_failures import with_retries
-from tap_spark.state.stream_plans import MOST_THREADS, DriverRows, RowForm
+from tap_spark.state.stream_plans import MOST_THREADS, DriverRows, RowForm, StreamPlan
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from shared.engine.engine import Engine
     from tap_spark.sources.jdbc.dialects.dialect import TableInfo
     from tap_spark.sources.jdbc.jdbc_query import JdbcQuery
-    from tap_spark.state.stream_plans import StreamPlan
-    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 _log = logging.getLogger("tap-spark")
 

@@ -37,6 +37,7 @@ from tap_spark.sources.jdbc.part_plan import range_condition
 from tap_spark.sources.source_declaration import option_problems
 from tap_spark.sources.source_failures import with_retries
 from tap_spark.state.stream_plans import ArrowTasks, Slice
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from tap_spark.sources.jdbc.copy_reader import CopySource
     from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, Dialect
     from tap_spark.sources.jdbc.part_plan import KeyInterval
-    from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 
 _WORDS = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}

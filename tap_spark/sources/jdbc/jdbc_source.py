@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from shared.engine.engine import Engine
 from shared.errors import SettingsError, SourceError, Where
 from tap_spark.sources.frame_helpers import struct_from_text
 from tap_spark.sources.jdbc.copy_driver import (
@@ -55,18 +56,15 @@ from tap_spark.sources.tables import (
     name_parts,
     stream_name,
 )
-from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.state.stream_plans import DriverRows, Resume, RowForm, Slice, StreamPlan
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from shared.engine.engine import Engine
     from tap_spark.sources.jdbc.copy_reader import CopySession
     from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner, TableInfo
-    from tap_spark.state.stream_plans import DriverRows, RowForm
-    from tap_spark.stream_config import ConnectionConfig
 
 
 FETCH_BYTES = 16 * 1024**2

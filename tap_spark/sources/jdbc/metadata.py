@@ -12,14 +12,13 @@ from shared.errors import SettingsError, SourceError, Where
 from shared.spark.packages import driver_of
 from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, dialect_for
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
-from tap_spark.stream_config import property_problems
+from tap_spark.stream_config import ConnectionConfig, property_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from tap_spark.sources.jdbc.dialects.dialect import TableInfo
-    from tap_spark.stream_config import ConnectionConfig
 
 
 _POSTGRESQL = {

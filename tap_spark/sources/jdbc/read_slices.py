@@ -37,13 +37,13 @@ from tap_spark.sources.jdbc.part_plan import (
 from tap_spark.sources.source_failures import with_retries
 from tap_spark.state.bookmarks import can_be_bookmark
 from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.stream_config import ConnectionConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
     from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, TableInfo
     from tap_spark.sources.jdbc.jdbc_query import DatabaseSnapshot, JdbcOptions
-    from tap_spark.stream_config import ConnectionConfig
 
 _log = logging.getLogger("tap-spark")
 

@@ -64,12 +64,10 @@ from tap_spark.sources.kafka.topic_offsets import (
 from tap_spark.sources.source_failures import source_error
 from tap_spark.sources.tables import DiscoveredTable, is_wanted, stream_name
 from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tap_spark.stream_config import ConnectionConfig
 
 
 SAMPLE = 1_000

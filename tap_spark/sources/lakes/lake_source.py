@@ -37,11 +37,10 @@ from tap_spark.sources.frame_helpers import (
 from tap_spark.sources.source_failures import source_error
 from tap_spark.sources.tables import name_parts
 from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tap_spark.stream_config import StreamConfig
 
 
 ORDER, OLD, AT = "_tap_spark_order", "_tap_spark_old", "_tap_spark_at"

@@ -24,12 +24,10 @@ from tap_spark.sources.tables import (
     name_parts,
     stream_name,
 )
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tap_spark.stream_config import ConnectionConfig
 
 
 _logger = logging.getLogger(__name__)

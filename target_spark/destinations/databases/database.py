@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import DestinationError, SingerSparkError, Where, causes
+from target_spark.destinations.databases.database_tables import (
+    Connection,
+    Cursor,
+    DatabaseAddress,
+    FoundTable,
+    TablePlace,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from target_spark.destinations.databases.database_tables import (
-        Connection,
-        Cursor,
-        DatabaseAddress,
-        FoundTable,
-        TablePlace,
-    )
     from target_spark.destinations.databases.staged_columns import StagedColumn
     from target_spark.destinations.databases.statements import LoadSql
     from target_spark.tables.evolution import Capabilities

@@ -28,7 +28,7 @@ from shared.storage.access import StorageOptions
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 from shared.storage.urls import join, local_path
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import DISCARD
+from target_spark.core.load_plans import DISCARD, TableName, TableRequest
 from target_spark.destinations.databases.database import (
     CONFLICT,
     LOST,
@@ -68,13 +68,12 @@ from target_spark.destinations.destination import (
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import change_lines, legal_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)

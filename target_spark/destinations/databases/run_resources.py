@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from shared.errors import DestinationError
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.databases.database import Database, explain_errors
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -31,11 +31,6 @@ from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
 from target_spark.tables.table_changes import NameRules, legal_table_name
-
-if TYPE_CHECKING:
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.destinations.databases.database_tables import DatabaseAddress
-
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 

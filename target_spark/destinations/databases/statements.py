@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.databases.database_tables import (
     Cursor,
     FoundColumn,
@@ -24,7 +25,6 @@ from target_spark.tables.row_layout import not_older
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from target_spark.core.load_plans import TableRequest
     from target_spark.tables.evolution import Column
     from target_spark.tables.table_changes import NameRules
 

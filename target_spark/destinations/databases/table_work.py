@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.errors import DestinationError, RecordError, SettingsError, Where
 from shared.formats.json_schema import TEXTS
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import Layout, outside_range
+from target_spark.core.load_plans import Backfill, Layout, Part, TableRequest, outside_range
 from target_spark.destinations.databases.database import Database
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -25,13 +25,9 @@ from target_spark.destinations.databases.run_resources import Ledger, table_lock
 from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
-from target_spark.destinations.destination import Refusal
+from target_spark.destinations.destination import Flush, Refusal
 from target_spark.tables.evolution import TableChange, is_text, plan_change, without_computed
 from target_spark.tables.table_changes import OURS, NameRules, matched_names
-
-if TYPE_CHECKING:
-    from target_spark.core.load_plans import Backfill, Part, TableRequest
-    from target_spark.destinations.destination import Flush
 
 _PLAIN = Layout()
 _SAVEPOINT = "singer_rows"

@@ -25,13 +25,18 @@ from shared.singer.run_report import CREATED
 from shared.storage.access import remote
 from shared.storage.files import open_random
 from shared.storage.urls import join, local_path, shown
-from target_spark.core.load_plans import DISCARD, EVOLVE, FREEZE, contract_error, rules_error
+from target_spark.core.load_plans import (
+    DISCARD,
+    EVOLVE,
+    FREEZE,
+    TableRequest,
+    contract_error,
+    rules_error,
+)
 from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
-
-    from target_spark.core.load_plans import TableRequest
 
 
 _TYPES = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shared.errors import (
     BalanceError,
@@ -33,10 +32,6 @@ from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import (
     with_versions,
 )
-
-if TYPE_CHECKING:
-    from target_spark.core.load_plans import TableRequest
-
 
 _log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
 from shared.singer.datasets import DatasetName, catalog_table_name, place_name
 from target_spark.core.balance import Committed
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import (
     Destination,
     Flush,
@@ -48,14 +49,13 @@ from target_spark.destinations.lakes.run_files import (
 )
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import change_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.core.load_plans import TableName, TableRequest
     from target_spark.destinations.lakes.held_rows import HeldTables
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from target_spark.core.load_plans import EVOLVE
+from target_spark.core.balance import Committed
+from target_spark.core.load_plans import EVOLVE, TableName, TableRequest
+from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.lake_sql import RowRule, not_null_rules
 from target_spark.tables.table_changes import OURS
 
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.balance import Committed
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.destinations.destination import Flush
     from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.destinations.lakes.lake_table import LakeTable, Place

@@ -33,11 +33,11 @@ from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 

@@ -21,7 +21,13 @@ from shared.errors import (
 )
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import outside_range, rules_error, without_column
+from target_spark.core.load_plans import (
+    Backfill,
+    TableRequest,
+    outside_range,
+    rules_error,
+    without_column,
+)
 from target_spark.destinations.destination import (
     Flush,
     RefusedByStoreError,
@@ -66,7 +72,6 @@ from target_spark.tables.table_changes import OURS, change_lines, matched_names,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from target_spark.core.load_plans import Backfill, TableRequest
     from target_spark.destinations.lakes.lake_table import Place
     from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit

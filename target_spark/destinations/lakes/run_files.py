@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from shared.errors import SettingsError, Where
 from shared.spark.connect import executors_share_disk
@@ -46,10 +46,7 @@ from target_spark.destinations.folders.table_folder import (
 from target_spark.destinations.lakes.lake_table import Place
 from target_spark.destinations.leases import Lease, folder_leases
 from target_spark.replays import Note, read_note
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
-
+from target_spark.run_settings import TargetConfig
 
 _OLD, _NEW = b"0", b"1"
 """The first byte of a local file: which of its notes is valid."""

@@ -19,7 +19,6 @@ from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
 
 if TYPE_CHECKING:
-    from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.lake_sql import MergePlan
     from target_spark.tables.table_changes import Projected
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from target_spark.config import expectations
 from target_spark.destinations.operations import Operations
 from target_spark.load.guards.guard import Guard
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 
 @dataclass(eq=False)

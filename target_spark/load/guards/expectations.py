@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shared.formats.columnar_encoding import Facts, merged
+from shared.singer.run_summary import RunSummary
 from target_spark.config import expectations
 from target_spark.convert.task_reports import columns_of
 from target_spark.core.balance import (
@@ -19,10 +19,7 @@ from target_spark.core.balance import (
     check_expectations,
 )
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
-
-if TYPE_CHECKING:
-    from shared.singer.run_summary import RunSummary
-    from target_spark.run_settings import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 _WILD = frozenset("*?[")
 

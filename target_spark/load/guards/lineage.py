@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shared.singer.datasets import Dataset
 from shared.singer.logs import IN_SUMMARY
@@ -16,9 +15,7 @@ from target_spark.config import table_name
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

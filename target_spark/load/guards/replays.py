@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from target_spark.config import load_method
 from target_spark.convert.batch_files import BatchFiles
@@ -19,9 +18,7 @@ from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchem
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
-
-if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
+from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from target_spark.config import load_method
 from target_spark.core.load_plans import TableRequest
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
+from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)

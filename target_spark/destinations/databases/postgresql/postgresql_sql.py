@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 from shared.formats.spark_types import T
-from target_spark.core.load_plans import DOCUMENT
+from target_spark.core.load_plans import DOCUMENT, TableRequest
 from target_spark.destinations.databases.database_tables import (
     Cursor,
     FoundColumn,
@@ -28,7 +28,6 @@ from target_spark.destinations.databases.statements import (
 from target_spark.tables.table_changes import NameRules, assign_names
 
 if TYPE_CHECKING:
-    from target_spark.core.load_plans import TableRequest
     from target_spark.tables.evolution import Column
 
 TYPES: Mapping[type[T.DataType], str] = {

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructField, StructType
 from shared.formats.arrow_types import as_nullable, loose, spark_to_arrow
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
+from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta.delta_log import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
@@ -35,7 +36,6 @@ from target_spark.destinations.lakes.lake_table import LakeTable
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
 
-    from target_spark.core.load_plans import Part
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.tables.table_changes import Column, TableChange
 

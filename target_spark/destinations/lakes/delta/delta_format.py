@@ -19,6 +19,7 @@ from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import StorageOptions
 from shared.storage.urls import S3_SCHEMES, join, shown
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
@@ -67,6 +68,7 @@ from target_spark.destinations.lakes.lake_table import (
     storage_conf,
 )
 from target_spark.destinations.lakes.lake_work import first_able
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.table_changes import NameRules, legal_table_name
 
@@ -74,8 +76,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.run_settings import TargetConfig
 
 NO_CODE_BYTES = 1 << 20
 """For more bytes, code that Spark generates and compiles saves more time than it takes."""

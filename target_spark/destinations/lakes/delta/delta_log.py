@@ -21,6 +21,7 @@ from shared.formats.arrow_types import loose, mapped
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.flush_frames import literal_path
 from target_spark.destinations.lakes.lake_sql import (
     RowRule,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.lake_table import Place
 
 

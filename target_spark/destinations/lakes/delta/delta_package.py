@@ -15,6 +15,7 @@ from shared.engine.engine import Runs
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
 from shared.storage.urls import local_path
 from target_spark.core.balance import Committed
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta import delta_files
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from deltalake import WriterProperties
     from pyspark.sql.types import DataType
 
-    from target_spark.core.load_plans import TableRequest
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit

@@ -18,6 +18,7 @@ from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import loose
 from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
@@ -58,6 +59,7 @@ from target_spark.destinations.lakes.lake_table import (
     configured,
     one_writer,
 )
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities
 from target_spark.tables.table_changes import NameRules
 
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.core.load_plans import TableName, TableRequest
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.evolution import TableChange
     from target_spark.tables.table_changes import PartitionStep
 

@@ -30,6 +30,7 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import Place, absolute, storage_conf
+from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import NameRules, PartitionStep, legal_table_name
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from target_spark.core.load_plans import TableRequest
-    from target_spark.run_settings import TargetConfig
     from target_spark.tables.evolution import TableChange
 
 

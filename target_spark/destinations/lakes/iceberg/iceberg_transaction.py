@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import loose
 from shared.settings.texts import quoted
+from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     Described,
     identifiers,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from target_spark.core.load_plans import TableRequest
     from target_spark.tables.evolution import TableChange
 
 
