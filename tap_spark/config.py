@@ -11,12 +11,13 @@ from typing import Any
 from shared.batch_config import is_batch_key, settings_properties, settings_rule, validate
 from shared.encodings.encoding_format import declared_encodings
 from shared.engine.engine import EngineSettings
-from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import (
+    NO_TRANSFORMS,
     TransformSettings,
     transform_problems,
     transform_settings,
 )
+from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.settings.about import Program
 from shared.settings.batch_settings import BatchConfig
 from shared.settings.checking import Problem, complete_settings, nearest
@@ -253,9 +254,6 @@ STREAM_RULES: tuple[StreamRule, ...] = (
 MIB = 1024 * 1024
 
 _logger = logging.getLogger(__name__)
-
-
-NO_TRANSFORMS = TransformSettings()
 
 
 @dataclass(frozen=True)

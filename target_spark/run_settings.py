@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.engine.engine import EngineSettings
-from shared.maps.map_settings import TransformSettings
+from shared.maps.map_settings import NO_TRANSFORMS, TransformSettings
 from shared.settings.batch_settings import BatchConfig, FailurePolicy, Strategy
 from shared.settings.kinds import (
     ANY_TEXT,
@@ -467,7 +467,7 @@ class TargetConfig(TableSettings, EngineSettings):
     batch_config: BatchConfig | None = None
     strategy: Strategy | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
-    transforms: TransformSettings = field(default_factory=TransformSettings)
+    transforms: TransformSettings = NO_TRANSFORMS
     backfill: Backfill | None = None
     verification: Verification | None = None
     dry_run: DryRun | None = None

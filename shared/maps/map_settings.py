@@ -375,6 +375,8 @@ class TransformSettings:
         return self.maps != MapRules() or self.flattening.active
 
 
+NO_TRANSFORMS = TransformSettings()
+
 PROPERTIES: Schema = {
     **schema_of(TransformSettings)["properties"],
     **schema_of(Flattening)["properties"],

@@ -31,6 +31,7 @@ from shared.errors import (
     Where,
     repeated,
 )
+from shared.maps.map_settings import NO_TRANSFORMS
 from shared.singer.datasets import Dataset, schema_fields
 from shared.singer.logs import CONSOLE, IN_SUMMARY
 from shared.singer.messages import activate_version_line, keys_line, schema_line, state_line
@@ -50,7 +51,7 @@ from shared.spark.connect import executors_share_disk
 from shared.spark.running_java import VARIABLE as BOTH_ENDS
 from shared.spark.running_java import declare
 from shared.spark.spark_errors import explain, explain_environment
-from tap_spark.config import NO_TRANSFORMS, TapConfig
+from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
 from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.plan.replication import plan_streams, source_name

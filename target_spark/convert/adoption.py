@@ -34,7 +34,7 @@ from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import filled_properties, type_words
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 
 _COMMON = frozenset(
@@ -161,13 +161,9 @@ def _is_common(request: TableRequest, write: TableWrite) -> bool:
     nodes = request.schema.get("properties", {}).values()
     words = [type_words(node) - {"null"} if isinstance(node, Mapping) else set() for node in nodes]
     is_exact = all(len(one) == 1 and not one & {"object", "array"} for one in words)
-    asked, stored = _kinds(request.struct), _kinds(write.struct)
+    asked, stored = ({f.name: f.dataType for f in one} for one in (request.struct, write.struct))
     names = {kind.typeName() for kind in asked.values()}
     return names <= _COMMON and asked == stored and is_exact
-
-
-def _kinds(struct: StructType) -> dict[str, DataType]:
-    return {field.name: field.dataType for field in struct}
 
 
 def _are_within_reach(write: TableWrite, files: Sequence[InputFile], config: TargetConfig) -> bool:

@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from target_spark.replays import Note
@@ -48,19 +48,16 @@ class Mark:
     @property
     def number(self) -> int | None:
         """Return the number of the flush within the run; None if the token lacks one."""
-        return _number(self.token or "")
+        tail = (self.token or "").rpartition("-")[2]
+        return int(tail) if tail.isascii() and tail.isdecimal() else None
 
     def stands_for(self, tokens: Collection[str]) -> set[str]:
         """Return those flushes of the stream, among the given ones, that the commit has made."""
         last = self.number
         if not self.whole or last is None:
             return {self.token} & set(tokens) if self.token is not None else set()
-        return {
-            token
-            for token in tokens
-            if run_of(token) == self.run and (number := _number(token)) is not None
-            if number <= last
-        }
+        numbers = {t: replace(self, token=t).number for t in tokens if run_of(t) == self.run}
+        return {token for token, at in numbers.items() if at is not None and at <= last}
 
     def to_short_text(self) -> str:
         """Return the text for the log of Iceberg, which repeats that of each snapshot in each file.
@@ -138,11 +135,6 @@ def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
                 break
             results |= created
     return note.held(results)
-
-
-def _number(token: str) -> int | None:
-    tail = token.rpartition("-")[2]
-    return int(tail) if tail.isascii() and tail.isdecimal() else None
 
 
 def run_of(token: str) -> str:
