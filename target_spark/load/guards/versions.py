@@ -37,7 +37,7 @@ class VersionGuard(Guard):
 
     def after_commit(self, step: CommitStep) -> None:
         """Note the version of rows."""
-        if step.rows and step.batch.version is not None:
+        if step.batch.version is not None and step.rows:
             with self._lock:
                 self._loaded.setdefault(step.flush.stream, set()).add(step.batch.version)
 
