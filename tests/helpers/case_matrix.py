@@ -13,7 +13,7 @@ def matrix(*axes: Sequence[Any], rounds: int = 1) -> list[Any]:
     """Return the parameters of every case; those that `.ci/run` leaves out are marked `slow`.
 
     Args:
-        axes: The values of each parameter.
+        axes: The values of each parameter; `pytest.param` gives one marks.
         rounds: In how many combinations, at least, `.ci/run` has each value of the longest axis; it
             has each value of the others, too.
     """
@@ -23,10 +23,15 @@ def matrix(*axes: Sequence[Any], rounds: int = 1) -> list[Any]:
         for turn in range(rounds)
         for number in longest
     }
-    return [
-        pytest.param(
-            *(axis[n] for axis, n in zip(axes, case, strict=True)),
-            marks=() if case in quick else pytest.mark.slow,
-        )
-        for case in product(*(range(len(axis)) for axis in axes))
-    ]
+    listed = []
+    for case in product(*(range(len(axis)) for axis in axes)):
+        own = [_marked(axis[n]) for axis, n in zip(axes, case, strict=True)]
+        marks = [*(mark for one in own for mark in one.marks)]
+        marks += [] if case in quick else [pytest.mark.slow]
+        listed.append(pytest.param(*(one.values[0] for one in own), marks=marks))
+    return listed
+
+
+def _marked(value: Any) -> Any:
+    """Return a value as `pytest.param` does."""
+    return value if isinstance(value, type(pytest.param())) else pytest.param(value)

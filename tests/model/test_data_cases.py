@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_matrix import matrix
 from model_stores import DeltaStore, IcebergStore, PostgresStore, Store
 from mysql_servers import PASSWORD as MARIADB_PASSWORD
 from mysql_servers import MariaDbServer
@@ -27,6 +28,7 @@ Rows = list[dict[str, Any]]
 TEXT = {"type": ["string", "null"]}
 WHOLE = {"type": ["integer", "null"]}
 MARK = {"type": ["string", "null"], "format": "date-time"}
+PLACES = ("delta", "iceberg", "postgresql", "mariadb")
 DELETED, NOON = "_sdc_deleted_at", "2024-01-01T12:00:00Z"
 ODD_NAMES = ["it's", 'a "key"', "a`b", "x,y;--", "100%", "\\n", "{b}[c](d)", "ключ $1"]
 ODD_VALUES = [
@@ -70,7 +72,7 @@ def _unescaped(text: str) -> str:
     return text.replace("\\\\", "\\")
 
 
-@pytest.fixture(params=["delta", "iceberg", "postgresql", "mariadb"])
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, lake_spark: SparkSession) -> Any:
     """Each destination in turn."""
     if request.param == "delta":
@@ -113,7 +115,7 @@ def stored(place: Store, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["in the SCHEMA", "not in the SCHEMA"])
+@pytest.mark.parametrize(("place", "is_told"), matrix(PLACES, [True, False]), indirect=["place"])
 def test_deletions_of_one_flush(place: Store, run: Callable[..., None], is_told: bool) -> None:
     """Marked, with a null for the mark, and without one: keys that are there, new and unknown."""
     properties = {"id": {"type": "integer"}, "x": TEXT, **({DELETED: MARK} if is_told else {})}

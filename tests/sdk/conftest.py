@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sdk_places import FILES, SERVED, Place, place_of
+from sdk_places import PLACES, Place, place_of
 
 
-@pytest.fixture(params=[*FILES, *(pytest.param(n, marks=pytest.mark.server) for n in SERVED)])
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each destination in turn."""
     if request.param in {"delta", "iceberg"}:

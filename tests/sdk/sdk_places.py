@@ -25,6 +25,7 @@ Rows = list[dict[str, Any]]
 
 FILES = ("parquet", "json", "csv", "orc")
 SERVED = ("delta", "iceberg", "postgresql", "mariadb")
+PLACES = (*FILES, *(pytest.param(name, marks=pytest.mark.server) for name in SERVED))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sdk_places import Place, Rows
+from case_matrix import matrix
+from sdk_places import PLACES, Place, Rows
 from sdk_programs import Session, SparkTarget
 from singer_sdk.exceptions import InvalidRecord
 from singer_sdk.testing import target_tests as sdk
@@ -102,7 +103,9 @@ def test_every_class_of_the_sdk_is_decided_about() -> None:
     assert set(_classes()) == FOLLOWED | REFUSED | OTHERWISE.keys()
 
 
-@pytest.mark.parametrize("test_class", _classes(), ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    ("test_class", "place"), matrix(_classes(), PLACES, rounds=4), indirect=["place"]
+)
 def test_target(test_class: type[TargetTestTemplate], place: Place, spark: SparkSession) -> None:
     is_upsert = "path" not in place.settings or place.name in {"delta", "iceberg"}
     settings = {**place.settings, **(UPSERTED if is_upsert else {})}

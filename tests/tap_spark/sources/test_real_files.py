@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from case_matrix import matrix
 from tap_runs import rows, stream, types
 
 from shared.errors import SourceError
@@ -33,8 +34,7 @@ def as_text(value):
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-@pytest.mark.parametrize("name", CSV)
+@pytest.mark.parametrize(("name", "method"), matrix(CSV, ["FULL_TABLE", "INCREMENTAL"]))
 def test_csv(spark, data_dir, name, method):
     path = data_dir / f"{name}.csv"
     with path.open(newline="", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from mapped_bench import Bench, Loaded, of_type
 
 pytestmark = pytest.mark.spark
@@ -95,9 +96,10 @@ def first() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("side", ["tap", "target"])
-@pytest.mark.parametrize("kind", SENT)
-@pytest.mark.parametrize("maps", ["maps", "maps and flattening"])
+@pytest.mark.parametrize(
+    ("maps", "kind", "side"),
+    matrix(["maps", "maps and flattening"], [*SENT], ["tap", "target"], rounds=3),
+)
 def test_the_same_rows_come_out(
     bench: Bench, first: dict[str, Any], kind: str, side: str, maps: str
 ) -> None:

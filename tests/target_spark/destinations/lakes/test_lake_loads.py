@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from lake_loads import Load, run_together, struct
 
 from target_spark.core.load_plans import Layout, SchemaContract
@@ -481,7 +482,11 @@ def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Ma
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("method", ["append-only", "upsert", "overwrite", "history"])
+@pytest.mark.parametrize(
+    ("lake", "method"),
+    matrix(["delta", "iceberg"], ["history", "append-only", "upsert", "overwrite"]),
+    indirect=["lake"],
+)
 def test_names_that_differ_by_case_only_stay_apart(lake_load: Make, method: str) -> None:
     ddl = "id long, ID string, n struct<x: long, X: string>"
     load = lake_load(ddl, keys=("id",), method=method)
