@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
 TAP = [sys.executable, "-m", "tap_spark.cli"]
 TARGET = [sys.executable, "-m", "target_spark.cli"]
 SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
-ROWS = 60_000
+ROWS, CUT_ROWS = 60_000, 20_000
 
 
 @pytest.fixture(scope="module")
@@ -133,31 +133,22 @@ def test_the_summary_has_the_rows_that_the_database_counts(shop: Database, tmp_p
 def test_a_connection_that_is_cut_is_tried_again(
     shop: Database, tmp_path: Path, method: str
 ) -> None:
-    runs = Runs(tmp_path, shop, password=PASSWORD, retries=3, fetch_size=50)
+    runs = Runs(tmp_path, shop, password=PASSWORD, retries=3, fetch_size=50, exclude=["*"])
     stream = {
         "name": "orders",
         "format": "jdbc",
         # Slow and of several fetches, so that the connection is still at work when it is cut.
         "query": "select *, repeat('x', 600) as pad from orders "
-        "where id % 200 <> 0 or pg_sleep(0.01)::text = ''",
+        f"where id <= {CUT_ROWS} and (id % 200 <> 0 or pg_sleep(0.03)::text = '')",
         "connection": "shop",
         "key_properties": ["id"],
         "replication_method": method,
     }
     if method == "INCREMENTAL":
         stream["replication_key"] = "id"
-    expected = int(shop.value("select count(*) from orders"))
     command = runs.tap(streams=[stream])
-    catalog = records(runs.run(runs.tap("--discover", streams=[stream])).stdout.replace(b"\n", b""))
-    kept = [entry for entry in catalog[0]["streams"] if entry["stream"] == "orders"]
-    (tmp_path / "catalog.json").write_text(json.dumps({"streams": kept}))
     with (tmp_path / "log").open("wb") as log:
-        tap = subprocess.Popen(
-            [*command, "--catalog", str(tmp_path / "catalog.json")],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=tmp_path,
-        )
+        tap = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=tmp_path)
         assert tap.stdout is not None
         lines: list[bytes] = []
         cut = 0
@@ -178,7 +169,7 @@ def test_a_connection_that_is_cut_is_tried_again(
         for m in sent
         if m["type"] == "RECORD" and (last is None or m["version"] == last)
     }
-    assert len(ids) == expected
+    assert len(ids) == CUT_ROWS
     assert sent[-1]["type"] == "STATE"
 
 
