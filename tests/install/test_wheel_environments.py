@@ -101,12 +101,6 @@ def load(
     assert json.loads(states.splitlines()[-1])["bookmarks"].keys() == {"numbers"}
 
 
-def read_table(environment: Environment, folder: Path, place: dict[str, Any], table: str) -> bytes:
-    """Return what the tap sends of a table of a database."""
-    stream = {"name": "numbers", "format": "jdbc", "connection": "db", "table": table}
-    return read(environment, folder, stream, connections=[{"name": "db", **place}])
-
-
 def halves(messages: bytes, stream: str = "numbers") -> list[tuple[int, float]]:
     """Return the rows of a stream."""
     sent = map(json.loads, messages.splitlines())
@@ -174,17 +168,6 @@ def test_every_extra_on_the_oldest_and_the_newest_python(
     assert every.result(tmp_path, "python", "-c", f"import {', '.join(names.split())}") == b""
 
 
-@pytest.mark.server
-def test_kafka(environments: WheelEnvironments, tmp_path: Path, kafka: KafkaBroker) -> None:
-    topic = kafka.topic()
-    kafka.send(topic, [(None, json.dumps({"id": n, "half": half})) for n, half in HALVES])
-    stream = {"name": "numbers", "topic": topic, "format": "kafka", "value_format": "json"}
-    stream["schema"] = "id INT, half DOUBLE"
-    place = {"name": "events", "brokers": kafka.servers, "include": []}
-    sent = read(environments.of(), tmp_path, stream, connections=[place])
-    assert halves(sent) == HALVES
-
-
 LOADS = [
     # The recipes of README.md load Delta by Spark.
     pytest.param((), {"format": "iceberg", "path": "loaded"}, marks=pytest.mark.slow),
@@ -204,19 +187,36 @@ def test_lakes_by_spark(
 
 
 @pytest.mark.server
-def test_postgresql(environments: WheelEnvironments, tmp_path: Path, postgres: Database) -> None:
-    place = {"url": postgres.url, "user": "postgres", "password": PASSWORD}
-    own = environments.of("postgresql")
-    load(own, tmp_path, MESSAGES, engine="threads", format="jdbc", jdbc=place)
-    assert halves(read_table(environments.of(), tmp_path, place, "public.numbers")) == HALVES
-
-
-@pytest.mark.server
-def test_mysql(environments: WheelEnvironments, tmp_path: Path, mariadb_server: Any) -> None:
-    place = {"url": mariadb_server.url(), "user": "tester", "password": MYSQL_PASSWORD}
-    own = environments.of("mysql")
-    load(own, tmp_path, MESSAGES, engine="threads", format="jdbc", jdbc=place)
-    assert halves(read_table(environments.of(), tmp_path, place, "numbers")) == HALVES
+def test_servers(
+    environments: WheelEnvironments,
+    tmp_path: Path,
+    postgres: Database,
+    mariadb_server: Any,
+    kafka: KafkaBroker,
+) -> None:
+    """Loads need the extra of their database; a bare install reads all of them by Spark."""
+    logins = {
+        "postgresql": {"url": postgres.url, "user": "postgres", "password": PASSWORD},
+        "mysql": {"url": mariadb_server.url(), "user": "tester", "password": MYSQL_PASSWORD},
+    }
+    for extra, login in logins.items():
+        own = environments.of(extra)
+        load(own, tmp_path, MESSAGES, engine="threads", format="jdbc", jdbc=login)
+    topic = kafka.topic()
+    kafka.send(topic, [(None, json.dumps({"id": n, "half": half})) for n, half in HALVES])
+    streams = [
+        {"name": "postgresql", "format": "jdbc", "table": "public.numbers"},
+        {"name": "mysql", "format": "jdbc", "table": "numbers"},
+        {"name": "kafka", "format": "kafka", "value_format": "json", "topic": topic},
+    ]
+    streams[-1]["schema"] = "id INT, half DOUBLE"
+    places = [{"name": name, "exclude": ["*"], **login} for name, login in logins.items()]
+    places.append({"name": "kafka", "brokers": kafka.servers, "include": []})
+    named = [{**stream, "connection": stream["name"]} for stream in streams]
+    sent = read(environments.of(), tmp_path, *named, connections=places)
+    assert {name: halves(sent, name) for name in (*logins, "kafka")} == dict.fromkeys(
+        (*logins, "kafka"), HALVES
+    )
 
 
 def test_avro_batches(
