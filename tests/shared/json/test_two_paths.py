@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -150,10 +151,15 @@ def _casted(column: Any) -> list[Any]:
     return (column.cast("int32") if kind.startswith("date32") else column).to_pylist()
 
 
-def one_column(name: str, values: list[str], required: bool) -> tuple[dict[str, Any], bytes]:
+@functools.cache
+def one_column(name: str, required: bool, strict: bool) -> LineReader:
+    """Return a reader of one column; making one takes longer than a line."""
     struct = T.StructType([T.StructField(name, TYPES[name], not required or name == "void")])
-    lines = [f'{{"{name}":{value}}}' if value else "{}" for value in values]
-    return spark_to_json_schema(struct), "\n".join(lines).encode()
+    return LineReader(spark_to_json_schema(struct), envelope=False, strict=strict)
+
+
+def one_line(name: str, value: str) -> bytes:
+    return (f'{{"{name}":{value}}}' if value else "{}").encode()
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -161,8 +167,7 @@ def one_column(name: str, values: list[str], required: bool) -> tuple[dict[str, 
 def test_each_value_alone(name: str, strict: bool) -> None:
     for value in VALUES:
         for required in (True, False):
-            schema, data = one_column(name, [value], required)
-            reader = LineReader(schema, envelope=False, strict=strict)
+            reader, data = one_column(name, required, strict), one_line(name, value)
             expected = read_exactly(reader, data)
             try:
                 got = reader._fast.read(data)
@@ -202,15 +207,9 @@ def _line(pairs: list[tuple[str, str]], envelope: bool, draw: st.DrawFn) -> byte
     return ("{" + ",".join(draw(st.permutations(head))) + "}").encode()
 
 
-_FITTING: dict[tuple[str, str], bool] = {}
-
-
+@functools.cache
 def _fits(name: str, value: str) -> bool:
-    if (name, value) not in _FITTING:
-        schema, data = one_column(name, [value], True)
-        reader = LineReader(schema, envelope=False, strict=True)
-        _FITTING[name, value] = not read_exactly(reader, data).rejects
-    return _FITTING[name, value]
+    return not read_exactly(one_column(name, True, True), one_line(name, value)).rejects
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -236,8 +235,7 @@ def test_blocks_read_alike(
 @given(st.floats(width=32, allow_nan=False) | st.floats(allow_nan=False, allow_infinity=False))
 def test_every_float_is_read_alike(value: float) -> None:
     for name in ("float", "double"):
-        schema, data = one_column(name, [json.dumps(value)], False)
-        reader = LineReader(schema, envelope=False, strict=True)
+        reader, data = one_column(name, False, True), one_line(name, json.dumps(value))
         assert plain(reader.read(data)) == plain(read_exactly(reader, data))
 
 
