@@ -14,8 +14,8 @@ from shared.engine.engine import EngineSettings
 from shared.maps.map_settings import (
     NO_TRANSFORMS,
     TransformSettings,
+    supplied_transforms,
     transform_problems,
-    transform_settings,
 )
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.settings.about import Program
@@ -369,15 +369,12 @@ def tap_config(settings: Mapping[str, Any]) -> TapConfig:
         _needs(streams, config.connections),
         [(item.url, item.package) for item in config.connections if item.url is not None],
     )
-    transforms = NO_TRANSFORMS
-    if not settings.keys().isdisjoint(TRANSFORMS):
-        transforms = transform_settings(complete)
     return replace(
         config,
         streams=streams,
         spark=spark,
         batch=batch,
-        transforms=transforms,
+        transforms=supplied_transforms(settings, complete),
     )
 
 

@@ -22,8 +22,8 @@ from shared.batch_config import (
 )
 from shared.encodings.encoding_format import declared_encodings
 from shared.errors import MessageError, SettingsError, Where
-from shared.maps.map_settings import NO_TRANSFORMS, transform_problems, transform_settings
 from shared.maps.map_settings import PROPERTIES as TRANSFORMS
+from shared.maps.map_settings import supplied_transforms, transform_problems
 from shared.settings.about import Program
 from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Validated
 from shared.settings.checking import Problem, Rule, complete_settings
@@ -207,9 +207,6 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
             _logger.warning(text)
     config = typed(TargetConfig, values)
     declared = REGISTRY.get(config.format)
-    transforms = NO_TRANSFORMS
-    if not settings.keys().isdisjoint(TRANSFORMS):
-        transforms = transform_settings(values)
     return replace(
         config,
         block=declared.typed(values.get(declared.name, {})) if declared.block is not None else None,
@@ -217,7 +214,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
         batch_config=batch.batch_config,
         strategy=batch.strategy,
         failure=batch.failure,
-        transforms=transforms,
+        transforms=supplied_transforms(settings, values),
     )
 
 

@@ -398,3 +398,15 @@ def transform_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 def transform_settings(values: Mapping[str, Any]) -> TransformSettings:
     """Return the settings of this module from validated settings with their defaults."""
     return replace(typed(TransformSettings, values), flattening=typed(Flattening, values))
+
+
+def supplied_transforms(
+    supplied: Mapping[str, Any], values: Mapping[str, Any]
+) -> TransformSettings:
+    """Return `transform_settings`, or `NO_TRANSFORMS` if none of them is supplied.
+
+    Args:
+        supplied: The settings as the user has them.
+        values: The same, validated and with their defaults.
+    """
+    return NO_TRANSFORMS if supplied.keys().isdisjoint(PROPERTIES) else transform_settings(values)
