@@ -211,7 +211,7 @@ DELTA, ICEBERG = (
     Declaration(
         name=name,
         title=title,
-        open=_opener(f"lakes.{name}.{name}_format:{name}_destination"),
+        open=_opener(place),
         places=("path", "catalog"),
         supports=_LAKES_SUPPORT,
         uses=frozenset(TABLE_SETTINGS),
@@ -220,9 +220,14 @@ DELTA, ICEBERG = (
         needs_spark=needs_spark,
         notes={"views": "in a `catalog`"},
     )
-    for name, title, needs_spark in (
-        ("delta", "Delta", _delta_needs_spark),
-        ("iceberg", "Iceberg", lambda _: "Iceberg tables"),
+    for name, title, place, needs_spark in (
+        ("delta", "Delta", "lakes.delta.delta_format:delta_destination", _delta_needs_spark),
+        (
+            "iceberg",
+            "Iceberg",
+            "lakes.iceberg.iceberg_format:iceberg_destination",
+            lambda _: "Iceberg tables",
+        ),
     )
 )
 
