@@ -518,7 +518,7 @@ def _member(text: str, kind: str, stored: str) -> str:
         same = f"{text} IN ({', '.join(map(literal, members))})"
     else:
         one = "|".join(map(re.escape, members))
-        same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')} AND NOT {text} REGEXP {_TWICE}"
+        same = f"{text} REGEXP {literal(f'^(({one})(,({one}))*)?$')} AND {text} NOT REGEXP {_TWICE}"
     return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE CONCAT({text}, ' is none') END"
 
 
