@@ -23,7 +23,6 @@ from target_spark.operate.table_maintenance import LakeTables
 
 if TYPE_CHECKING:
     from target_spark.destinations.lakes.commit_marks import Mark
-    from target_spark.operate.table_history import TableCommit, TableHistory
 
 
 @dataclass(frozen=True)

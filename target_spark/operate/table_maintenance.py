@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from target_spark.destinations.lakes.lake_format import LakeFormat
     from target_spark.destinations.lakes.lake_table import Place
-    from target_spark.operate.table_history import Maintained
 
 _log = logging.getLogger(__name__)
 

@@ -46,8 +46,6 @@ from tap_spark.sources.frame_helpers import FILE, col, without_void
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 

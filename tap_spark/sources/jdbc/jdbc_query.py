@@ -40,8 +40,6 @@ from tap_spark.state.stream_plans import ArrowTasks, Slice
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tap_spark.sources.jdbc.copy_reader import CopySource

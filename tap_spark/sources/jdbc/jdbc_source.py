@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tap_spark.sources.jdbc.copy_reader import CopySession
-    from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner, TableInfo
+    from tap_spark.sources.jdbc.dialects.dialect import Dialect, QueryRunner
 
 
 FETCH_BYTES = 16 * 1024**2

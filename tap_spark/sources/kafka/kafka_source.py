@@ -67,7 +67,7 @@ from tap_spark.state.stream_plans import Resume, Slice, StreamPlan
 from tap_spark.stream_config import ConnectionConfig, StreamConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 SAMPLE = 1_000

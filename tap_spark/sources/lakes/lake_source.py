@@ -40,7 +40,7 @@ from tap_spark.state.stream_plans import Method, Resume, Slice, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 ORDER, OLD, AT = "_tap_spark_order", "_tap_spark_old", "_tap_spark_at"
