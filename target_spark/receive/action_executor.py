@@ -1,6 +1,6 @@
 """Execution of the pipeline's actions: staging, Spark jobs and commits in threads, STATE.
 
-`Workers` are the threads, and `Wakeup` is the descriptor by which they wake the run loop.
+`Workers` are the threads, which wake the run loop when they have ended.
 """
 
 from __future__ import annotations
@@ -103,16 +103,8 @@ class ActionExecutor:
         self._counters: dict[tuple[str, str], Counter] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.StartSpark: self._expect_records,
-            ev.Recall: self._recall,
             ev.Stage: self._stage,
             ev.CloseFile: self._close_file,
-            ev.Convert: self._convert,
-            ev.Commit: self._commit,
-            ev.Audit: self._audit,
-            ev.Activate: self._activate,
-            ev.DeleteMissing: self._delete_missing,
-            ev.Finish: self._finish,
-            ev.WriteDeadLetters: self._write_dead_letters,
             ev.ReportLine: self._report_line,
             ev.ReportFailure: self._report_failure,
             ev.ReportUncovered: self._report_uncovered,
@@ -125,6 +117,17 @@ class ActionExecutor:
             ev.DeleteConsumed: self._delete_consumed,
             ev.CleanUp: self._clean_up,
         }
+        # In threads.
+        self._works: dict[type, Callable[[Any], ev.WorkDone | None]] = {
+            ev.Recall: self._recall,
+            ev.Convert: self._convert,
+            ev.Commit: self._commit,
+            ev.Audit: lambda _: self._loader.audit(),
+            ev.Activate: self._activate,
+            ev.DeleteMissing: self._delete_missing,
+            ev.Finish: self._finish,
+            ev.WriteDeadLetters: self._write_dead_letters,
+        }
 
     def execute(self, action: ev.Action) -> None:
         """Execute one action.
@@ -132,11 +135,13 @@ class ActionExecutor:
         Raises:
             SingerSparkError: Staging or stdout cannot be written.
         """
-        self._handlers[type(action)](action)
+        if isinstance(action, ev.Work):
+            self._workers.start(action.work, partial(self._works[type(action)], action))
+        else:
+            self._handlers[type(action)](action)
 
     def close(self) -> None:
-        """Write the counters; ignore late results of threads."""
-        self._workers.close()
+        """Write the counters."""
         for cleaner in self._cleaners:
             cleaner.join()
         for counter in self._counters.values():
@@ -169,8 +174,11 @@ class ActionExecutor:
         self._staged_files.pop(action.file, None)
         self._staging.remove(action.file)
 
-    def _convert(self, action: ev.Convert) -> None:
-        files = action.files
+    def _recall(self, action: ev.Recall) -> ev.WorkDone:
+        return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+
+    def _convert(self, action: ev.Convert) -> ev.WorkDone:
+        files, stream = action.files, action.header.stream.stream
         if action.staged is not None:
             if action.before is not None:
                 cut = self._staging.cut(self._inputs[action.staged], action.before)
@@ -178,78 +186,51 @@ class ActionExecutor:
             file = self._inputs[action.staged]
             file = replace(file, marks=action.marks, since=action.since, until=action.until)
             files = (file,)
-            self._staged_files[action.staged] = action.flush, action.header.stream.stream
-        pieces, stream = self._converted.setdefault(action.flush, {}), action.header.stream.stream
-        batch = replace(action.header, files=files, replay=action.replay)
+            self._staged_files[action.staged] = action.flush, stream
+        pieces = self._converted.setdefault(action.flush, {})
         if action.piece in pieces:
             self._give_up(action.header, pieces, [action.piece])
-
-        def convert() -> ev.WorkDone:
-            result = self._loader.convert(batch)
-            pieces[action.piece] = (files, result)
-            size = sum(part.size for part in result.parts)
-            records = result.rows - result.exploded
-            return ev.WorkDone(action.work, records, size, result.rejected)
-
-        self._start(action.work, stream, convert)
-
-    def _recall(self, action: ev.Recall) -> None:
-        self._start(
-            action.work,
-            None,
-            lambda: ev.WorkDone(action.work, expected=self._loader.recall(action.stream)),
-        )
+        with self._engine.serving(stream):
+            result = self._loader.convert(replace(action.header, files=files, replay=action.replay))
+        pieces[action.piece] = (files, result)
+        size = sum(part.size for part in result.parts)
+        return ev.WorkDone(action.work, result.rows - result.exploded, size, result.rejected)
 
     def _commit(self, action: ev.Commit) -> None:
         batch, results = self._whole(action.flush, action.header)
-
-        def commit() -> None:
-            check_flush(batch, action.lines)
-            # Dead letters first: they must be durable before the STATE after them is written.
-            if self._dead_letters is not None:
-                self._dead_letters.write(batch, results)
-            stream = batch.stream
-            self._loaded(stream.stream, self._loader.commit(batch, results))
-            if self._summary.is_observed:
-                name, schema = stream.stream, stream.schema
-                self._summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
-
-        self._start(action.work, batch.stream.stream, commit)
+        name, schema = batch.stream.stream, batch.stream.schema
+        check_flush(batch, action.lines)
+        # Dead letters first: they must be durable before the STATE after them is written.
+        if self._dead_letters is not None:
+            self._dead_letters.write(batch, results)
+        with self._engine.serving(name):
+            self._loaded(name, self._loader.commit(batch, results))
+        if self._summary.is_observed:
+            self._summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
 
     def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
-        letters = self._dead_letters
-        if letters is not None:
-            self._start(action.work, None, lambda: letters.write_lines(action.number, action.lines))
+        if self._dead_letters is not None:
+            self._dead_letters.write_lines(action.number, action.lines)
 
     def _activate(self, action: ev.Activate) -> None:
-        stream = action.stream
-        self._start(
-            action.work, stream.stream, lambda: self._loader.activate(stream, action.version)
-        )
+        with self._engine.serving(action.stream.stream):
+            self._loader.activate(action.stream, action.version)
 
     def _delete_missing(self, action: ev.DeleteMissing) -> None:
-        name, files = action.keys.stream.stream, action.keys.files
-
-        def delete() -> None:
+        name = action.keys.stream.stream
+        with self._engine.serving(name):
             deleted = self._loader.delete_missing(action.keys)
-            self._consumed[action.flush] = list(files)
-            _logger.info("stream '%s': deleted %d rows that its source has no more", name, deleted)
-            if deleted:
-                self._summary.has_work = True
-                self._summary.add(name, deleted=deleted)
-
-        self._start(action.work, name, delete)
+        self._consumed[action.flush] = list(action.keys.files)
+        _logger.info("stream '%s': deleted %d rows that its source has no more", name, deleted)
+        if deleted:
+            self._summary.has_work = True
+            self._summary.add(name, deleted=deleted)
 
     def _finish(self, action: ev.Finish) -> None:
-        def finish() -> None:
-            self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
-            self._note_engine(name, log=True)
-
         name = action.stream
-        self._start(action.work, name, finish)
-
-    def _audit(self, action: ev.Audit) -> None:
-        self._start(action.work, None, self._loader.audit)
+        with self._engine.serving(name):
+            self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
+        self._note_engine(name, log=True)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
         for table, loaded in tables.items() if self._summary.is_read else ():
@@ -268,13 +249,6 @@ class ActionExecutor:
                 _logger.info(
                     "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
                 )
-
-    def _start(self, work: int, stream: str | None, call: Callable[[], ev.WorkDone | None]) -> None:
-        def task() -> ev.WorkDone:
-            with contextlib.nullcontext() if stream is None else self._engine.serving(stream):
-                return call() or ev.WorkDone(work)
-
-        self._workers.start(work, task)
 
     def _discard_pieces(self, action: ev.DiscardPieces) -> None:
         pieces = self._converted.get(action.flush, {})
@@ -404,21 +378,42 @@ class ActionExecutor:
 LONGEST_WAIT = 3600.0
 
 
-class Wakeup:
-    """A pipe that ends a wait for stdin at once."""
+class Workers:
+    """Runs each piece of work in a daemon thread; the pipeline bounds how many there are.
+
+    A pipe ends the wait of the run loop for standard input.
+
+    Attributes:
+        answers: The results of work that has ended, oldest first.
+        wakeup_fd: Descriptor that wakes the run loop if something is written there.
+    """
 
     def __init__(self) -> None:
-        self.fd, self.write_fd = os.pipe()
-        os.set_blocking(self.fd, False)
-        os.set_blocking(self.write_fd, False)
+        self.answers: deque[ev.WorkDone | ev.WorkFailed] = deque()
+        self._wait_fd, self.wakeup_fd = os.pipe()
+        os.set_blocking(self._wait_fd, False)
+        os.set_blocking(self.wakeup_fd, False)
+        self._lock = threading.Lock()
+        self._closed = False
 
-    def set(self) -> None:
-        """Wake the waiting thread, or keep it from going to sleep."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self.write_fd, b"\0")
+    def start(self, work: int, task: Callable[[], ev.WorkDone | None]) -> None:
+        """Start `task`; its result or failure will be in `answers`."""
+        name = f"work-{work}"
+        threading.Thread(target=self._execute, args=(work, task), name=name, daemon=True).start()
+
+    def _execute(self, work: int, task: Callable[[], ev.WorkDone | None]) -> None:
+        try:
+            answer: ev.WorkDone | ev.WorkFailed = task() or ev.WorkDone(work)
+        except BaseException as error:
+            answer = ev.WorkFailed(work, error)
+        self.answers.append(answer)
+        # Under the lock: once closed, the descriptor may have become another file's.
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if not self._closed:
+                os.write(self.wakeup_fd, b"\0")
 
     def wait(self, fd: int | None, seconds: float) -> bool:
-        """Sleep until `set` is called, `fd` is readable, or the time is over.
+        """Sleep until work has ended, a signal came, `fd` is readable, or the time is over.
 
         Args:
             fd: A descriptor to read from, or None.
@@ -428,61 +423,21 @@ class Wakeup:
             Whether `fd` is readable (or at its end).
         """
         poll = select.poll()
-        poll.register(self.fd, select.POLLIN)
+        poll.register(self._wait_fd, select.POLLIN)
         if fd is not None:
             poll.register(fd, select.POLLIN)
         ready = {ready for ready, _ in poll.poll(max(0.0, min(seconds, LONGEST_WAIT)) * 1000)}
-        if self.fd in ready:
+        if self._wait_fd in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(self.fd, 4096)
+                os.read(self._wait_fd, 4096)
         return fd in ready
-
-    def close(self) -> None:
-        """Close both ends."""
-        os.close(self.fd)
-        os.close(self.write_fd)
-
-
-@dataclass(eq=False)
-class Workers:
-    """Runs each piece of work in a daemon thread; the pipeline bounds how many there are.
-
-    Args:
-        wakeup: Set when an answer is there.
-    """
-
-    wakeup: Wakeup
-    _answers: deque[ev.WorkDone | ev.WorkFailed] = field(default_factory=deque, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    def start(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
-        """Start `task`; its result or failure will be in `answers`."""
-        name = f"work-{work}"
-        threading.Thread(target=self._execute, args=(work, task), name=name, daemon=True).start()
-
-    def answers(self) -> list[ev.WorkDone | ev.WorkFailed]:
-        """Return the work that has ended since the last call, in that order."""
-        results = []
-        while self._answers:
-            results.append(self._answers.popleft())
-        return results
 
     def close(self) -> None:
         """Ignore the results of running work."""
         with self._lock:
             self._closed = True
-
-    def _execute(self, work: int, task: Callable[[], ev.WorkDone]) -> None:
-        try:
-            answer: ev.WorkDone | ev.WorkFailed = task()
-        except BaseException as error:
-            answer = ev.WorkFailed(work, error)
-        self._answers.append(answer)
-        # Under the lock: once closed, the descriptor may have become another file's.
-        with self._lock:
-            if not self._closed:
-                self.wakeup.set()
+            os.close(self._wait_fd)
+            os.close(self.wakeup_fd)
 
 
 @dataclass(eq=False)
@@ -492,20 +447,19 @@ class StopSignals:
     Outside the main thread signals are left alone.
 
     Args:
-        wakeup: Set when a signal is caught.
+        wakeup_fd: Written to when a signal is caught.
     """
 
-    wakeup: Wakeup
+    wakeup_fd: int
     error: SingerSparkError | None = field(default=None, init=False)
     _before: dict[int, Callable[[int, FrameType | None], object] | int | None] = field(
         default_factory=dict, init=False
     )
-    _wakeup_fd: int = field(default=-1, init=False)
+    _fd_before: int = field(default=-1, init=False)
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            fd = self.wakeup.write_fd
-            self._wakeup_fd = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+            self._fd_before = signal.set_wakeup_fd(self.wakeup_fd, warn_on_full_buffer=False)
             for number in SIGNALS:
                 if signal.getsignal(number) is signal.SIG_IGN and number == signal.SIGHUP:
                     continue  # The run was started by `nohup`.
@@ -514,7 +468,7 @@ class StopSignals:
 
     def __exit__(self, *_: object) -> None:
         if self._before:
-            signal.set_wakeup_fd(self._wakeup_fd)
+            signal.set_wakeup_fd(self._fd_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -34,7 +34,7 @@ from target_spark.core.load_plans import StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.receive.action_executor import ActionExecutor, StopSignals, Wakeup, Workers
+from target_spark.receive.action_executor import ActionExecutor, StopSignals, Workers
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.state_file import StateFile
@@ -142,57 +142,54 @@ def run_with(
         state_file: Keeps STATE for the next run.
     """
     widen_pipe(input_fd)
-    wakeup, summary = Wakeup(), summary or RunSummary("target-spark")
+    summary = summary or RunSummary("target-spark")
     # Seconds since the epoch that never go back.
     offset = time.time() - time.monotonic()
     clock: Callable[[], float] = lambda: time.monotonic() + offset  # noqa: E731
     progress = None if CONSOLE.live_after is None else StreamProgress()
-    try:
-        with (
-            StopSignals(wakeup) as signals,
-            Staging(config.staging.root) as staging,
-            contextlib.nullcontext() if progress is None else contextlib.closing(progress),
-        ):
-            run_id, failure = summary.run_id, config.failure
-            letters = failure.dead_letter_path
-            executor = ActionExecutor(
-                loader=loader,
-                engine=engine,
-                staging=staging,
-                workers=(workers := Workers(wakeup)),
-                output=output,
-                progress=progress,
-                dead_letters=None if letters is None else _dead_letters(config, letters, run_id),
-                rejections=Rejections(letters),
-                summary=summary,
-                state_file=state_file,
-            )
-            loop = _Loop(
-                _pipeline(config, run_id, loader, engine),
-                Reader(lenient=failure.policy in _LENIENT),
-                input_fd,
-                executor,
-                workers,
-                signals,
-                wakeup,
-                StallWatch(
-                    config.stall_limit_seconds or math.inf,
-                    clock(),
-                    heartbeat=config.heartbeat_seconds or math.inf,
-                ),
-                clock,
-                summary,
-                progress,
-            )
-            try:
-                loop.run()
-                loader.check()
-            finally:
-                if summary.is_read:
-                    loader.describe(summary)
-                executor.close()
-    finally:
-        wakeup.close()
+    with (
+        contextlib.closing(Workers()) as workers,
+        StopSignals(workers.wakeup_fd) as signals,
+        Staging(config.staging.root) as staging,
+        contextlib.nullcontext() if progress is None else contextlib.closing(progress),
+    ):
+        run_id, failure = summary.run_id, config.failure
+        letters = failure.dead_letter_path
+        executor = ActionExecutor(
+            loader=loader,
+            engine=engine,
+            staging=staging,
+            workers=workers,
+            output=output,
+            progress=progress,
+            dead_letters=None if letters is None else _dead_letters(config, letters, run_id),
+            rejections=Rejections(letters),
+            summary=summary,
+            state_file=state_file,
+        )
+        loop = _Loop(
+            _pipeline(config, run_id, loader, engine),
+            Reader(lenient=failure.policy in _LENIENT),
+            input_fd,
+            executor,
+            workers,
+            signals,
+            StallWatch(
+                config.stall_limit_seconds or math.inf,
+                clock(),
+                heartbeat=config.heartbeat_seconds or math.inf,
+            ),
+            clock,
+            summary,
+            progress,
+        )
+        try:
+            loop.run()
+            loader.check()
+        finally:
+            if summary.is_read:
+                loader.describe(summary)
+            executor.close()
 
 
 def _dead_letters(config: TargetConfig, path: str, run_id: str) -> DeadLetters:
@@ -270,7 +267,6 @@ class _Loop:
     executor: ActionExecutor
     workers: Workers
     signals: StopSignals
-    wakeup: Wakeup
     stall: StallWatch
     clock: Callable[[], float]
     summary: RunSummary
@@ -293,9 +289,9 @@ class _Loop:
                 self._say_stall()
             if self.signals.error is not None:
                 self._stop_soon(self.signals.error)
-            for answer in self.workers.answers():
+            while self.workers.answers:
                 self.stall.progress(self.clock())
-                self._handle(answer)
+                self._handle(self.workers.answers.popleft())
             if self.pipeline.deadline() <= self.clock():
                 self._handle(ev.Tick())
             if self._silent_at <= self.clock():
@@ -327,26 +323,22 @@ class _Loop:
 
     def _take_input(self) -> None:
         """Handle the input read so far, or read more, or sleep until something happens."""
+        next_at = self._stop_by
+        if next_at is None:
+            next_at = min(self.pipeline.deadline(), self.stall.deadline)
+        timeout = min(next_at, self._silent_at) - self.clock()
         if not self.pipeline.wants_input:
-            self.wakeup.wait(None, self._timeout())
+            self.workers.wait(None, timeout)
         elif not self._take_messages():
             if self._ended:
                 self._handle(ev.EndOfInput())
-            elif self.wakeup.wait(
-                self.input_fd, self._timeout() if self._is_idle_reported else 0.0
-            ):
+            elif self.workers.wait(self.input_fd, timeout if self._is_idle_reported else 0.0):
                 self._is_idle_reported, self._silent_at = False, math.inf
                 self._read()
             elif not self._is_idle_reported:
                 self._is_idle_reported = True
                 self._silent_at = self.clock() + SILENCE_SECONDS
                 self._handle(ev.Idle())
-
-    def _timeout(self) -> float:
-        next_at = self._stop_by
-        if next_at is None:
-            next_at = min(self.pipeline.deadline(), self.stall.deadline)
-        return min(next_at, self._silent_at) - self.clock()
 
     def _take_messages(self) -> bool:
         """Handle the messages of the last read; return False if there are none left."""

@@ -27,7 +27,7 @@ from target_spark.receive.staging import Staging
 from target_spark.run_settings import TargetConfig
 
 AGE = 60.0
-Task = Callable[[], ev.WorkDone]
+Task = Callable[[], ev.WorkDone | None]
 
 
 class _Workers:
@@ -156,7 +156,7 @@ class Run:
         self._repeats = twice
         self.is_broken = True
         try:
-            answer = task()
+            answer = task() or ev.WorkDone(work)
         except SettingsError as error:
             if not self._may_fail:
                 raise

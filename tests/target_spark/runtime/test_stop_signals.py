@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shared.cli import documented_error
-from target_spark.receive.action_executor import StopSignals, Wakeup
+from target_spark.receive.action_executor import StopSignals, Workers
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "tests" / "helpers" / "target_fakes.py"
@@ -86,7 +87,7 @@ def test_a_running_commit_ends_and_its_state_goes_out(tmp_path):
 
 
 def test_what_a_signal_breaks_is_no_failure_of_its_own():
-    with StopSignals(Wakeup()) as signals:
+    with closing(Workers()) as workers, StopSignals(workers.wakeup_fd) as signals:
         signal.raise_signal(signal.SIGTERM)
     assert (signals.error.exit_code, documented_error(RuntimeError("x")).exit_code) == (143, 143)
 
