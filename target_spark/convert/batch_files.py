@@ -119,6 +119,9 @@ def batch_options(config: TargetConfig) -> StorageOptions:
 
 _log = logging.getLogger(__name__)
 
+KEPT = timedelta(days=1)
+"""Age at which a copy counts as left by a killed run; no job runs for so long on one batch."""
+
 
 class BatchFiles:
     """Staged files and files of BATCH messages; methods may be called from any thread.
@@ -134,6 +137,12 @@ class BatchFiles:
         self._config = config.batch_config or BatchConfig()
         self._warned: set[str] = set()
         self.options = batch_options(config)
+        # Staged files are copied if `staging.root` is a URL and executors see other disks.
+        root = None if executors_share_disk(config.spark) else config.staging.root
+        self._copies = join(root, "lines") if root and local_path(root) is None else None
+        self._copy_options = StorageOptions(config.storage_options)
+        self._lock = threading.Lock()
+        self._is_clean = False
 
     @cached_property
     def _roots(self) -> Roots:
@@ -219,30 +228,9 @@ class BatchFiles:
             f"a file to load cannot be read: {reason}", where=replace(where, file=file)
         )
 
-
-KEPT = timedelta(days=1)
-"""Age at which a copy counts as left by a killed run; no job runs for so long on one batch."""
-
-
-class LineUploads:
-    """Copies staged files below `staging.root`, if it is a URL and executors see other disks.
-
-    Methods may be called from any thread.
-
-    Args:
-        config: The settings.
-    """
-
-    def __init__(self, config: TargetConfig) -> None:
-        root = None if executors_share_disk(config.spark) else config.staging.root
-        self._root = join(root, "lines") if root and local_path(root) is None else None
-        self._options = StorageOptions(config.storage_options)
-        self._lock = threading.Lock()
-        self._is_clean = False
-
     @contextmanager
     def reachable(self, read: ReadPlan) -> Iterator[ReadPlan]:
-        """Copy the files of a plan to where all executors can read them.
+        """Copy the staged files of a plan to where all executors can read them.
 
         Args:
             read: How rows of one batch are read.
@@ -255,22 +243,22 @@ class LineUploads:
         """
         pieces = [piece for task in read.tasks for piece in task]
         staged = {piece.file.url for piece in pieces if piece.file.encoding.format == STAGED}
-        if self._root is None or not staged:
+        if self._copies is None or not staged:
             yield read
             return
-        self._clean(self._root)
-        copies = {url: join(self._root, f"{uuid.uuid4().hex}.jsonl") for url in sorted(staged)}
+        self._clean(self._copies)
+        copies = {url: join(self._copies, f"{uuid.uuid4().hex}.jsonl") for url in sorted(staged)}
         try:
-            with writing(self._root, self._options):
+            with writing(self._copies, self._copy_options):
                 for url, copy in copies.items():
-                    filesystem, path = remote(copy, self._options)
+                    filesystem, path = remote(copy, self._copy_options)
                     filesystem.put_file(local_path(url), path)
             tasks = tuple(tuple(_moved(piece, copies) for piece in task) for task in read.tasks)
-            yield replace(read, tasks=tasks, options=self._options)
+            yield replace(read, tasks=tasks, options=self._copy_options)
         finally:
             for copy in copies.values():
                 with suppress(OSError):
-                    delete(copy, self._options)
+                    delete(copy, self._copy_options)
 
     def _clean(self, root: str) -> None:
         """Remove the copies of killed runs, once in a run."""
@@ -279,8 +267,8 @@ class LineUploads:
                 return
             self._is_clean = True
             before = datetime.now(timezone.utc) - KEPT
-            with writing(root, self._options):
-                filesystem, path = remote(root, self._options)
+            with writing(root, self._copy_options):
+                filesystem, path = remote(root, self._copy_options)
                 result = filesystem.ls(path, detail=True) if filesystem.exists(path) else []
                 for entry in result:
                     if _changed(filesystem, entry) < before:

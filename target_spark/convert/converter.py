@@ -37,11 +37,11 @@ from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, size_of
 from shared.storage.files import codec_of
 from target_spark.convert import write_tasks
-from target_spark.convert.batch_files import BatchFiles, LineUploads
+from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.read_plan import Piece, ReadPlan, with_origins
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.convert.task_reports import raise_failure, result_of
-from target_spark.convert.write_tasks import RewritePlan, rewrite
+from target_spark.convert.write_tasks import rewrite
 from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, LoadResult, Reject
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
@@ -195,7 +195,6 @@ class Converter:
         self._engine = engine
         self._files = files
         self._tables = tables
-        self._uploads = LineUploads(config)
         self._started_at = time.time()
         self._slow = SlowKeywords()
         self._copied: dict[tuple[str, pa.Schema], bool] = {}
@@ -256,25 +255,25 @@ class Converter:
         if not read.tasks:
             return []
         task, in_python = _task(batch, write, read)
-        work = self._work(batch, write, read, in_python=in_python, frame=task is None)
-        if self._engine.takes(work) and task is not None:
-            return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
-        with self._uploads.reachable(read) as reachable:
-            by_spark = _spark_task(batch, write, reachable)
-            return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
-
-    def _work(
-        self, batch: Batch, write: TableWrite, read: ReadPlan, *, in_python: bool, frame: bool
-    ) -> Work:
-        into_server = write.sink is not None
         copied = read.filled is not None and self._are_copied(batch, write, read)
-        work = sum(
+        weighed = sum(
             (file.size or 0)
-            * weight(file.encoding, in_python=in_python, into_server=into_server, copied=copied)
+            * weight(
+                file.encoding,
+                in_python=in_python,
+                into_server=write.sink is not None,
+                copied=copied,
+            )
             for file in batch.files
         )
         needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
-        return Work(batch.source, work, needs if frame else "", write_tasks.RESULTS_DDL)
+        why = needs if task is None else ""
+        work = Work(batch.source, weighed, why, write_tasks.RESULTS_DDL)
+        if self._engine.takes(work) and task is not None:
+            return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
+        with self._files.reachable(read) as reachable:
+            by_spark = _spark_task(batch, write, reachable)
+            return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
 
     def _are_copied(self, batch: Batch, write: TableWrite, read: ReadPlan) -> bool:
         """Return whether tasks copy columns, as the first file of the stream with them tells."""
@@ -346,7 +345,7 @@ def rewrite_files(
         size = sum(sizes) * weight(write.encoding)
     if not pairs:
         return {}
-    task = partial(rewrite, RewritePlan(tuple(pairs), parts, edit))
+    task = partial(rewrite, tuple(pairs), parts, edit)
     work = Work(None, size, reports=write_tasks.RESULTS_DDL)
     rows = reports(engine.choose(work), task, len(pairs), work, write.pending)
     return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}

@@ -23,26 +23,29 @@ SMALL_BYTES = 16 << 20
 
 
 class UnreadableInputError(Exception):
-    """A file to load cannot be opened or has the wrong format; has its URL and the reason."""
+    """A file to load cannot be opened or has the wrong format; has its URL and the reason.
 
-
-class StorageTroubleError(UnreadableInputError):
-    """The storage of a file fails or rejects; has the file's URL, the reason and the errno."""
-
-    def __init__(self, url: str, reason: str, number: int) -> None:
-        super().__init__(url, reason)
-        self.number = number
+    If its storage does not answer, or rejects the request, the errno comes third.
+    """
 
 
 def read_task(read: ReadPlan, pieces: Iterable[Piece], rejects: Rejects) -> Iterator[pa.Table]:
     """Yield the completed rows of some pieces, in bounded tables with the plan's columns.
 
     Raises:
-        UnreadableInputError: A file is missing, truncated or has another format.
-        StorageTroubleError: Its storage does not answer, or rejects the request.
+        UnreadableInputError: A file is missing, truncated or has another format, or its storage
+            fails.
     """
-    for piece in pieces:
-        yield from _readable(piece.url, _read(read, piece, rejects), read.options)
+    tables = (
+        table
+        for piece in pieces
+        for table in _readable(piece.url, _read(read, piece, rejects), read.options)
+    )
+    if not read.refused:
+        return tables
+    from target_spark.convert.rejected_originals import accepted  # noqa: PLC0415
+
+    return accepted(read, tables, rejects)
 
 
 def _read(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
@@ -82,7 +85,7 @@ def _readable(url: str, tables: Iterator[Any], options: StorageOptions) -> Itera
         except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if local_path(url) is None and isinstance(error, OSError) and is_trouble(error):
                 number = error.errno or 0
-                raise StorageTroubleError(url, error.strerror or "", number) from error
+                raise UnreadableInputError(url, error.strerror or "", number) from error
             raise UnreadableInputError(url, _reason(error, options)) from error
         except Exception as error:
             if local_path(url) is not None:

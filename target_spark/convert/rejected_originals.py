@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,6 @@ from shared.formats.json_text import line_count
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_lines import blocks_of, line_of, lines_before
 from target_spark.convert.read_plan import Piece, ReadPlan, split_origin
-from target_spark.convert.read_rows import read_task
 from target_spark.convert.read_tables import row_at, tables_of
 from target_spark.convert.task_reports import Rejects
 from target_spark.core.load_plans import Reject
@@ -130,12 +129,8 @@ def _rows(piece: Piece, read: ReadPlan) -> Iterator[_Part]:
         before += table.num_rows + len(refused)
 
 
-def accepted_rows(read: ReadPlan, pieces: Sequence[Piece], rejects: Rejects) -> Iterator[pa.Table]:
-    """Yield the rows of a task without those of records that the store refuses; see `read_task`."""
-    tables = read_task(read, pieces, rejects)
-    if not read.refused:
-        yield from tables
-        return
+def accepted(read: ReadPlan, tables: Iterable[pa.Table], rejects: Rejects) -> Iterator[pa.Table]:
+    """Yield the rows of a task without those of records that the store refuses."""
     originals, refused = Originals(read), pa.array(sorted(read.refused), pa.int64())
     for table in tables:
         origins = table.column(ROW_ORIGIN)

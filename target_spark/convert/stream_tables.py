@@ -55,75 +55,6 @@ class _Claim:
     partition_by: tuple[str, ...]
 
 
-@dataclass(eq=False)
-class TableOwners:
-    """The tables that streams of this run have claimed; methods may be called from any thread."""
-
-    _claims: dict[str, _Claim] = field(default_factory=dict, init=False)
-    _places: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
-    _below: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
-    _alone: dict[str, str] = field(default_factory=dict, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    def claim(
-        self, stream: str, table: TableId, method: str, partition_by: tuple[str, ...] = ()
-    ) -> None:
-        """Claim the table of a stream before anything is written.
-
-        Raises:
-            SettingsError: Another stream has the table, and one of them would lose rows, or they
-                ask for different partitions.
-        """
-        new = _Claim(stream, table, method, partition_by)
-        with self._lock:
-            for other in self._beside(new):
-                if not table.shared or _OVERWRITE in (method, other.method):
-                    raise _refusal(other, new)
-                if other.stream in self._alone:
-                    raise _not_alone(other, new, self._alone[other.stream])
-                if _disagree(other, new):
-                    raise _partitions(other, new)
-            self._add(new)
-
-    def claim_alone(self, stream: str, message: str) -> None:
-        """Check that a message of a stream may remove or mark the rows that it does not name.
-
-        Raises:
-            SettingsError: Rows of another stream in the table would be among them.
-        """
-        with self._lock:
-            self._alone[stream] = message
-            claim = self._claims.get(stream)
-            others = [] if claim is None else self._beside(claim)
-            if claim is not None and others:
-                raise _not_alone(claim, others[0], message)
-
-    def _add(self, claim: _Claim) -> None:
-        old = self._claims.get(claim.stream)
-        if old is not None:
-            self._places[old.table.key].pop(old.stream)
-            for folder in _folders(old.table.key):
-                self._below[folder].pop(old.stream, None)
-        self._claims[claim.stream] = claim
-        self._places.setdefault(claim.table.key, {})[claim.stream] = claim
-        for folder in _folders(claim.table.key):
-            self._below.setdefault(folder, {})[claim.stream] = claim
-
-    def _beside(self, claim: _Claim) -> list[_Claim]:
-        """Return claims of other streams on the same table, or on one in the folder of the other.
-
-        With thousands of streams, a search through all of them would take minutes.
-        """
-        key = claim.table.key
-        near = (
-            self._places.get(key, {}),
-            self._below.get(key, {}),
-            *(self._places.get(folder, {}) for folder in _folders(key)),
-        )
-        every = (other for claims in near for other in claims.values())
-        return [other for other in every if other.stream != claim.stream]
-
-
 def _folders(key: str) -> Iterator[str]:
     """Yield all folders that a table is in."""
     return (key[:end] for end, char in enumerate(key) if char == "/")
@@ -179,15 +110,22 @@ class StreamTables:
     Args:
         config: The settings.
         destination: Holds the tables.
+
+    Attributes:
+        latest: The request that rows of a stream were last written for.
     """
 
     config: TargetConfig
     destination: Destination
-    _owners: TableOwners = field(default_factory=TableOwners, init=False)
+    latest: dict[str, TableRequest] = field(default_factory=dict, init=False)
+    _claims: dict[str, _Claim] = field(default_factory=dict, init=False)
+    _places: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
+    _below: dict[str, dict[str, _Claim]] = field(default_factory=dict, init=False)
+    _alone: dict[str, str] = field(default_factory=dict, init=False)
+    _claiming: threading.Lock = field(default_factory=threading.Lock, init=False)
     _requests: dict[str, tuple[StreamSchema, TableRequest]] = field(
         default_factory=dict, init=False
     )
-    _latest: dict[str, TableRequest] = field(default_factory=dict, init=False)
     _existing: dict[str, bool] = field(default_factory=dict, init=False)
     _writes: dict[tuple[str, str], TableWrite] = field(default_factory=dict, init=False)
     _traced: set[str] = field(default_factory=set, init=False)
@@ -197,14 +135,59 @@ class StreamTables:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def claim(self, stream: str) -> None:
-        """Reserve the table of a stream.
+        """Reserve the table of a stream before anything is written.
 
         Raises:
-            SettingsError: See `TableOwners.claim`.
+            SettingsError: Another stream has the table, and one of them would lose rows, or they
+                ask for different partitions.
         """
         table = self.destination.table(table_name(self.config, stream))
-        partition_by = stream_settings(self.config, stream).partition_by
-        self._owners.claim(stream, table, load_method(self.config, stream), partition_by)
+        method = load_method(self.config, stream)
+        new = _Claim(stream, table, method, stream_settings(self.config, stream).partition_by)
+        with self._claiming:
+            for other in self._beside(new):
+                if not table.shared or _OVERWRITE in (method, other.method):
+                    raise _refusal(other, new)
+                if other.stream in self._alone:
+                    raise _not_alone(other, new, self._alone[other.stream])
+                if _disagree(other, new):
+                    raise _partitions(other, new)
+            old = self._claims.get(stream)
+            if old is not None:
+                self._places[old.table.key].pop(stream)
+                for folder in _folders(old.table.key):
+                    self._below[folder].pop(stream, None)
+            self._claims[stream] = new
+            self._places.setdefault(table.key, {})[stream] = new
+            for folder in _folders(table.key):
+                self._below.setdefault(folder, {})[stream] = new
+
+    def claim_alone(self, stream: str, message: str) -> None:
+        """Reserve the right to remove or mark rows that a message of a stream does not name.
+
+        Raises:
+            SettingsError: Rows of another stream in the table would be among them.
+        """
+        with self._claiming:
+            self._alone[stream] = message
+            claim = self._claims.get(stream)
+            others = [] if claim is None else self._beside(claim)
+            if claim is not None and others:
+                raise _not_alone(claim, others[0], message)
+
+    def _beside(self, claim: _Claim) -> list[_Claim]:
+        """Return claims of other streams on the same table, or on one in the folder of the other.
+
+        With thousands of streams, a search through all of them would take minutes.
+        """
+        key = claim.table.key
+        near = (
+            self._places.get(key, {}),
+            self._below.get(key, {}),
+            *(self._places.get(folder, {}) for folder in _folders(key)),
+        )
+        every = (other for claims in near for other in claims.values())
+        return [other for other in every if other.stream != claim.stream]
 
     def is_loaded(self, stream: StreamSchema) -> bool:
         """Return whether a stream is loaded: its table exists, or may be created.
@@ -231,14 +214,6 @@ class StreamTables:
         _log.warning("stream '%s' is ignored: the table %s does not exist", name, shown)
         return False
 
-    def claim_alone(self, stream: str, message: str) -> None:
-        """Reserve the right to remove or mark rows that a message of a stream does not name.
-
-        Raises:
-            SettingsError: Rows of another stream are in the table.
-        """
-        self._owners.claim_alone(stream, message)
-
     def request(self, stream: StreamSchema) -> TableRequest:
         """Return the request of a stream for its table under a schema."""
         existing = self._requests.get(stream.stream)
@@ -254,11 +229,6 @@ class StreamTables:
         """Return the last answer of `request` for a stream."""
         return self._requests[stream][1]
 
-    def latest_written(self, stream: str) -> TableRequest | None:
-        """Return the request that rows were last written for; None if there were none."""
-        with self._lock:
-            return self._latest.get(stream)
-
     def keys(self, stream: StreamSchema) -> tuple[str, ...]:
         """Return the key properties that each record must have."""
         own = COLUMNS if self.config.add_record_metadata else ()
@@ -271,7 +241,7 @@ class StreamTables:
         """
         with self._lock:
             if _key(batch) not in self._writes:
-                request = self._latest[batch.stream.stream] = self.request(batch.stream)
+                request = self.latest[batch.stream.stream] = self.request(batch.stream)
                 self._writes[_key(batch)] = self.destination.prepare(request)
             write = self._writes[_key(batch)]
         is_traced = batch.stream.stream in self._traced

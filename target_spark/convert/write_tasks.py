@@ -30,7 +30,7 @@ from shared.singer.platform import arrow_in_task
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, size_of
 from shared.storage.urls import join
 from target_spark.convert.read_plan import Piece, ReadPlan
-from target_spark.convert.read_rows import StorageTroubleError, UnreadableInputError, read_task
+from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
 from target_spark.destinations.destination import RefusedByStoreError, Sink, TableWrite
 from target_spark.destinations.folders.table_folder import PartitionError, partition_folder
@@ -204,7 +204,7 @@ def load(
             # Columns are copied if the footers of the files show that each row fits. The rows are
             # still set up here, but read only if there is no copy.
             copied = None if read.filled is None else _copied(read, write, number, rejects)
-            tables = _accepted(read, number, rejects)
+            tables = read_task(read, read.tasks[number], rejects)
             if mapped is not None:
                 tables = (mapped(table, rejects) for table in tables)
             rows = _write(write, tables) if copied is None else copied
@@ -238,7 +238,7 @@ def read_frame(
         rejects = Rejects(read.rejects, read.reject_options)
         failed: list[dict[str, Any]] = []
         try:
-            for table in _accepted(read, number, rejects):
+            for table in read_task(read, read.tasks[number], rejects):
                 for part in (table,) if parts is None else parts(table):
                     yield from conform(part, columns).to_batches()
         except UnreadableInputError as error:
@@ -416,9 +416,9 @@ def _refused(error: PartitionError | RefusedByStoreError) -> dict[str, Any]:
 
 
 def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
-    url, reason = error.args
-    if isinstance(error, StorageTroubleError):
-        return {"kind": "unreachable", "url": url, "rows": error.number, "text": reason}
+    url, reason, *number = error.args
+    if number:
+        return {"kind": "unreachable", "url": url, "rows": number[0], "text": reason}
     return {"kind": "unreadable", "url": url, "text": reason}
 
 
@@ -431,57 +431,54 @@ def failure(error: OSError, pending: str) -> dict[str, Any]:
     return {"kind": "error", "url": place, "rows": error.errno, "text": reason}
 
 
-@dataclass(frozen=True)
-class RewritePlan:
-    """Files to rewrite.
+def rewrite(
+    pairs: Sequence[tuple[str, str]],
+    write: WritePlan,
+    edit: VersionEdit | None,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield a part for every file that was written or has become empty; for `mapInArrow`.
 
-    Attributes:
-        pairs: Old and new URL of each.
+    Args:
+        pairs: Old and new URL of each file.
         write: The new columns.
         edit: The change of their rows; files that it does not change are not written.
+        batches: The numbers of the files.
     """
-
-    pairs: Sequence[tuple[str, str]]
-    write: WritePlan
-    edit: VersionEdit | None = None
-
-
-def rewrite(plan: RewritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a part for every file that was written or has become empty; for `mapInArrow`."""
     arrow_in_task()
     for number in numbers_of(batches):
-        source, target = plan.pairs[number]
+        source, target = pairs[number]
         try:
-            rows = _rewritten(plan, source, target)
+            rows = _rewritten(write, edit, source, target)
         except pa.ArrowInvalid as error:
             rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
         except OSError as error:
-            rows = [failure(error, plan.write.pending)]
+            rows = [failure(error, write.pending)]
         yield results(rows)
 
 
-def _rewritten(plan: RewritePlan, source: str, target: str) -> list[dict[str, Any]]:
-    name = plan.write.encoding.format
-    options = plan.write.options
-    if plan.edit is not None and (
-        plan.edit.keeps_file(source, name, options)
-        or not _changes(plan.edit, source, name, options)
+def _rewritten(
+    write: WritePlan, edit: VersionEdit | None, source: str, target: str
+) -> list[dict[str, Any]]:
+    name, options = write.encoding.format, write.options
+    if edit is not None and (
+        edit.keeps_file(source, name, options) or not _changes(edit, source, name, options)
     ):
         return []
-    columns = _columns(plan.write)
+    columns = _columns(write)
     rows = 0
 
     def tables() -> Iterator[pa.Table]:
         nonlocal rows
         for table in FORMATS[name].read(source, options):
-            edited = plan.edit.apply(table, name)[0] if plan.edit else table
+            edited = edit.apply(table, name)[0] if edit else table
             rows += edited.num_rows
             yield conform(edited, columns)
 
     kept = _first_rows(tables())
-    if kept is None and plan.edit is not None:
+    if kept is None and edit is not None:
         return [{"kind": "part", "url": target, "rows": 0, "size": 0}]
-    FORMATS[name].write(target, columns, kept or (), plan.write.encoding.compression, options)
+    FORMATS[name].write(target, columns, kept or (), write.encoding.compression, options)
     make_durable(target)
     return [{"kind": "part", "url": target, "rows": rows, "size": 0}]
 
@@ -524,12 +521,3 @@ def is_plain(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))
-
-
-def _accepted(read: ReadPlan, number: int, rejects: Rejects) -> Iterator[pa.Table]:
-    """Yield the rows of a task that the store does not refuse."""
-    if not read.refused:
-        return read_task(read, read.tasks[number], rejects)
-    from target_spark.convert.rejected_originals import accepted_rows  # noqa: PLC0415
-
-    return accepted_rows(read, read.tasks[number], rejects)

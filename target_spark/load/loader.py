@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from shared.encodings.encoding_format import imported
 from shared.engine.engine import INTO_SERVER, Engine
@@ -39,7 +39,7 @@ from target_spark.core.load_plans import (
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
 from target_spark.destinations.leases import RunLeases
 from target_spark.load.guards.balance import BalanceGuard
-from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard, moments_of
+from target_spark.load.guards.guard import MOMENTS, CommitStep, ConvertStep, EndStep, Guard
 from target_spark.load.guards.leases import LeaseGuard
 from target_spark.load.guards.lineage import LineageGuard
 from target_spark.load.guards.versions import VersionGuard
@@ -148,11 +148,11 @@ class Loader:
 
     def _watch(self, guards: tuple[Guard, ...]) -> None:
         """Let guards look at the steps of the load, each at the moments that it defines."""
-        self._guards, self._at = guards, moments_of(guards)
-
-    def _before_change(self, stream: str) -> None:
-        for see in self._at["before_change"]:
-            see(stream)
+        self._guards = guards
+        self._at: Mapping[str, Sequence[Callable[..., Any]]] = {
+            name: [getattr(g, name) for g in guards if getattr(type(g), name) != nothing]
+            for name, nothing in MOMENTS.items()
+        }
 
     def plan(self, stream: StreamSchema) -> bool:
         """Plan the load of a new SCHEMA.
@@ -233,7 +233,8 @@ class Loader:
             AlreadyRunningError: Another run has taken over the table.
         """
         stream = batch.stream.stream
-        self._before_change(stream)
+        for see in self._at["before_change"]:
+            see(stream)
         # 1. Nothing to do leaves no version in the table's history.
         if not results and not self._changes_table(batch.stream):
             if self._expected is not None:
@@ -386,8 +387,9 @@ class Loader:
         Raises:
             BalanceError: The table has another number of rows than the stream.
         """
-        self._before_change(stream)
-        step = EndStep(stream, awaits_state, self._tables.latest_written(stream))
+        for see in self._at["before_change"]:
+            see(stream)
+        step = EndStep(stream, awaits_state, self._tables.latest.get(stream))
         for see in self._at["before_end"]:
             see(step)
         if self._config.verification is None:
@@ -456,7 +458,8 @@ class Loader:
         if self._versions.are_ignored(stream.stream):
             return
         self._tables.claim_alone(stream.stream, "ACTIVATE_VERSION")
-        self._before_change(stream.stream)
+        for see in self._at["before_change"]:
+            see(stream.stream)
         request = self._tables.request(stream)
         change = self._destination.activate(request, self._versions.edit(request, version))
         if change is not None:
@@ -488,7 +491,8 @@ class Loader:
         config, stream = self._config, keys.stream
         if not self._loads or not self._destination.exists(self._tables.request(stream)):
             return 0
-        self._before_change(stream.stream)
+        for see in self._at["before_change"]:
+            see(stream.stream)
         rows_seen: list[TableDifference] = []
         # A loader of its own: same table, but keys alone, no lease (this run has it), and no way to
         # leave a bad key out, as its row would count as gone.

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS, Encoding
 from target_spark.convert import write_tasks
-from target_spark.convert.write_tasks import RewritePlan, rewrite
+from target_spark.convert.write_tasks import rewrite
 from target_spark.core.load_plans import Layout, Part, SchemaContract, TableName, TableRequest
 from target_spark.destinations.destination import Flush, TableWrite
 from target_spark.destinations.files.file_destination import FileDestination
@@ -41,11 +41,7 @@ def rewrite_here(
     columns = arrow_schema(write.struct, write.encoding.format)
     parts = write_tasks.WritePlan(write.pending, write.encoding, columns)
     numbers = pa.record_batch({"id": list(range(len(pairs)))})
-    rows = [
-        row
-        for batch in rewrite(RewritePlan(pairs, parts, edit), [numbers])
-        for row in batch.to_pylist()
-    ]
+    rows = [row for batch in rewrite(pairs, parts, edit, [numbers]) for row in batch.to_pylist()]
     assert {row["kind"] for row in rows} <= {"part"}
     return {row["url"]: row["rows"] for row in rows}
 

@@ -593,7 +593,7 @@ class JdbcDestination(Destination):
         )
 
     def _claim(self, place: TablePlace, stream: str) -> None:
-        """Claim a table like `TableOwners`, if only the server knows its schema."""
+        """Claim a table like `StreamTables.claim`, if only the server knows its schema."""
         with self._lock:
             owner = self._owners.setdefault(place, stream)
         if owner != stream:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from target_spark.core.balance import Committed, Counts, Loaded
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema, TableRequest
@@ -136,12 +135,5 @@ class Guard:
         """End the run, successfully or not."""
 
 
-_MOMENTS = [name for name in vars(Guard) if not name.startswith("_")]
-
-
-def moments_of(guards: Sequence[Guard]) -> Mapping[str, Sequence[Callable[..., Any]]]:
-    """Return what to call at each moment: the methods of the guards that define it, in order."""
-    return {
-        name: [getattr(g, name) for g in guards if getattr(type(g), name) != getattr(Guard, name)]
-        for name in _MOMENTS
-    }
+MOMENTS = {name: nothing for name, nothing in vars(Guard).items() if not name.startswith("_")}
+"""What a guard does by default at each moment: nothing."""

@@ -15,7 +15,7 @@ from shared.errors import DestinationError
 from shared.formats.file_formats import Encoding
 from shared.spark.conf import SparkSettings
 from target_spark.convert import batch_files
-from target_spark.convert.batch_files import LineUploads
+from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.core.load_plans import InputFile
 from target_spark.run_settings import StagingSettings, TargetConfig
@@ -41,8 +41,8 @@ def plan(folder: Path) -> ReadPlan:
     return ReadPlan(tasks, {}, pa.schema([]))
 
 
-def uploads(root: str, spark: SparkSettings = CLUSTER) -> LineUploads:
-    return LineUploads(TargetConfig(path="x", spark=spark, staging=StagingSettings(root=root)))
+def uploads(root: str, spark: SparkSettings = CLUSTER) -> BatchFiles:
+    return BatchFiles(TargetConfig(path="x", spark=spark, staging=StagingSettings(root=root)))
 
 
 def test_copies_exist_while_a_job_runs(root: str, tmp_path: Path) -> None:
