@@ -207,18 +207,22 @@ class Batches:
 
     def mark(self) -> None:
         """Record the arrival of a STATE message."""
-        position, waiting = self.tracker.position, self.tracker.waiting
-        for flush in self._open():
-            if flush.staging is not None:
-                flush.staging.mark(position, waiting)
+        waiting = frozenset(self.tracker.waiting)
+        for piece in (flush.staging for flush in self._open()):
+            if piece is not None:
+                piece.has_state = True
+                marks = {**piece.marks, self.tracker.position: piece.size}
+                # Those of STATEs that will not be emitted would take memory.
+                piece.marks = {at: size for at, size in marks.items() if at in waiting}
 
     def opened(self, stream: Stream, version: int | None, now: float) -> PendingFlush:
         """Return the open batch of a stream for this version; open a new one if needed."""
         if stream.open is not None and stream.open.header.version != version:
             self.close(stream, now)
         if stream.open is None:
-            number, token = self._next()
-            header = Batch(stream.schema, (), token, version, now)
+            self._last_flush += 1
+            number = self._last_flush
+            header = Batch(stream.schema, (), f"{self.run_id}-{number:06d}", version, now)
             flush = PendingFlush(number, header, self.tracker.begin(), BatchSize(opened_at=now))
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
@@ -233,14 +237,10 @@ class Batches:
         self, stream: Stream, files: tuple[InputFile, ...], line: int, now: float
     ) -> KeyPass:
         """Return the step that deletes the rows of a stream whose keys are in none of the files."""
-        number, token = self._next()
-        keys = Batch(stream.schema, files, token, received_at=now)
-        return KeyPass(number, keys, self.tracker.begin(), line)
-
-    def _next(self) -> tuple[int, str]:
-        """Return number and token of a further commit."""
         self._last_flush += 1
-        return self._last_flush, f"{self.run_id}-{self._last_flush:06d}"
+        number = self._last_flush
+        keys = Batch(stream.schema, files, f"{self.run_id}-{number:06d}", received_at=now)
+        return KeyPass(number, keys, self.tracker.begin(), line)
 
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and the batches that would still hold back the newest STATE.

@@ -6,6 +6,7 @@ Also what no STATE covers at the end of the input: rows after the last one, and 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -190,26 +191,17 @@ class Uncovered:
     """
 
     discards: Callable[[str], bool]
-    rows: dict[str, int] = field(default_factory=dict, init=False)
+    rows: Counter[str] = field(default_factory=Counter, init=False)
     consumed: list[tuple[int, int, str]] = field(default_factory=list, init=False)
     line: int = field(default=0, init=False)
     _discarded: set[str] = field(default_factory=set, init=False)
-
-    def state(self, line: int) -> None:
-        """Begin again: a STATE has come."""
-        self.line = line
-        self.rows.clear()
-
-    def add(self, stream: str, rows: int) -> None:
-        """Count rows of a stream."""
-        self.rows[stream] = self.rows.get(stream, 0) + rows
 
     def add_converted(self, job: Conversion, piece: FilesPiece, rows: int) -> None:
         """Count rows of BATCH messages after the last STATE; their share if others came before."""
         late = [m for m in piece.messages or (piece,) if m.line > self.line]
         share = rows * sum(len(m.files) for m in late) // len(piece.files)
         if share:
-            self.add(job.stream.schema.stream, share)
+            self.rows[job.stream.schema.stream] += share
 
     def discard(
         self, streams: Mapping[str, Stream], begun_segment: Callable[[Stream], int | None]

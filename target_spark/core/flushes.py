@@ -175,17 +175,6 @@ class StagedPiece:
     is_divided: bool = False
     is_kept: bool = True
 
-    def mark(self, position: int, waiting: frozenset[int]) -> None:
-        """Record a STATE message.
-
-        Args:
-            position: Its position.
-            waiting: Positions of all that may still be emitted; bounds memory.
-        """
-        self.has_state = True
-        self.marks[position] = self.size
-        self.marks = {at: size for at, size in self.marks.items() if at in waiting}
-
     def grow(self, lines: int, size: int, first_line: int, position: int) -> None:
         """Record lines that were staged; the first one is `first_line` of stdin."""
         if not self.size:

@@ -319,7 +319,7 @@ class Pipeline:
         if stream.has_failed or not stream.is_loaded:
             return
         stream.end.add_rows(event.first_line + event.lines - 1, event.version)
-        self._uncovered.add(event.stream, event.lines)
+        self._uncovered.rows[event.stream] += event.lines
         lines = Lines(event.data, event.lines)
         self._rest = _Rest(stream, event.version, event.first_line, lines)
         self._take_rest(bounded=True)
@@ -359,7 +359,8 @@ class Pipeline:
 
     def _state(self, event: ev.StateSeen) -> None:
         self._take_rest()
-        self._uncovered.state(event.line)
+        self._uncovered.line = event.line
+        self._uncovered.rows.clear()
         self._tracker.seen(event.value, event.line)
         self._batches.mark()
 

@@ -13,7 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar
 
 import orjson
@@ -55,13 +55,6 @@ def loads(text: bytes) -> Any:
         return INVALID
 
 
-def _stream(message: dict[str, Any]) -> str:
-    name = message.get("stream")
-    if not isinstance(name, str) or not name:
-        raise MalformedError("without a 'stream'")
-    return name
-
-
 def is_version(value: object) -> TypeGuard[int | None]:
     """Return whether a value can be a table version: tables store it as an integer of 64 bits."""
     return value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63)
@@ -83,7 +76,6 @@ def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
-    stream = _stream(message)
     if not isinstance(message.get("schema"), dict):
         raise MalformedError("without a 'schema' object")
     # orjson makes floats of bounds beyond 64 bits.
@@ -95,28 +87,28 @@ def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     is_marked = bool(message.get("bookmark_properties") or message.get(STREAM_BOOKMARKED))
     source = message.get(STREAM_SOURCE)
     source = source if isinstance(source, str) else None
-    return ev.SchemaSeen(stream, schema, keys, number, has_failed, is_marked, source)
+    name = message["stream"]
+    return ev.SchemaSeen(name, schema, keys, number, has_failed, is_marked, source)
 
 
 def _record(message: dict[str, Any], line: bytes, number: int) -> ev.RecordsSeen:
-    stream = _stream(message)
     if not isinstance(message.get("record"), dict):
         raise MalformedError("without a 'record' object")
-    return ev.RecordsSeen(stream, line, 1, number, _version_of(message))
+    return ev.RecordsSeen(message["stream"], line, 1, number, _version_of(message))
 
 
 def _batch(message: dict[str, Any], line: bytes, number: int) -> ev.BatchSeen:  # noqa: ARG001
-    stream, (encoding, manifest) = _stream(message), _files(message)
-    return ev.BatchSeen(stream, encoding, manifest, number, _version_of(message))
+    encoding, manifest = _files(message)
+    return ev.BatchSeen(message["stream"], encoding, manifest, number, _version_of(message))
 
 
 def _keys(message: dict[str, Any], line: bytes, number: int) -> ev.KeysSeen:  # noqa: ARG001
     if "manifest" not in message and "encoding" not in message:
-        return ev.KeysSeen(_stream(message), None, (), number)
+        return ev.KeysSeen(message["stream"], None, (), number)
     if message.get("manifest") is None:
         # Never an empty key set by mistake.
         raise MalformedError("without a 'manifest'")
-    return ev.KeysSeen(_stream(message), *_files(message), number)
+    return ev.KeysSeen(message["stream"], *_files(message), number)
 
 
 def _files(message: dict[str, Any]) -> tuple[Encoding, tuple[str, ...]]:
@@ -144,10 +136,10 @@ def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
 
 
 def _activate(message: dict[str, Any], line: bytes, number: int) -> ev.VersionSeen:  # noqa: ARG001
-    stream, version = _stream(message), _version_of(message)
+    version = _version_of(message)
     if version is None:
         raise MalformedError("without a 'version'")
-    return ev.VersionSeen(stream, version, number)
+    return ev.VersionSeen(message["stream"], version, number)
 
 
 PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
@@ -446,6 +438,9 @@ class Reader:
         if parser is None:
             raise self._error(f"unknown message type '{message['type'][:EXCERPT]}'", line)
         try:
+            name = message.get("stream")
+            if parser is not _state and not (isinstance(name, str) and name):
+                raise MalformedError("without a 'stream'")
             return parser(message, line, self._line)
         except MalformedError as problem:
             raise self._error(f"{message['type']} {problem}", line, message.get("stream")) from None
@@ -494,6 +489,7 @@ def _version(block: bytes, start: int, end: int) -> object:
 FEW = 32
 
 
+@dataclass(eq=False)
 class Lines:
     """Whole lines that are taken from the front, some at a time.
 
@@ -502,11 +498,10 @@ class Lines:
         count: Number of lines.
     """
 
-    def __init__(self, data: bytes | memoryview, count: int) -> None:
-        self.count = count
-        self._data = data
-        self._text: bytes | None = None
-        self._position = 0
+    data: bytes | memoryview
+    count: int
+    _text: bytes | None = field(default=None, init=False)
+    _position: int = field(default=0, init=False)
 
     def take(self, count: int) -> bytes | memoryview:
         """Cut lines off.
@@ -519,22 +514,22 @@ class Lines:
         """
         start = self._position
         if count == self.count:
-            end = len(self._data)
+            end = len(self.data)
         else:
             end = self._position = _end_of_line(self._as_bytes(), count, start)
         self.count -= count
-        return memoryview(self._data)[start:end]
+        return memoryview(self.data)[start:end]
 
     def until(self, size: int) -> int:
         """Return how many lines reach a number of bytes, or the number of remaining lines."""
-        if len(self._data) - self._position <= size:
+        if len(self.data) - self._position <= size:
             return self.count
         text, start = self._as_bytes(), self._position
         return min(self.count, text.count(b"\n", start, start + size - 1) + 1)
 
     def _as_bytes(self) -> bytes:
         if self._text is None:
-            self._text = self._data if isinstance(self._data, bytes) else bytes(self._data)
+            self._text = self.data if isinstance(self.data, bytes) else bytes(self.data)
         return self._text
 
 

@@ -156,13 +156,14 @@ class Schedule:
         gathered.append(job)
         size = sum(job.piece.size for job in gathered)
         if gather_until is None or size >= JOB_BYTES or len(gathered) >= MOST_FILES:
-            self._release(flush)
+            self._converts.extend(self._gathering.pop(flush.number))
 
     def add_step(self, stream: Stream, step: Step) -> None:
         """Add a step after the stream's other steps."""
         self._steps += 1
         if isinstance(step, PendingFlush):
-            self._release(step)
+            # Its files wait no longer for more.
+            self._converts.extend(self._gathering.pop(step.number, ()))
         stream.steps.append(step)
         self.offer(stream)
 
@@ -191,7 +192,7 @@ class Schedule:
         if self._later:
             self._wake(now)
         while self._gathering and (first := next(iter(self._gathering.values()))[0]).due <= now:
-            self._release(first.flush)
+            self._converts.extend(self._gathering.pop(first.flush.number))
         while not self._is_stopped and (job := self._next()) is not None:
             self._work += 1
             self._running[self._work] = job
@@ -376,10 +377,6 @@ class Schedule:
                 job.piece = piece = more
                 job.flush.unconverted -= 1
         return job
-
-    def _release(self, flush: PendingFlush) -> None:
-        """Let the files of a flush wait no longer for more."""
-        self._converts.extend(self._gathering.pop(flush.number, ()))
 
     def _wake(self, now: float) -> None:
         """Queue work whose pause is over before all other of its kind."""

@@ -76,7 +76,8 @@ class StateTracker:
     _states: list[SeenState] = field(default_factory=list, init=False)
     _bytes: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
-    _newest: list[int] = field(default_factory=list, init=False)
+    waiting: list[int] = field(default_factory=list, init=False)
+    """Positions of the STATEs to emit if the input stays valid: one for each act."""
     withholds: bool = field(default=False, init=False)
     """Whether STATEs are not emitted, as the bookmark of a failed stream is unknown."""
     held: dict[str, int] = field(default_factory=dict, init=False)
@@ -113,12 +114,12 @@ class StateTracker:
         # A staging file notes how many of its bytes come before each STATE, so that it can be cut
         # there. Only the newest of the STATEs that wait for the same acts will be emitted: noting
         # the others would take memory by STATE, not by act.
-        if self._newest and self._newest[-1] > self._begun:
-            self._newest.pop()  # It waits for the same acts as the new one.
-        self._newest.append(self.position)
-        if len(self._newest) > 2 * (len(self._open) + _FEW):
+        if self.waiting and self.waiting[-1] > self._begun:
+            self.waiting.pop()  # It waits for the same acts as the new one.
+        self.waiting.append(self.position)
+        if len(self.waiting) > 2 * (len(self._open) + _FEW):
             acts = list(self._open)
-            self._newest = list({bisect_left(acts, at): at for at in self._newest}.values())
+            self.waiting = list({bisect_left(acts, at): at for at in self.waiting}.values())
 
     def hold(self, stream: str, line: int) -> None:
         """Keep a stream's bookmark as it was before a line of the input, where it has failed.
@@ -155,7 +156,7 @@ class StateTracker:
         newest = self._states[count - 1]
         self._keep(self._states[count:])
         self._emitted, self.released = newest, newest.position
-        self._newest = [position for position in self._newest if position > self.released]
+        self.waiting = [position for position in self.waiting if position > self.released]
         return newest.value
 
     def newest(self, until: float = math.inf) -> SeenState | None:
@@ -169,11 +170,6 @@ class StateTracker:
         """Return the position of the newest waiting STATE before a position; 0 without one."""
         count = bisect_left(self._states, position, key=attrgetter("position"))
         return self._states[count - 1].position if count else 0
-
-    @property
-    def waiting(self) -> frozenset[int]:
-        """Return the positions of the STATEs to emit if the input stays valid: one for each act."""
-        return frozenset(self._newest)
 
     def holders(self) -> Iterable[int]:
         """Return positions of the open acts that hold back the newest STATE."""

@@ -95,7 +95,17 @@ class Staging:
             file = self._files[number] = StagedFile(path)
             self._paths[number] = path
         with _named(file.path):
-            self._handle(number, file).write(data)
+            if file.handle is None:
+                while len(self._handles) >= self._limit:
+                    _close(self._handles.popitem(last=False)[1])
+                if self._free and not file.size:
+                    self._free.pop().rename(file.path)
+                mode = "r+b" if file.path.exists() else "xb"
+                file.handle = BufferedWriter(FileIO(file.path, mode), BUFFER_BYTES)
+                file.handle.seek(file.size)
+            self._handles[number] = file
+            self._handles.move_to_end(number)
+            file.handle.write(data)
         if first_line != file.next_line:
             file.runs.extend((file.lines + 1, first_line))
         file.next_line = first_line + lines
@@ -143,20 +153,6 @@ class Staging:
                 self._free.append(path)
             else:
                 path.unlink()
-
-    def _handle(self, number: int, file: StagedFile) -> BufferedWriter:
-        if file.handle is None:
-            while len(self._handles) >= self._limit:
-                _close(self._handles.popitem(last=False)[1])
-            if self._free and not file.size:
-                self._free.pop().rename(file.path)
-            mode = "r+b" if file.path.exists() else "xb"
-            file.handle = BufferedWriter(FileIO(file.path, mode), BUFFER_BYTES)
-            file.handle.seek(file.size)
-            self._handles[number] = file
-        else:
-            self._handles.move_to_end(number)
-        return file.handle
 
 
 def _lines_before(file: InputFile, before: int) -> int:

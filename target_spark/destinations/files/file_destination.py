@@ -375,8 +375,19 @@ class FileDestination(Destination):
     ) -> tuple[dict[str, str], int]:
         """Return the parts of a flush with their names, and their rows; none that are there."""
         key = flush.stream, flush.token
-        names = self._names.setdefault(key, self._part_names(flush))
         rows = sum(part.rows for part in flush.parts)
+        if key not in self._names:
+            begin = f"part-{self._next_stamp():013d}-{folder_name(flush.token)}"
+            ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
+            # The part of a partition is in a folder of its name, also while it is hidden.
+            self._names[key] = {
+                part.url: beside(
+                    "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
+                    f"{begin}-{number:05d}{ending}",
+                )
+                for number, part in enumerate(part for part in flush.parts if part.rows)
+            }
+        names = self._names[key]
         if names and present.issuperset(names.values()):
             return {}, rows
         inside = _inside(write)
@@ -385,19 +396,6 @@ class FileDestination(Destination):
         pairs = [(url, self._pending(write)) for url in names]
         rewritten = self._rewrite(pairs, inside)
         return {new: names[old] for old, new in pairs}, sum(rewritten.values())
-
-    def _part_names(self, flush: Flush) -> dict[str, str]:
-        stamp = self._next_stamp()
-        ending = FORMATS[flush.write.encoding.format].extension(flush.write.encoding.compression)
-        begin = f"part-{stamp:013d}-{folder_name(flush.token)}"
-        # The part of a partition is in a folder of its name, also while it is hidden.
-        return {
-            part.url: beside(
-                "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
-                f"{begin}-{number:05d}{ending}",
-            )
-            for number, part in enumerate(part for part in flush.parts if part.rows)
-        }
 
     def _schema_part(self, write: TableWrite) -> dict[str, str]:
         """Return an empty file that carries the columns of a table without rows, if one can."""

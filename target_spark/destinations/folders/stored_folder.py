@@ -168,7 +168,7 @@ class LocalFolder:
             make_folders(self._path.parent)
             if self._path.exists() and not self._path.is_dir():
                 raise NotADirectoryError(20, os.strerror(20), self.table)
-            with self._lock():
+            with self.locked():
                 # Under the lock: a living run may be between its two renames.
                 if restores:  # First a table that was lost between two renames.
                     put_right(self.table)
@@ -184,8 +184,13 @@ class LocalFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the table against other target processes; wait for them."""
-        with writing(self.table), self._lock():
-            yield
+        with writing(self.table):
+            descriptor = os.open(f"{self._beside}.lock", os.O_CREAT | os.O_RDWR, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
 
     def files(self) -> tuple[str, ...]:
         """Return the names of all visible files, sorted; empty if there is not a folder yet.
@@ -251,15 +256,6 @@ class LocalFolder:
         if self._alive is not None:
             self._alive.release()
             self._alive = None
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        descriptor = os.open(f"{self._beside}.lock", os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     def _settle(self) -> None:
         """Write what holds after a change of the folder that has failed."""

@@ -59,7 +59,12 @@ def folder_name(name: str) -> str:
         text = text[:-1] + _escape(text[-1])
     if text.partition(".")[0].upper() in _RESERVED:
         text = _escape(text[0]) + text[1:]
-    return _shortened(text or "%")
+    data = (text or "%").encode("utf-8", "surrogatepass")
+    if len(data) <= MAX_BYTES:
+        return text or "%"
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    kept = data[: MAX_BYTES - len(digest) - 1].decode("utf-8", "ignore")
+    return f"{kept}~{digest}"
 
 
 def stream_file(table: str, kind: str, stream: str) -> str:
@@ -85,15 +90,6 @@ def case_collisions(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
 
 def _escape(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
-
-
-def _shortened(text: str) -> str:
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= MAX_BYTES:
-        return text
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    kept = data[: MAX_BYTES - len(digest) - 1].decode("utf-8", "ignore")
-    return f"{kept}~{digest}"
 
 
 @dataclass(frozen=True)
