@@ -181,16 +181,12 @@ class Failures:
 class Uncovered:
     """Rows after the last STATE of the input, and batch files that wait for a STATE.
 
-    Args:
-        discards: Whether to discard records of a stream after the last STATE.
-
     Attributes:
         line: Line of the last STATE; 0 if there was none.
         rows: Rows after it, by stream.
         consumed: Last file and number of durable flushes with batch files, and their stream.
     """
 
-    discards: Callable[[str], bool]
     rows: Counter[str] = field(default_factory=Counter, init=False)
     consumed: list[tuple[int, int, str]] = field(default_factory=list, init=False)
     line: int = field(default=0, init=False)
@@ -217,7 +213,7 @@ class Uncovered:
             if name not in self.rows or stream.swap is not None:
                 continue
             partial = begun_segment(stream)
-            if self.discards(name):
+            if stream.plan.discards:
                 line = self.line + 1
             elif partial is not None and stream.end.awaits_state(self.line):
                 line = max(partial, self.line + 1)

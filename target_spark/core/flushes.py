@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from target_spark.core.events import LineRejected
-from target_spark.core.load_plans import Batch, InputFile, Reached, StreamSchema
+from target_spark.core.load_plans import Batch, InputFile, Reached, StreamPlan, StreamSchema
 from target_spark.core.policies import BatchSize
 
 
@@ -405,6 +405,7 @@ class Stream:
         was_recalled: Whether the result has arrived.
         expected: The segments that may be replayed, or None.
         comparing: Whether a piece that may be a replay is being compared.
+        plan: How it is loaded.
         is_loaded: Whether the stream is loaded; else its records are ignored.
         first_line: Line of stdin of its first SCHEMA.
         until: Line of stdin from which on its input is discarded.
@@ -428,6 +429,7 @@ class Stream:
     was_recalled: bool = False
     expected: Expected | None = None
     comparing: bool = False
+    plan: StreamPlan = field(default_factory=StreamPlan)
     is_loaded: bool = True
     first_line: int = 0
     until: int = sys.maxsize

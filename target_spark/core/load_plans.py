@@ -183,6 +183,23 @@ class StreamSchema:
 
 
 @dataclass(frozen=True)
+class StreamPlan:
+    """How a stream is loaded.
+
+    Attributes:
+        overwrites: It becomes visible only at the end of the input, as a whole.
+        replaces: Its rows replace those of its table, which takes a stream that is complete.
+        recalls: Its replays are looked up before its first record.
+        discards: Its records after the last STATE of the input are discarded.
+    """
+
+    overwrites: bool = False
+    replaces: bool = False
+    recalls: bool = False
+    discards: bool = False
+
+
+@dataclass(frozen=True)
 class TableName:
     """The table of a stream, before names are made legal.
 

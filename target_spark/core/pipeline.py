@@ -23,7 +23,7 @@ It alone decides which rows belong to which flush, the order of work, and when t
 - A record or file that is found to be bad only in its conversion ends the input in the same way.
   Of several bad places the first one that is found is reported, or an earlier one found later.
 - If a good end of the input comes after records that no STATE covers, these are loaded and
-  reported. They are discarded instead if `discards` says so, or if they may be the beginning of a
+  reported. They are discarded instead if its plan says so, or if they may be the beginning of a
   segment that an earlier run has loaded: what ended there is the tap.
 - A table is replaced only if the input shows that its stream is complete (`StreamEnd`). Else the
   stream fails at the end of the input, and the table stays.
@@ -68,7 +68,7 @@ from target_spark.core.flushes import (
     StreamEnd,
     Swap,
 )
-from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamSchema
+from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamPlan, StreamSchema
 from target_spark.core.policies import CommitCost, FlushRule
 from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
@@ -98,12 +98,8 @@ class Pipeline:
         rule: Decides when a batch is flushed.
         limits: The limits of the run.
         run_id: Makes the tokens of this run's flushes unique.
-        overwrite: Whether a stream becomes visible only at the end of the input, as a whole.
-        replaces: Whether the rows of a stream replace those of its table, which takes a stream
-            that is complete.
-        recalls: Whether to look up the replays of a stream before its first record.
-        plan: Called with every new SCHEMA before any other question about its stream; returns
-            whether the stream is loaded. May reject the SCHEMA by raising.
+        plan: Called with every new SCHEMA; returns how its stream is loaded, None if it is not. May
+            reject the SCHEMA by raising.
         check_keys: Called with the SCHEMA at every KEYS message. May reject it by raising.
         retries: Decides which failed work is retried; nothing is by default.
         keep_dead_letters: Keep lines that are not messages as durable dead letters.
@@ -113,8 +109,8 @@ class Pipeline:
             those that become visible only at the end of the input.
         goes_on: Whether the other streams go on after a stream has failed.
         budget: Returns how many records of a stream may be rejected.
-        discards: Whether to discard records of a stream after the last STATE of the input.
-        strict_end: Whether such records fail the run once it has ended.
+        strict_end: Whether records after the last STATE of the input fail the run once it has
+            ended.
         creates_empty: Whether a stream without rows gets its table, once a STATE has followed its
             SCHEMA.
     """
@@ -125,10 +121,7 @@ class Pipeline:
         limits: Limits,
         *,
         run_id: str,
-        overwrite: Callable[[str], bool] = lambda _: False,
-        replaces: Callable[[str], bool] = lambda _: False,
-        recalls: Callable[[str], bool] = lambda _: False,
-        plan: Callable[[StreamSchema], bool] = lambda _: True,
+        plan: Callable[[StreamSchema], StreamPlan | None] = lambda _: StreamPlan(),
         check_keys: Callable[[StreamSchema], None] = lambda _: None,
         retries: RetryRule | None = None,
         keep_dead_letters: bool = False,
@@ -137,12 +130,11 @@ class Pipeline:
         publishes: bool = False,
         goes_on: bool = False,
         budget: Callable[[str], ErrorBudget] = lambda _: ErrorBudget(),
-        discards: Callable[[str], bool] = lambda _: False,
         strict_end: bool = False,
         creates_empty: bool = False,
     ) -> None:
         self._creates_empty = creates_empty
-        self._uncovered = Uncovered(discards)
+        self._uncovered = Uncovered()
         self._strict_end = strict_end
         self._goes_on = goes_on
         self._publishes = publishes
@@ -150,9 +142,6 @@ class Pipeline:
         self._keep_dead_letters = keep_dead_letters
         self._dead = Stream(StreamSchema("dead letters", {}))
         self._dead_bytes = 0
-        self._overwrite = overwrite
-        self._replaces = replaces
-        self._recalls = recalls
         self._plan = plan
         self._check_keys = check_keys
         self._actions: list[ev.Action] = []
@@ -283,26 +272,27 @@ class Pipeline:
         )
         # Planned before the batch is closed: if the maps refuse the new SCHEMA, the records before
         # it are loaded by the old one.
-        self._planned(stream, schema, event.line)
+        plan = self._planned(stream, schema, event.line)
         if not stream.has_failed:
             self._batches.close(stream, self._now)
-            stream.schema = schema
+            stream.schema, stream.plan = schema, plan or StreamPlan()
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
         schema = StreamSchema(event.stream, event.schema, event.key_properties, 0, event.source)
         end = StreamEnd(event.line, has_failed=event.has_failed, has_bookmark=event.has_bookmark)
         stream = Stream(schema, end, first_line=event.line)
-        stream.is_loaded = self._planned(stream, schema, event.line)
+        plan = self._planned(stream, schema, event.line)
+        stream.plan, stream.is_loaded = plan or StreamPlan(), plan is not None
         if not self._streams:
             self._act(ev.StartSpark())
         self._streams[event.stream] = stream
-        if not stream.has_failed and self._overwrite(event.stream):
+        if stream.plan.overwrites:
             stream.swap = self._tracker.begin()
-        if stream.is_loaded and self._recalls(event.stream):
+        if stream.plan.recalls:
             stream.is_recalling = True
             self._schedule.add_step(stream, Recollection(schema))
 
-    def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> bool:
+    def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> StreamPlan | None:
         try:
             return self._plan(schema)
         except (MessageError, SettingsError) as error:
@@ -311,7 +301,7 @@ class Pipeline:
             if not self._goes_on:
                 raise
             self._fail_stream(stream, line, error)
-            return False
+            return None
 
     def _records(self, event: ev.RecordsSeen) -> None:
         self._take_rest()
@@ -421,8 +411,8 @@ class Pipeline:
 
     def _fail_unfinished(self) -> None:
         """Fail the streams of which the input does not show that they may replace their tables."""
-        for name, stream in self._streams.items():
-            if stream.has_failed or not self._replaces(name):
+        for stream in self._streams.values():
+            if stream.has_failed or not stream.plan.replaces:
                 continue
             gap = stream.end.gap(self._uncovered.line)
             if gap is not None:
@@ -699,7 +689,7 @@ class Pipeline:
         streams = {
             name: stream
             for name, stream in self._streams.items()
-            if not (stream.has_failed or self._overwrite(name))
+            if not (stream.has_failed or stream.plan.overwrites)
         }
         for report in self._uncovered.reports(streams):
             self._act(report)

@@ -34,6 +34,7 @@ from target_spark.core.load_plans import (
     LoadResult,
     RefusedRecordError,
     Reject,
+    StreamPlan,
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
@@ -154,37 +155,30 @@ class Loader:
             for name, nothing in MOMENTS.items()
         }
 
-    def plan(self, stream: StreamSchema) -> bool:
+    def plan(self, stream: StreamSchema) -> StreamPlan | None:
         """Plan the load of a new SCHEMA.
 
         Returns:
-            Whether the stream is loaded; else its records are ignored.
+            How the stream is loaded; None if its records are ignored.
 
         Raises:
             SettingsError: The stream would share its table with another one and lose rows, or its
                 table must not be created.
             DestinationError: It cannot be found out whether the table exists.
         """
-        self._tables.claim(stream.stream)
-        return self._tables.is_loaded(stream)
-
-    def overwrites(self, stream: str) -> bool:
-        """Return whether rows of a stream become visible only at the end of the input."""
-        return self._destination.holds_rows or load_method(self._config, stream) == "overwrite"
-
-    def replaces(self, stream: str) -> bool:
-        """Return whether the rows of a stream replace others, which takes a complete stream."""
-        is_allowed = stream_settings(self._config, stream).overwrite_unfinished
-        return load_method(self._config, stream) == "overwrite" and not is_allowed
-
-    def discards_uncovered(self, stream: str) -> bool:
-        """Return whether to discard rows of a stream after the last STATE of the input.
-
-        Not if they may come again without harm: replays are detected, or replace rows by key.
-        """
-        adds = load_method(self._config, stream) in ADDING
-        discards = self._config.rows_without_state == DISCARD and self._config.verification is None
-        return discards and adds and not self.can_detect_replays(stream)
+        config, name = self._config, stream.stream
+        self._tables.claim(name)
+        if not self._tables.is_loaded(stream):
+            return None
+        method, own = load_method(config, name), stream_settings(config, name)
+        discards = config.rows_without_state == DISCARD and config.verification is None
+        return StreamPlan(
+            overwrites=self._destination.holds_rows or method == "overwrite",
+            replaces=method == "overwrite" and not own.overwrite_unfinished,
+            recalls=any(must_see(name) for must_see in self._at["must_see"]),
+            # Not if they may come again without harm: replays are detected, or replace rows by key.
+            discards=discards and method in ADDING and not self.can_detect_replays(name),
+        )
 
     def convert(self, batch: Batch) -> LoadResult:
         """Convert the batch's files into parts that no reader sees, by one Spark job.
@@ -330,10 +324,6 @@ class Loader:
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
         return self._destination.may_refuse and load_method(self._config, stream) != "overwrite"
-
-    def recalls(self, stream: str) -> bool:
-        """Return whether `recall` must be called before the first record of a stream."""
-        return any(must_see(stream) for must_see in self._at["must_see"])
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
         """Take the lease of a stream, and adopt an earlier run's note.

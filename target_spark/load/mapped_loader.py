@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.engine.engine import Engine
@@ -17,7 +17,14 @@ from shared.maps.stream_maps import outputs, reject_duplicate_names
 from shared.singer.run_summary import RunSummary
 from target_spark.convert.mapped_rows import source_columns, tell_engine
 from target_spark.core.balance import Loaded
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, Making, StreamSchema
+from target_spark.core.load_plans import (
+    Batch,
+    InputFile,
+    LoadResult,
+    Making,
+    StreamPlan,
+    StreamSchema,
+)
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
@@ -50,6 +57,7 @@ class _MappedStream:
     """One name under which a stream is loaded."""
 
     schema: StreamSchema
+    plan: StreamPlan
     making: Making | None
 
     def of(self, batch: Batch) -> Batch:
@@ -79,34 +87,21 @@ class MappedLoader:
         self._logged: set[str] = set()
         self._lock = threading.RLock()
 
-    def plan(self, stream: StreamSchema) -> bool:
-        """Plan the load of a new SCHEMA; return whether the stream is loaded.
+    def plan(self, stream: StreamSchema) -> StreamPlan | None:
+        """Plan the load of a new SCHEMA; return what holds for any output, None without one.
 
         Raises:
             SettingsError: The maps do not fit the stream, or its name or table is that of
                 another one.
         """
-        return bool(self._of(stream))
-
-    def overwrites(self, stream: str) -> bool:
-        """Return whether rows of a stream become visible only at the end of the input."""
-        return any(map(self._loader.overwrites, self._names(stream)))
-
-    def replaces(self, stream: str) -> bool:
-        """See `Loader.replaces`."""
-        return any(map(self._loader.replaces, self._names(stream)))
+        plans = [output.plan for output in self._of(stream)]
+        if not plans:
+            return None
+        return StreamPlan(*(any(getattr(p, f.name) for p in plans) for f in fields(StreamPlan)))
 
     def may_refuse(self, stream: str) -> bool:
         """See `Loader.may_refuse`: of any output."""
         return any(map(self._loader.may_refuse, self._names(stream)))
-
-    def discards_uncovered(self, stream: str) -> bool:
-        """See `Loader.discards_uncovered`: of any output."""
-        return any(self._loader.discards_uncovered(name) for name in self._names(stream))
-
-    def recalls(self, stream: str) -> bool:
-        """See `Loader.recalls`: of any output."""
-        return any(self._loader.recalls(name) for name in self._names(stream))
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         """See `Loader.recall`: what any output has, as a killed run may have committed some."""
@@ -258,10 +253,11 @@ class MappedLoader:
         loaded = []
         for output, planned in zip(outcome, schemas, strict=True):
             self._check(stream.stream, output)
-            if self._loader.plan(planned):
-                loaded.append((output, planned))
+            plan = self._loader.plan(planned)
+            if plan is not None:
+                loaded.append((output, planned, plan))
         self._planned_outputs[stream.stream] = outcome
-        for output, _ in loaded:
+        for output, _, _ in loaded:
             tell_engine(self._engine, stream.stream, output.transform, struct)
         self._log_notes(stream.stream, outcome)
         read = _pruned(schema, _reads(outcome), strict=self._config.validate_records)
@@ -269,13 +265,14 @@ class MappedLoader:
         return tuple(
             _MappedStream(
                 planned,
+                plan,
                 None
                 if output.transform is None
                 else Making(
                     stream.stream, read, names, output.transform, reports_rejects=not number
                 ),
             )
-            for number, (output, planned) in enumerate(loaded)
+            for number, (output, planned, plan) in enumerate(loaded)
         )
 
     def _session(self) -> SparkSession:

@@ -30,7 +30,7 @@ from shared.storage.access import StorageOptions
 from target_spark.config import REGISTRY, error_budget
 from target_spark.core import events as ev
 from target_spark.core.failures import with_backoff
-from target_spark.core.load_plans import StreamSchema
+from target_spark.core.load_plans import StreamPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
@@ -209,7 +209,7 @@ def _pipeline(
     )
     if strategy is not None:
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
-    plan: Callable[[StreamSchema], bool] = loader.plan
+    plan: Callable[[StreamSchema], StreamPlan | None] = loader.plan
     if config.validate_records:
         plan = checked(plan)
     limits = Limits(
@@ -224,9 +224,6 @@ def _pipeline(
         rule,
         limits,
         run_id=run_id,
-        recalls=loader.recalls,
-        overwrite=loader.overwrites,
-        replaces=loader.replaces,
         plan=plan,
         check_keys=loader.check_keys,
         retries=with_backoff(failure.max_retries, failure.backoff_seconds),
@@ -237,7 +234,6 @@ def _pipeline(
         publishes=config.write_audit_publish,
         goes_on=config.on_stream_failure == "continue",
         budget=partial(error_budget, config),
-        discards=loader.discards_uncovered,
         strict_end=config.strict_end,
         creates_empty=config.dry_run is None and config.verification is None,
     )

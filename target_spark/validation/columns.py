@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
-from target_spark.core.load_plans import StreamSchema
+from target_spark.core.load_plans import StreamPlan, StreamSchema
 from target_spark.validation.judge import schema_problem
 
 if TYPE_CHECKING:
@@ -144,14 +144,16 @@ def are_filled(table: pa.Table, columns: Collection[str] | None) -> bool:
     return columns is not None and not any(table.column(name).null_count for name in columns)
 
 
-def checked(plan: Callable[[StreamSchema], bool]) -> Callable[[StreamSchema], bool]:
+def checked(
+    plan: Callable[[StreamSchema], StreamPlan | None],
+) -> Callable[[StreamSchema], StreamPlan | None]:
     """Return the plan for streams with a check of the schema before it.
 
     Raises (from the function):
         MessageError: The schema is not valid by the metaschema of the draft.
     """
 
-    def check(stream: StreamSchema) -> bool:
+    def check(stream: StreamSchema) -> StreamPlan | None:
         problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
         if problem is not None:
             raise MessageError(

@@ -18,7 +18,15 @@ from shared.singer.run_summary import RunSummary
 from target_spark.config import target_config
 from target_spark.convert.task_reports import reject_line
 from target_spark.core.balance import Committed, Loaded, check_commit, check_conversion
-from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, Reject, StreamSchema
+from target_spark.core.load_plans import (
+    Batch,
+    InputFile,
+    LoadResult,
+    Part,
+    Reject,
+    StreamPlan,
+    StreamSchema,
+)
 from target_spark.load.guards.expectations import ExpectationGuard
 from target_spark.run_settings import TargetConfig
 
@@ -77,14 +85,8 @@ class FakeLoader:
         self._rows: dict[str, list[Any]] = {}
         self._lock = threading.Lock()
 
-    def plan(self, stream: StreamSchema) -> bool:
-        return True
-
-    def overwrites(self, stream: str) -> bool:
-        return self.load_method == "overwrite"
-
-    def replaces(self, stream: str) -> bool:
-        return False
+    def plan(self, stream: StreamSchema) -> StreamPlan:
+        return StreamPlan(overwrites=self.load_method == "overwrite")
 
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)
@@ -153,9 +155,6 @@ class FakeLoader:
     def may_refuse(self, stream: str) -> bool:
         return False
 
-    def recalls(self, stream: str) -> bool:
-        return False
-
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         return ()
 
@@ -164,9 +163,6 @@ class FakeLoader:
 
     def close(self) -> None:
         pass
-
-    def discards_uncovered(self, stream: str) -> bool:
-        return False
 
     def finish(self, stream: str, *, awaits_state: bool = False) -> dict[str, Loaded]:
         self.acts.append(("finish", stream))

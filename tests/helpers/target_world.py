@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
+from target_spark.core.load_plans import StreamPlan
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge
 from target_spark.core.schedule import RetryRule
@@ -60,8 +60,9 @@ def pipeline(
         rule or SizeAndAge(),
         Limits(**limits),
         run_id="run",
-        overwrite=partial(overwrites, overwrite),
-        replaces=partial(overwrites, replaces),
+        plan=lambda schema: StreamPlan(
+            overwrites(overwrite, schema.stream), overwrites(replaces, schema.stream)
+        ),
         retries=retries,
         keep_dead_letters=keep_dead_letters,
         cost=cost,

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from model_tables import Row, TableModel
 
 from shared.engine.engine import Engine
 from shared.errors import SettingsError
-from target_spark.config import load_method
 from target_spark.core import events as ev
+from target_spark.core.load_plans import StreamPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.reader import Reader
@@ -94,8 +95,7 @@ class Run:
             SizeAndAge(rows=config.batch_size_rows, seconds=AGE),
             Limits(parallel=4, probe=config.batch_size_rows is not None),
             run_id=uuid.uuid4().hex,
-            recalls=self.loader.recalls,
-            overwrite=lambda stream: load_method(config, stream) == "overwrite",
+            plan=self._planned,
         )
         self._executor = ActionExecutor(
             loader=self.loader,
@@ -104,6 +104,11 @@ class Run:
             workers=self._workers,  # type: ignore[arg-type]
             output=self.output,  # type: ignore[arg-type]
         )
+
+    def _planned(self, stream: StreamSchema) -> StreamPlan:
+        plan = self.loader.plan(stream)
+        assert plan is not None
+        return replace(plan, replaces=False, discards=False)
 
     @property
     def work(self) -> list[int]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.load_plans import InputFile, Segment
+from target_spark.core.load_plans import InputFile, Segment, StreamPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.replays import Bookmarks, Journal, Note, line_segments, read_note
@@ -48,13 +48,17 @@ class Table:
         return note.held(actual)
 
 
+def recalled(schema: StreamSchema) -> StreamPlan:
+    return StreamPlan(recalls=schema.stream == "s")
+
+
 class Run:
     """One run of the pipeline over a table that keeps notes; killed at one of its steps."""
 
     def __init__(self, table: Table, rows: int | None, file_rows: int, kill_at: int, nth: int):
         rule = SizeAndAge(rows=rows, size=PLENTY if rows else 45 * len(record("")), seconds=1e9)
         limits = Limits(file_bytes=file_rows * len(record("")))
-        self.core = Pipeline(rule, limits, run_id=f"r{nth}", recalls="s".__eq__)
+        self.core = Pipeline(rule, limits, run_id=f"r{nth}", plan=recalled)
         self.table, self.kill_at = table, kill_at
         self.journal = Journal(PLENTY)
         self.staged: dict[int, bytes] = {}
@@ -281,7 +285,7 @@ def test_a_stream_that_stops_within_a_segment_is_flushed_all_the_same() -> None:
         killed.hear(ev.RecordsSeen("s", record(str(number)), 1, 1))
     assert len(table.rows) == 45
     rule = SizeAndAge(rows=None, size=PLENTY, seconds=1.0)
-    core = Pipeline(rule, Limits(), run_id="r1", recalls="s".__eq__)
+    core = Pipeline(rule, Limits(), run_id="r1", plan=recalled)
     [_, recall] = core.handle(ev.SchemaSeen("s", {}, (), 1), 0.0)
     assert isinstance(recall, ev.Recall)
     core.handle(ev.WorkDone(recall.work, expected=(45,)), 0.0)
@@ -295,7 +299,7 @@ def test_a_stream_that_stops_within_a_segment_is_flushed_all_the_same() -> None:
 
 def test_the_lookup_for_a_stream_does_not_wait_for_work_of_others() -> None:
     rule = SizeAndAge(rows=1, size=PLENTY, seconds=PLENTY)
-    core = Pipeline(rule, Limits(parallel=1), run_id="r1", recalls="s".__eq__)
+    core = Pipeline(rule, Limits(parallel=1), run_id="r1", plan=recalled)
     core.handle(ev.SchemaSeen("busy", {}, (), 1), 0.0)
     actions = core.handle(ev.RecordsSeen("busy", record("0", "busy"), 1, 2), 0.0)
     [convert] = [action for action in actions if isinstance(action, ev.Convert)]

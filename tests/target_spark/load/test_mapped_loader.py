@@ -14,7 +14,7 @@ from shared.engine.engine import IN_PYTHON, SPARK_ABOVE, Engine
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
-from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamSchema
+from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamPlan, StreamSchema
 from target_spark.load.mapped_loader import MappedLoader, _pruned
 
 PROPERTIES = {
@@ -43,8 +43,11 @@ class Below:
         if error is not None:
             raise error
 
-    def plan(self, stream: StreamSchema) -> bool:
-        return stream.stream not in self.ignored
+    def plan(self, stream: StreamSchema) -> StreamPlan | None:
+        if stream.stream in self.ignored:
+            return None
+        is_whole = stream.stream in self.overwritten
+        return StreamPlan(is_whole, is_whole, recalls=stream.stream == "noted")
 
     def convert(self, batch: Batch) -> LoadResult:
         name = batch.stream.stream
@@ -77,15 +80,6 @@ class Below:
     def delete_missing(self, keys: Batch) -> int:
         self._note("delete_missing", keys.stream.stream)
         return 2
-
-    def overwrites(self, stream: str) -> bool:
-        return stream in self.overwritten
-
-    def replaces(self, stream: str) -> bool:
-        return stream in self.overwritten
-
-    def recalls(self, stream: str) -> bool:
-        return stream == "noted"
 
     def delete_rejects(self, results: Sequence[LoadResult]) -> None:
         self.deleted += [url for result in results for url in result.reject_files]
@@ -218,21 +212,16 @@ def test_a_removed_stream_is_nothing_to_load(caplog: pytest.LogCaptureFixture) -
     mapped.activate(batch().stream, 3)
     mapped.finish("orders")
     assert (result, below.calls) == (mapped.convert(batch()), [])
-    assert not mapped.overwrites("orders")
-    assert not mapped.recalls("orders")
 
 
 def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
     streams = {"cheap": {"load_method": "overwrite"}}
     mapped, below = loader(SPLIT, streams=streams)
     below.overwritten = {"cheap"}
-    assert mapped.plan(batch().stream)
-    assert mapped.overwrites("orders")
+    assert mapped.plan(batch().stream) == StreamPlan(overwrites=True, replaces=True)
     alone, below = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
     below.overwritten = {"cheap", "orders"}
-    alone.plan(batch().stream)
-    assert not alone.overwrites("orders")
-    assert alone.recalls("orders")
+    assert alone.plan(batch().stream) == StreamPlan(recalls=True)
 
 
 def test_versions_and_ends_reach_every_output() -> None:

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import SettingsError, Where
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.load_plans import StreamSchema
+from target_spark.core.load_plans import StreamPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 
@@ -24,9 +24,10 @@ class Core:
         plan: Callable[[StreamSchema], bool],
         overwrite: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self.pipeline = Pipeline(
-            SizeAndAge(rows=10), Limits(), run_id="run", plan=plan, overwrite=overwrite
-        )
+        def planned(schema: StreamSchema) -> StreamPlan | None:
+            return StreamPlan(overwrite(schema.stream)) if plan(schema) else None
+
+        self.pipeline = Pipeline(SizeAndAge(rows=10), Limits(), run_id="run", plan=planned)
         self.log: list[ev.Action] = []
 
     def hear(self, event: ev.Event) -> None:

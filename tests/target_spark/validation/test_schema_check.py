@@ -11,16 +11,16 @@ from pyspark.sql.types import LongType
 from shared.errors import MessageError
 from shared.formats.json_text import shown
 from shared.formats.schema_nodes import JsonText, schema_columns
-from target_spark.core.load_plans import StreamSchema
+from target_spark.core.load_plans import StreamPlan, StreamSchema
 from target_spark.validation.columns import SlowKeywords, checked, filled_properties
 
 
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
     planned: list[str] = []
 
-    def plan(stream: StreamSchema) -> bool:
+    def plan(stream: StreamSchema) -> StreamPlan:
         planned.append(stream.stream)
-        return True
+        return StreamPlan()
 
     check = checked(plan)
     assert check(StreamSchema("good", {"properties": {"a": {"type": "integer"}}}))
@@ -35,7 +35,7 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
 
 
 def test_what_the_plan_says_is_passed_on() -> None:
-    assert checked(lambda _: False)(StreamSchema("s", {})) is False
+    assert checked(lambda _: None)(StreamSchema("s", {})) is None
 
 
 def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
