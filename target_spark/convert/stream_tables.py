@@ -152,11 +152,6 @@ class StreamTables:
                     raise _not_alone(other, new, self._alone[other.stream])
                 if _disagree(other, new):
                     raise _partitions(other, new)
-            old = self._claims.get(stream)
-            if old is not None:
-                self._places[old.table.key].pop(stream)
-                for folder in _folders(old.table.key):
-                    self._below[folder].pop(stream, None)
             self._claims[stream] = new
             self._places.setdefault(table.key, {})[stream] = new
             for folder in _folders(table.key):

@@ -137,6 +137,9 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         of[row["kind"]].append(row)
     parts = tuple(Part(row["url"], row["rows"], row["size"]) for row in of["part"])
     facts = [json.loads(row["text"]) for row in of["part"] if row["text"]]
+    undeclared = Counter[str]()
+    for row in of["undeclared"]:
+        undeclared[row["text"]] += row["rows"]
     order = {file.url: position for position, file in enumerate(batch.files)}
     rejects = [Reject(row["url"], row["rows"], row["text"]) for row in of["reject"]]
     rejects.sort(key=lambda reject: (order.get(reject.file, 0), reject.line))
@@ -150,16 +153,8 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
         reject_files=tuple(row["url"] for row in of["reject file"]),
         exploded=sum(row["rows"] for row in of["exploded"]),
         cut=frozenset(row["text"] for row in of["cut"]),
-        undeclared=summed({row["text"]: row["rows"]} for row in of["undeclared"]),
+        undeclared=dict(undeclared),
     )
-
-
-def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts by name."""
-    total = Counter[str]()
-    for one in counts:
-        total.update(one)
-    return dict(total)
 
 
 def columns_of(facts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:

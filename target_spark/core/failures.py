@@ -238,8 +238,8 @@ class Uncovered:
         """Keep all files of a stream: it has failed."""
         self.consumed = [item for item in self.consumed if item[2] != stream]
 
-    def covered(self, before: float) -> tuple[int, ...]:
-        """Return, once, the flushes whose files an emitted STATE covers."""
+    def covered(self, before: float) -> list[ev.Action]:
+        """Let the batch files that an emitted STATE covers be deleted, once."""
         covered = tuple(number for position, number, _ in self.consumed if position < before)
         self.consumed = [item for item in self.consumed if item[0] >= before]
-        return covered
+        return [ev.DeleteConsumed(covered)] if covered else []

@@ -212,7 +212,7 @@ class Pipeline:
         value = self._tracker.release()
         if value is not None:
             self._act(ev.EmitState(value, self._tracker.released, dict(self._tracker.held)))
-            self._delete_consumed(self._tracker.released)
+            self._actions += self._uncovered.covered(self._tracker.released)
         self._finish_run()
         actions = self._actions.copy()
         self._actions.clear()
@@ -386,8 +386,17 @@ class Pipeline:
     def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
         self._take_rest()
         self._ended = True
-        # Before batches are closed: half a table must not replace a whole one.
-        self._fail_unfinished()
+        # Streams of which the input does not show that they may replace their tables fail before
+        # batches are closed: half a table must not replace a whole one.
+        for stream in self._streams.values():
+            gap = stream.end.gap(self._uncovered.line) if stream.plan.replaces else None
+            if gap is not None and not stream.has_failed:
+                error = MessageError(
+                    f"the input ended, but {gap}: the rows of its table stay",
+                    hint="see whether the tap failed, and run it again; if this tap always ends "
+                    "so, set 'overwrite_unfinished'",
+                )
+                self._fail_stream(stream, stream.first_line, error)
         cuts = list[tuple[Stream, int]]()
         if self._failures.error is None and self._uncovered.rows:
             cuts += self._uncovered.discard(self._streams, self._batches.begun_segment)
@@ -408,20 +417,6 @@ class Pipeline:
         )
         has_failed = self._failures.error is not None or stream.has_failed or stream.end.has_failed
         return self._creates_empty and is_read and not has_failed
-
-    def _fail_unfinished(self) -> None:
-        """Fail the streams of which the input does not show that they may replace their tables."""
-        for stream in self._streams.values():
-            if stream.has_failed or not stream.plan.replaces:
-                continue
-            gap = stream.end.gap(self._uncovered.line)
-            if gap is not None:
-                error = MessageError(
-                    f"the input ended, but {gap}: the rows of its table stay",
-                    hint="see whether the tap failed, and run it again; if this tap always ends "
-                    "so, set 'overwrite_unfinished'",
-                )
-                self._fail_stream(stream, stream.first_line, error)
 
     def _tick(self, event: ev.Tick) -> None:  # noqa: ARG002
         self._batches.close_due(self._now)
@@ -639,11 +634,6 @@ class Pipeline:
         self._failures.error = self._failures.error or error
         self._stopping = True
 
-    def _delete_consumed(self, before: float) -> None:
-        """Delete the batch files that an emitted STATE covers."""
-        if self._uncovered.consumed and (covered := self._uncovered.covered(before)):
-            self._act(ev.DeleteConsumed(covered))
-
     def _add_endings(self) -> bool:
         """Add steps to end the loaded streams, after the last STATE."""
         line = self._uncovered.line
@@ -678,7 +668,7 @@ class Pipeline:
             if self._failures.error is None and not self._tracker.withholds:
                 if self._uncovered.rows:
                     self._report_uncovered()
-                self._delete_consumed(math.inf)
+                self._actions += self._uncovered.covered(math.inf)
             error = self._failures.error
             if error is None and self._failures.streams:
                 error = self._failures.summary(len(self._streams))

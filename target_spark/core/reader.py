@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -28,7 +28,8 @@ from target_spark.core import events as ev
 MOST_LEVELS = 200
 """Deepest schema: functions over schemas recurse once per level."""
 
-_Parsed = TypeVar("_Parsed")
+_INEXACT = "that is nested too deeply, or has too long a number"
+"""Why Python's parser rejects some lines that orjson accepts."""
 _STATE = re.compile(rb'\s*\{\s*"type"\s*:\s*"STATE"\s*,\s*"value"\s*:')
 
 
@@ -78,8 +79,11 @@ def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
 def _schema(message: dict[str, Any], line: bytes, number: int) -> ev.SchemaSeen:
     if not isinstance(message.get("schema"), dict):
         raise MalformedError("without a 'schema' object")
-    # orjson makes floats of bounds beyond 64 bits.
-    schema = _exactly("schema", lambda: json.loads(line)["schema"])
+    try:
+        # orjson makes floats of bounds beyond 64 bits.
+        schema = json.loads(line)["schema"]
+    except (ValueError, RecursionError):
+        raise MalformedError(f"with a 'schema' {_INEXACT}") from None
     if _is_deep(schema):
         raise MalformedError(f"with a 'schema' that is nested more than {MOST_LEVELS} levels deep")
     has_failed = message.get(STREAM_FAILED) is True
@@ -131,7 +135,10 @@ def _state(message: dict[str, Any], line: bytes, number: int) -> ev.StateSeen:
     # The value as it came, byte for byte; it is the last key only if the rest alone is JSON.
     text = b"" if match is None else line[match.end() :].rstrip().removesuffix(b"}").strip()
     if loads(text) is INVALID:
-        text = _exactly("value", lambda: _member(line.decode().strip(), "value")).encode()
+        try:
+            text = _member(line.decode().strip(), "value").encode()
+        except (ValueError, RecursionError):
+            raise MalformedError(f"with a 'value' {_INEXACT}") from None
     return ev.StateSeen(text, number)
 
 
@@ -150,15 +157,6 @@ PARSERS: dict[str, Callable[[dict[str, Any], bytes, int], ev.InputEvent]] = {
     "STATE": _state,
     "ACTIVATE_VERSION": _activate,
 }
-
-
-def _exactly(key: str, parse: Callable[[], _Parsed]) -> _Parsed:
-    """Return the value from Python's parser, which rejects some lines that orjson accepts."""
-    try:
-        return parse()
-    except (ValueError, RecursionError):
-        why = "is nested too deeply, or has too long a number"
-        raise MalformedError(f"with a '{key}' that {why}") from None
 
 
 def _is_deep(schema: object) -> bool:
@@ -323,7 +321,7 @@ class Reader:
         line = self._without_bom(b"".join(self._carry))
         self._carry, self._carried = [], 0
         # Parsed whole even if the head is known: it may have been cut off.
-        event = self._parse_or_reject(line, is_last=True)
+        event = self._parse(line, is_last=True)
         if isinstance(event, ev.RecordsSeen):
             event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
         if event is not None:
@@ -350,7 +348,7 @@ class Reader:
                 head = self._head = self._head_at(block, position)
             if head is None:
                 end = block.index(b"\n", position) + 1
-                event = self._parse_or_reject(block[position:end])
+                event = self._parse(block[position:end])
                 self._line += 1
                 if event is not None:
                     yield event
@@ -396,7 +394,7 @@ class Reader:
             stop = block.index(b"\n", start) + 1
             version, lines = _version(block, start, stop), 1
             if not is_version(version):
-                event = self._parse_or_reject(block[start:stop])
+                event = self._parse(block[start:stop])
                 self._line, start = self._line + 1, stop
                 if event is not None:
                     yield event
@@ -410,40 +408,36 @@ class Reader:
             self._line += lines
             start = stop
 
-    def _parse_or_reject(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
-        """Return the event of one line; None for a blank one."""
+    def _parse(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
+        """Return the event of one line, which is parsed whole; None for a blank one."""
+        if not line.strip():
+            return None
+        message = loads(line)
         try:
-            return self._parse(line)
+            if message is INVALID:
+                if self._line == 1 and line.startswith(_UTF_16):
+                    raise MessageError(
+                        "the input is UTF-16, not UTF-8",
+                        where=Where(line=1),
+                        hint="PowerShell's `>` writes that: use a pipe, or convert the file",
+                    )
+                raise self._error("not a valid JSON line", line)
+            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+                text = "not a Singer message: an object with a 'type' is expected"
+                raise self._error(text, line)
+            kind, name = message["type"], message.get("stream")
+            if kind not in PARSERS:
+                raise self._error(f"unknown message type '{kind[:EXCERPT]}'", line)
+            if kind != "STATE" and not (isinstance(name, str) and name):
+                raise self._error(f"{kind} without a 'stream'", line, name)
+            try:
+                return PARSERS[kind](message, line, self._line)
+            except MalformedError as problem:
+                raise self._error(f"{kind} {problem}", line, name) from None
         except MessageError as error:
             if not self._lenient or _is_needed(line, is_last=is_last):
                 raise
             return ev.LineRejected(line, self._line, error.message, error.where.stream)
-
-    def _parse(self, line: bytes) -> ev.InputEvent | None:
-        """Return the event of one fully parsed line; None for a blank one."""
-        if not line.strip():
-            return None
-        message = loads(line)
-        if message is INVALID:
-            if self._line == 1 and line.startswith(_UTF_16):
-                raise MessageError(
-                    "the input is UTF-16, not UTF-8",
-                    where=Where(line=1),
-                    hint="PowerShell's `>` writes that: use a pipe, or convert the file",
-                )
-            raise self._error("not a valid JSON line", line)
-        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-            raise self._error("not a Singer message: an object with a 'type' is expected", line)
-        parser = PARSERS.get(message["type"])
-        if parser is None:
-            raise self._error(f"unknown message type '{message['type'][:EXCERPT]}'", line)
-        try:
-            name = message.get("stream")
-            if parser is not _state and not (isinstance(name, str) and name):
-                raise MalformedError("without a 'stream'")
-            return parser(message, line, self._line)
-        except MalformedError as problem:
-            raise self._error(f"{message['type']} {problem}", line, message.get("stream")) from None
 
     def _error(self, message: str, line: bytes, stream: object = None) -> MessageError:
         text = line[: EXCERPT * 4].decode(errors="replace").strip()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes, may_pass
 from shared.storage.access import StorageOptions, remote
@@ -93,7 +93,13 @@ def holder_of(result: Any) -> Holder:
 
 
 class Lease(Protocol):
-    """The right to load one stream into one table; used by one thread at a time."""
+    """The right to load one stream into one table; used by one thread at a time.
+
+    Attributes:
+        expires: It is lost if it is not renewed.
+    """
+
+    expires: ClassVar[bool]
 
     def take(self) -> Holder | None:
         """Take the lease if it is free; return who holds it, None for this run.
@@ -176,6 +182,7 @@ class LocalLease:
         holder: This run.
     """
 
+    expires: ClassVar[bool] = False
     path: Path
     holder: Holder
     _lock: NameLock | None = field(default=None, init=False)
@@ -233,6 +240,8 @@ class S3Lease:
         clock: Returns seconds.
         proven: Set once the storage has refused a write by its condition; of all leases of a run.
     """
+
+    expires: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -380,30 +389,29 @@ def _code(error: BaseException) -> str:
     return ""
 
 
-FolderLeases = Callable[[str, str], Lease | None]
-"""Returns the lease of a table's folder or URL for a stream; None if its storage has none."""
-
-
-def folder_leases(config: TargetConfig) -> FolderLeases:
-    """Return the leases of a run.
+@dataclass(frozen=True, eq=False)
+class FolderLeases:
+    """The leases of a run on tables in folders.
 
     Args:
         config: The settings.
     """
-    options, holder = StorageOptions(config.storage_options), this_run()
-    expiry, proven = config.overlapping_runs.expiry_seconds, threading.Event()
 
-    def of(table: str, stream: str) -> Lease | None:
+    config: TargetConfig
+    _holder: Holder = field(default_factory=this_run, init=False)
+    _proven: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __call__(self, table: str, stream: str) -> Lease | None:
+        """Return the lease of a table's folder or URL for a stream; None without one."""
         path = local_path(table)
         if path is not None:
             real = os.path.realpath(Path(path).expanduser())
-            return LocalLease(Path(stream_file(real, "lease", stream)), holder)
+            return LocalLease(Path(stream_file(real, "lease", stream)), self._holder)
         if table.startswith(S3_SCHEMES):
-            url = stream_file(table, "lease", stream)
-            return S3Lease(url, options, holder, expiry, proven=proven)
+            url, options = stream_file(table, "lease", stream), self.config.storage_options
+            expiry = self.config.overlapping_runs.expiry_seconds
+            return S3Lease(url, StorageOptions(options), self._holder, expiry, proven=self._proven)
         return None
-
-    return of
 
 
 _BEATS = 4
@@ -473,7 +481,7 @@ class RunLeases:
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
                 return
             self._held[key] = _HeldLease(result, shown, self.clock())
-            if self._heart is None:
+            if result.expires and self._heart is None:
                 self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
                 self._heart.start()
 

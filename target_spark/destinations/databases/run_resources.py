@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import ClassVar
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import TableName, TableRequest
@@ -529,6 +530,7 @@ class DatabaseLeases:
 class DatabaseLease:
     """See `Lease`."""
 
+    expires: ClassVar[bool] = True
     leases: DatabaseLeases
     request: TableRequest
 

@@ -52,7 +52,7 @@ from target_spark.destinations.folders.table_folder import (
     table_path,
     writing,
 )
-from target_spark.destinations.leases import FolderLeases, Lease, folder_leases
+from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def file_destination(config: TargetConfig, tools: Tools) -> FileDestination:
         Encoding(config.format, compression),
         tools.rewrite,
         StorageOptions(config.storage_options),
-        folder_leases(config),
+        FolderLeases(config),
     )
 
 

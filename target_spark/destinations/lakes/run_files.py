@@ -44,7 +44,7 @@ from target_spark.destinations.folders.table_folder import (
     writing,
 )
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.leases import Lease, folder_leases
+from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.replays import Note, read_note
 from target_spark.run_settings import TargetConfig
 
@@ -100,7 +100,7 @@ def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
     Args:
         config: The settings.
     """
-    leases = folder_leases(config)
+    leases = FolderLeases(config)
     return lambda place, stream: leases(place.folder or _hidden_folder(config, place), stream)
 
 

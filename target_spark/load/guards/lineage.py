@@ -39,13 +39,13 @@ class LineageGuard(Guard):
         """Add the changes of the table, and its name in lineage."""
         step.loaded = replace(
             step.loaded,
-            changes=self._taken(step.flush.stream),
+            changes=tuple(self._changes.pop(step.flush.stream, ())),
             datasets=partial(self._datasets, step.flush.request),
         )
 
     def after_end(self, step: EndStep) -> None:
         """Add the changes of a table whose rows were held."""
-        step.loaded = replace(step.loaded, changes=self._taken(step.stream))
+        step.loaded = replace(step.loaded, changes=tuple(self._changes.pop(step.stream, ())))
 
     def changed(self, stream: str, lines: Sequence[str]) -> None:
         """Log and keep what a commit has done to the columns of a table; see `Destination`."""
@@ -56,10 +56,6 @@ class LineageGuard(Guard):
         for line in new:
             extra = IN_SUMMARY if line.startswith(CREATED) else None
             _log.info("stream '%s', %s: %s", stream, self._shown(stream), line, extra=extra)
-
-    def _taken(self, stream: str) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(self._changes.pop(stream, ()))
 
     def _shown(self, stream: str) -> str:
         return self._destination.table(table_name(self._config, stream)).shown

@@ -16,6 +16,8 @@ from target_spark.run_settings import OverlapSettings
 
 
 class FakeLease:
+    expires = True
+
     def __init__(self, holder: Holder | None = None, error: Exception | None = None) -> None:
         self.holder = holder
         self.error = error

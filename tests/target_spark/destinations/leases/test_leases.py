@@ -39,6 +39,8 @@ sys.stdin.read()
 class FakeLease:
     """Answers with one holder after the other, then is free."""
 
+    expires = True
+
     def __init__(self, *holders: Holder) -> None:
         self._holders: Iterator[Holder] = iter(holders)
         self.asked = 0
