@@ -226,11 +226,8 @@ class StallWatch:
     @property
     def deadline(self) -> float:
         """Return when to look at the watch again."""
-        return min(self._next_step, self._next_beat)
-
-    @property
-    def _next_step(self) -> float:
-        return self.progress_at + (self.limit if self.has_warned else self.limit / 2)
+        step = self.limit if self.has_warned else self.limit / 2
+        return min(self.progress_at + step, self._next_beat)
 
     @property
     def _next_beat(self) -> float:
@@ -251,7 +248,7 @@ class StallWatch:
 
     def warning(self, now: float) -> str | None:
         """Return a warning if half of the limit is over, once."""
-        if self.has_warned or now < self._next_step:
+        if self.has_warned or now < self.progress_at + self.limit / 2:
             return None
         self.has_warned = True
         silent = now - self.progress_at

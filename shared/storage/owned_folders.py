@@ -9,7 +9,6 @@ beyond its end. A lock file for each of thousands of streams would take as many 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -21,7 +20,6 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +50,7 @@ class OwnedFolder:
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=_own_prefix(prefix), dir=root))
             self.lock = self.path / LOCK_NAME
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 self.fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.flock(self.fd, fcntl.LOCK_EX)
@@ -94,7 +92,15 @@ def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
     Returns:
         The folders removed. What cannot be read or removed is left alone.
     """
-    return [folder for folder in _own_folders(Path(root), prefix) if _removed(folder)]
+    removed, beginning = [], _own_prefix(prefix)
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                    if is_ours and _removed(Path(entry.path)):
+                        removed.append(Path(entry.path))
+    return removed
 
 
 def is_locked(lock: str | os.PathLike[str]) -> bool:
@@ -131,21 +137,12 @@ def _own_prefix(prefix: str) -> str:
     return f"{prefix}{socket.gethostname()}-"
 
 
-def _own_folders(root: Path, prefix: str) -> Iterator[Path]:
-    with contextlib.suppress(OSError), os.scandir(root) as entries:
-        for entry in entries:
-            if entry.name.startswith(_own_prefix(prefix)) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                        yield Path(entry.path)
-
-
 def _removed(folder: Path) -> bool:
     try:
         fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         # Made, and not yet locked: its owner is at work, or died then and there.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             folder.rmdir()
         return not folder.exists()
     except OSError:
