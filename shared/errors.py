@@ -470,6 +470,11 @@ def error_text(error: BaseException) -> str:
         return name
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseException]:
     """Yield an error and its causes, the error first.
 

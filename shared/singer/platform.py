@@ -1,6 +1,7 @@
 """Machinery against the platform: what Python, Arrow and the C library do by themselves.
 
-1. `arrow_without_pandas`: importing pandas takes longer than all else that a small run does.
+1. `arrow_without_pandas`, `map_without_pandas`, `ask_without_numpy`: importing pandas takes longer
+   than all else that a small run does.
 2. `keep_zip_directories`, `freeze_imports`: PySpark lets Python read the directories of its zips
    before each task, and look at all objects after it.
 3. `return_memory_early`, `keep_blocks`: allocators keep memory that is free, each thread its own.
@@ -25,6 +26,7 @@ from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def arrow_in_task() -> None:
@@ -90,6 +92,38 @@ def _call_after(loader: object) -> None:
         pa.nulls(0).to_pandas()
 
     loader.exec_module = exec_module  # type: ignore[attr-defined]
+
+
+def map_without_pandas() -> None:
+    """Let PySpark build the function of `mapInArrow` without importing pandas.
+
+    It shares the builder with `pandas_udf`, which asks for pandas first; nothing after that needs
+    it, neither here nor in a task, in PySpark 3.5 to 4.3.
+    """
+    from pyspark.sql.pandas import functions  # noqa: PLC0415
+
+    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
+
+
+def ask_without_numpy() -> None:
+    """Let PySpark look for values of NumPy among arguments without importing its test helpers.
+
+    In 4.1, these import unittest and pandas, which takes longer than all other imports.
+    """
+    from pyspark.sql import types  # noqa: PLC0415
+
+    for name in ("NumpyScalarConverter", "NumpyArrayConverter"):
+        converter = getattr(types, name, None)
+        if converter is not None and converter.can_convert.__module__ == types.__name__:
+            converter.can_convert = _if_of_numpy(converter.can_convert)
+
+
+def _if_of_numpy(can_convert: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def can(converter: Any, value: Any) -> bool:
+        is_of_numpy = any(kind.__module__ == "numpy" for kind in type(value).__mro__)
+        return is_of_numpy and can_convert(converter, value)
+
+    return can
 
 
 def keep_zip_directories() -> None:

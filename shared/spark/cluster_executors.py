@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from shared.errors import first_line
 from shared.singer.stdout import original_stdout
 
 CORES = "spark.cores.max"
@@ -70,6 +71,64 @@ def masters(url: str) -> list[tuple[str, int]]:
     return [(host, int(port)) for host, _, port in places if port.isdigit()]
 
 
+def limit_cores(java: Any, spark_conf: Any) -> None:
+    """Take a part of a standalone cluster alone if another program may need the rest.
+
+    Args:
+        java: The JVM of the driver.
+        spark_conf: The configuration of the context that is about to start; gets `CORES`.
+    """
+    conf = dict(spark_conf.getAll())
+    if not in_pipe() or not shares_cores(conf):
+        return
+    reason = "no address"
+    for host, port in masters(conf["spark.master"]):
+        try:
+            cores = _cores_of_cluster(java, spark_conf._jconf, host, port)
+        except Exception as error:  # a standby, or a master of another release
+            reason = first_line(error)
+            continue
+        share = share_of_cores(cores, conf)
+        spark_conf.set(CORES, str(share))
+        _log.info(
+            "takes %s of %s cores of the cluster, as the other end of the pipe may use it, too "
+            "(spark.conf: %s)",
+            share,
+            cores,
+            CORES,
+        )
+        return
+    _log.warning(
+        "the cluster does not tell how many cores it has (%s): give both ends of the pipe a share "
+        "(spark.conf: %s)",
+        reason,
+        CORES,
+    )
+
+
+def _cores_of_cluster(java: Any, jconf: Any, host: str, port: int) -> int:
+    """Ask a standalone master how many cores its workers have, as its own page does."""
+    spark, jconf = java.org.apache.spark, jconf.clone()
+    for name in ("spark.rpc.lookupTimeout", "spark.rpc.askTimeout"):
+        jconf.set(name, "30s")
+    default = "$lessinit$greater$default$"
+    manager = spark.SecurityManager
+    security = manager(jconf, getattr(manager, f"{default}2")(), getattr(manager, f"{default}3")())
+    rpc = getattr(getattr(spark.rpc, "RpcEnv$"), "MODULE$")
+    environment = rpc.create("cores", "localhost", 0, jconf, security, True)
+    try:
+        master = environment.setupEndpointRef(spark.rpc.RpcAddress(host, port), "Master")
+        question = getattr(getattr(spark.deploy, "DeployMessages$RequestMasterState$"), "MODULE$")
+        answer = java.java.lang.Class.forName(
+            "org.apache.spark.deploy.DeployMessages$MasterStateResponse"
+        )
+        tag = getattr(getattr(java.scala.reflect, "ClassTag$"), "MODULE$").apply(answer)
+        workers = master.askSync(question, tag).workers()
+        return sum(int(worker.cores()) for worker in workers if worker.isAlive())
+    finally:
+        environment.shutdown()
+
+
 class Jobs(Protocol):
     """What runs on the cluster."""
 
@@ -84,6 +143,26 @@ class Jobs(Protocol):
     def cancel(self, job: int, reason: str) -> None:
         """Let a job fail."""
         ...
+
+
+class ClusterJobs:
+    """The `Jobs` of a SparkContext.
+
+    Args:
+        context: The SparkContext.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._java = context._jsc.sc()
+
+    def active(self) -> list[int]:
+        return list(self._java.statusTracker().getActiveJobIds())
+
+    def executors(self) -> int:
+        return len(self._java.statusTracker().getExecutorInfos()) - 1  # without the driver
+
+    def cancel(self, job: int, reason: str) -> None:
+        self._java.cancelJob(job, reason)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared.errors import SettingsError, SparkLostError, SparkStartError, Where
+from shared.errors import SettingsError, SparkLostError, SparkStartError, Where, first_line
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
 from shared.spark.jvm import archive_folder
 from shared.spark.spark_release import installed, line_of, too_old
@@ -263,11 +263,6 @@ def artifacts(settings: SparkSettings) -> dict[str, tuple[str, ...]]:
     named[""] = jars
     files = {kind: tuple(filter(None, map(str.strip, paths))) for kind, paths in named.items()}
     return {kind: paths for kind, paths in files.items() if paths}
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its class."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def executors_share_disk(settings: SparkSettings) -> bool:

@@ -1,4 +1,4 @@
-"""Start, reach and stop Spark; the only module that touches the JVM or SparkContext."""
+"""Start, reach and stop Spark, and what PySpark's public API cannot ask of a session."""
 
 from __future__ import annotations
 
@@ -12,19 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where
-from shared.singer.platform import arrow_in_task
+from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where, first_line
+from shared.singer.platform import arrow_in_task, ask_without_numpy, map_without_pandas
 from shared.singer.signals import own_interrupt
 from shared.spark import running_java, s3a
-from shared.spark.cluster_executors import (
-    CORES,
-    STANDALONE,
-    ExecutorWatch,
-    in_pipe,
-    masters,
-    share_of_cores,
-    shares_cores,
-)
+from shared.spark.cluster_executors import STANDALONE, ClusterJobs, ExecutorWatch, limit_cores
 from shared.spark.conf import (
     SCHEDULES,
     SparkSettings,
@@ -38,7 +30,6 @@ from shared.spark.connect import (
     check_serves_connect,
     connect,
     executors_share_disk,
-    first_line,
     require_connect,
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, has_account, spawn_jvm
@@ -197,7 +188,7 @@ class SessionStarter:
         context: Any = session.sparkContext
         if is_one_process(context.master):
             return
-        watch = ExecutorWatch(_ClusterJobs(context), self._settings.executor_wait_seconds)
+        watch = ExecutorWatch(ClusterJobs(context), self._settings.executor_wait_seconds)
         threading.Thread(target=watch.run, args=(self._over,), daemon=True).start()
 
     def _start(self) -> Any:
@@ -269,26 +260,6 @@ class SessionStarter:
             ends.write("java", asdict(java))
             _log.info("has started one Spark for both programs (Java process %d)", java.pid)
             return session
-
-
-class _ClusterJobs:
-    """See `shared.spark.cluster_executors.Jobs`.
-
-    Args:
-        context: The SparkContext.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self._java = context._jsc.sc()
-
-    def active(self) -> list[int]:
-        return list(self._java.statusTracker().getActiveJobIds())
-
-    def executors(self) -> int:
-        return len(self._java.statusTracker().getExecutorInfos()) - 1  # without the driver
-
-    def cancel(self, job: int, reason: str) -> None:
-        self._java.cancelJob(job, reason)
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
@@ -581,12 +552,12 @@ def _context_of(gateway: Any, conf: Mapping[str, str], *, joins: bool = False) -
     # pyspark would print the error of a query, which is raised as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
-    _ask_without_numpy()
+    ask_without_numpy()
     SparkContext._ensure_initialized(gateway=gateway)
 
     spark_conf = SparkConf().setAll(list(conf.items()))
     _share_credentials(spark_conf)
-    _share_cores(SparkContext._jvm, spark_conf)
+    limit_cores(SparkContext._jvm, spark_conf)
     if not has_account():
         _log_in(SparkContext._jvm)
     with own_interrupt():
@@ -597,7 +568,7 @@ def _session_of(context: Any, conf: Mapping[str, str]) -> SparkSession:
     """Make a session in a Spark that runs."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    _map_without_pandas()
+    map_without_pandas()
     session = SparkSession(context, options=dict(conf))
     java: Any = context._jvm
     local_files = java.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
@@ -628,91 +599,6 @@ def _share_credentials(spark_conf: Any) -> None:
     conf = dict(spark_conf.getAll())
     if conf["spark.master"].startswith(STANDALONE):
         spark_conf.setAll(list((executor_environment(conf, os.environ) | conf).items()))
-
-
-def _share_cores(java: Any, spark_conf: Any) -> None:
-    """Take a part of a standalone cluster alone if another program may need the rest."""
-    conf = dict(spark_conf.getAll())
-    if not in_pipe() or not shares_cores(conf):
-        return
-    reason = "no address"
-    for host, port in masters(conf["spark.master"]):
-        try:
-            cores = _cores_of_cluster(java, spark_conf._jconf, host, port)
-        except Exception as error:  # a standby, or a master of another release
-            reason = first_line(error)
-            continue
-        share = share_of_cores(cores, conf)
-        spark_conf.set(CORES, str(share))
-        _log.info(
-            "takes %s of %s cores of the cluster, as the other end of the pipe may use it, too "
-            "(spark.conf: %s)",
-            share,
-            cores,
-            CORES,
-        )
-        return
-    _log.warning(
-        "the cluster does not tell how many cores it has (%s): give both ends of the pipe a share "
-        "(spark.conf: %s)",
-        reason,
-        CORES,
-    )
-
-
-def _cores_of_cluster(java: Any, jconf: Any, host: str, port: int) -> int:
-    """Ask a standalone master how many cores its workers have, as its own page does."""
-    spark, jconf = java.org.apache.spark, jconf.clone()
-    for name in ("spark.rpc.lookupTimeout", "spark.rpc.askTimeout"):
-        jconf.set(name, "30s")
-    default = "$lessinit$greater$default$"
-    manager = spark.SecurityManager
-    security = manager(jconf, getattr(manager, f"{default}2")(), getattr(manager, f"{default}3")())
-    rpc = getattr(getattr(spark.rpc, "RpcEnv$"), "MODULE$")
-    environment = rpc.create("cores", "localhost", 0, jconf, security, True)
-    try:
-        master = environment.setupEndpointRef(spark.rpc.RpcAddress(host, port), "Master")
-        question = getattr(getattr(spark.deploy, "DeployMessages$RequestMasterState$"), "MODULE$")
-        answer = java.java.lang.Class.forName(
-            "org.apache.spark.deploy.DeployMessages$MasterStateResponse"
-        )
-        tag = getattr(getattr(java.scala.reflect, "ClassTag$"), "MODULE$").apply(answer)
-        workers = master.askSync(question, tag).workers()
-        return sum(int(worker.cores()) for worker in workers if worker.isAlive())
-    finally:
-        environment.shutdown()
-
-
-def _map_without_pandas() -> None:
-    """Let PySpark build the function of `mapInArrow` without importing pandas.
-
-    It shares the builder with `pandas_udf`, which asks for pandas first; nothing after that needs
-    it, neither here nor in a task, in PySpark 3.5 to 4.3.
-    """
-    from pyspark.sql.pandas import functions  # noqa: PLC0415
-
-    functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
-
-
-def _ask_without_numpy() -> None:
-    """Let PySpark look for values of NumPy among arguments without importing its test helpers.
-
-    In 4.1, these import unittest and pandas, which takes longer than all other imports.
-    """
-    from pyspark.sql import types  # noqa: PLC0415
-
-    for name in ("NumpyScalarConverter", "NumpyArrayConverter"):
-        converter = getattr(types, name, None)
-        if converter is not None and converter.can_convert.__module__ == types.__name__:
-            converter.can_convert = _if_of_numpy(converter.can_convert)
-
-
-def _if_of_numpy(can_convert: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def can(converter: Any, value: Any) -> bool:
-        is_of_numpy = any(kind.__module__ == "numpy" for kind in type(value).__mro__)
-        return is_of_numpy and can_convert(converter, value)
-
-    return can
 
 
 def _use_s3a(context: Any) -> None:
