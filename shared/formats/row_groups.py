@@ -331,11 +331,7 @@ _FIELDS = (
 _PAGE_PLAIN, _PAGE_BYTES, _CHECKSUM, _DATA, _DATA_V2 = 2, 3, 4, 5, 8
 
 
-class _OtherFileError(Exception):
-    """A file has to be read."""
-
-
-_UNFIT = (_OtherFileError, pa.ArrowException, ValueError)
+_UNFIT = (pa.ArrowException, ValueError)
 """What is raised for a file that is not copied: the reader says what is wrong with it, if any."""
 
 
@@ -384,16 +380,11 @@ class ColumnCopy:
             return None
 
     def fitting(self, compression: str) -> bool:
-        """Return whether `write` copies the files, as footers and first columns tell."""
+        """Return whether `write` copies the files, as their footers and first pages tell."""
         try:
             with ExitStack() as stack:
-                files = [self._opened(stack, *source) for source in self.sources]
-                self._whole(files, compression)
-                for file in files:
-                    for group in file.groups[:1]:
-                        first = struct_in(structs_in(group, _CHUNKS)[0], _CHUNK)
-                        _moved_chunk(pa.MockOutputStream(), file, first)
-        except (*_UNFIT, IndexError):
+                self._whole([self._opened(stack, *one) for one in self.sources], compression)
+        except _UNFIT:
             return False
         return True
 
@@ -402,11 +393,11 @@ class ColumnCopy:
             data = stack.enter_context(open_random(url, self.options))
             file = _file(data, groups)
         except (OSError, IndexError) as error:
-            raise _OtherFileError from error
+            raise ContentError("its footer cannot be read") from error
         footer = file.footer
         is_arrow = footer.created_by.startswith(_WRITER)
         if not (is_arrow and spark_reads(footer) and self.fits(footer)):
-            raise _OtherFileError
+            raise ContentError("it is of another writer, or some of its rows do not fit")
         return file
 
     def _whole(self, files: Sequence[_Opened], compression: str) -> _Opened:
@@ -414,7 +405,7 @@ class ColumnCopy:
         # 1. The same columns in all files, as the table has them.
         first = files[0].columns
         if sorted(first.names) != sorted(self.own.names):
-            raise _OtherFileError
+            raise ContentError("it has other columns")
         own = [self.own.field(one.name).with_nullable(one.nullable) for one in first]
         columns = pa.schema([*own, *self.added(0).schema], self.own.metadata)
         # 2. A footer as Arrow writes it for these columns. Those of the files must be equal to it
@@ -424,12 +415,12 @@ class ColumnCopy:
         for file in files:
             others = structs_in(file.tree, _SCHEMA)[1:]
             if not file.columns.equals(pa.schema(own)) or stored[: len(others)] != others:
-                raise _OtherFileError
+                raise ContentError("it has columns of other types")
         # 3. Small row groups would stay as small, and make readers slow: these are better read and
         #    joined.
         sizes = [integer(group, _PACKED_BYTES) for file in files for group in file.groups]
         if len(sizes) > 1 and sum(sizes) < LEAST_BYTES * len(sizes):
-            raise _OtherFileError
+            raise ContentError("it has small row groups")
         return whole
 
     def _write(
@@ -479,19 +470,28 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
     file = parquet.ParquetFile(data)
     footer, columns = file.metadata, file.schema_arrow
     numbers = range(footer.num_row_groups) if chosen is None else chosen
+    # 1. Most files of others lack checksums: a page shows it.
+    for group in filter(lambda group: group.num_rows, map(footer.row_group, numbers)):
+        chunk = _Chunk(group.column(0))
+        data.seek(chunk.start)
+        size = min(max(0, chunk.end - chunk.start), _LONGEST_HEADER)
+        if _CHECKSUM not in read_struct(memoryview(data.read(size)))[0]:
+            raise ContentError("its pages have no checksums")
+        break
+    # 2. The footer as a tree: what Arrow shows of it is not all.
     for number in numbers:
         packed_bytes(footer.row_group(number))
     end = data.size() - _TAIL_BYTES
     data.seek(end)
     size = int.from_bytes(data.read(_TAIL_BYTES)[:4], "little")
     if size > MOST_FOOTER_BYTES:
-        raise _OtherFileError
+        raise ContentError("its footer is large")
     data.seek(end - size)
     tree, _ = read_struct(memoryview(data.read(size)))
     groups = [structs_in(tree, _GROUPS)[number] for number in numbers]
     for number, group in zip(numbers, groups, strict=True):
         if integer(group, _GROUP_ROWS) != footer.row_group(number).num_rows:
-            raise _OtherFileError
+            raise ContentError("its footer is damaged")
     filled = [group for group in groups if integer(group, _GROUP_ROWS)]
     return _Opened(data, footer, tree, columns.remove_metadata(), filled)
 
@@ -512,13 +512,13 @@ def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:
     parts = zip(_FIELDS, ([group], chunks, metas), strict=True)
     # Other fields hold places in the old file (indexes, bloom filters), which the new one has not.
     if any(not one.keys() <= fields for fields, structs in parts for one in structs):
-        raise _OtherFileError
+        raise ContentError("its footer tells of more than columns")
     columns = structs_in(file.tree, _SCHEMA)[1:]
     own = [(one.get(_COLUMN_TYPE), (LIST, (BINARY, [one[_COLUMN_NAME][1]]))) for one in columns]
     are_own = [(meta.get(_TYPE), meta.get(_PATH)) for meta in metas] == own
     # A chunk of another column, or of fewer values than rows, would be found only by a reader.
     if not are_own or {integer(meta, _VALUES) for meta in metas} != {integer(group, _GROUP_ROWS)}:
-        raise _OtherFileError
+        raise ContentError("its footer is damaged")
     return [_moved_chunk(sink, file, meta) for meta in metas]
 
 
@@ -526,12 +526,12 @@ def _moved_chunk(sink: pa.NativeFile, file: _Opened, meta: Struct) -> Struct:
     starts = {n: integer(meta, n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in meta}
     start, size = min(starts.values()), integer(meta, _CHUNK_BYTES)
     if size > MOST_BYTES:
-        raise _OtherFileError
+        raise ContentError("a column is large")
     try:
         file.data.seek(start)
         data = file.data.read_buffer(size)
     except OSError as error:
-        raise _OtherFileError from error
+        raise ContentError("it is cut off") from error
     _check_pages(memoryview(data).cast("B"), meta)
     # Places are counted from the beginning of the file: all of the chunk move by the same step.
     step = sink.tell() - start
@@ -551,25 +551,25 @@ def _check_pages(data: memoryview, meta: Struct) -> None:
         try:
             header, at = read_struct(data, at)
         except IndexError as error:
-            raise _OtherFileError from error
+            raise ContentError("a page has no header") from error
         page = data[at : at + integer(header, _PAGE_BYTES)]
         at += len(page)
         if _CHECKSUM not in header or len(page) != integer(header, _PAGE_BYTES):
-            raise _OtherFileError
+            raise ContentError("a page has no checksum, or is cut off")
         if isal_zlib.crc32(page) != integer(header, _CHECKSUM) & 0xFFFFFFFF:
-            raise _OtherFileError
+            raise ContentError("a page is damaged")
         # Absolute: a negative number must not make room for another one that is too large.
         values -= abs(integer(struct_in(header, _DATA) or struct_in(header, _DATA_V2), 1))
         plain -= abs(integer(header, _PAGE_PLAIN))
     if values or plain < 0 or at != size:
-        raise _OtherFileError
+        raise ContentError("its pages hold other than the footer says")
 
 
 def _group(chunks: list[Struct], group: Struct, number: int) -> Struct:
     """Return a row group of some column chunks, of as many rows as another one."""
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
     if len({integer(meta, _CODEC) for meta in metas}) > 1:
-        raise _OtherFileError
+        raise ContentError("its columns have different codecs")
     plain, packed = (sum(integer(meta, n) for meta in metas) for n in (_CHUNK_PLAIN, _CHUNK_BYTES))
     starts = [integer(metas[0], n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in metas[0]]
     return {

@@ -49,8 +49,6 @@ from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import Key, SlowKeywords, is_plain
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from target_spark.convert.adoption import Adoption
     from target_spark.tables.version_edit import VersionEdit
 
@@ -197,7 +195,6 @@ class Converter:
         self._tables = tables
         self._started_at = time.time()
         self._slow = SlowKeywords()
-        self._copied: dict[tuple[str, pa.Schema], bool] = {}
 
     def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
         """Convert the batch's files into hidden parts.
@@ -254,8 +251,10 @@ class Converter:
         read = replace(self._read_plan(batch, write), filled=filled)
         if not read.tasks:
             return []
+        if filled is not None and not write_tasks.copies_columns(read, write):
+            read = replace(read, filled=None)
         task, in_python = _task(batch, write, read)
-        copied = read.filled is not None and self._are_copied(batch, write, read)
+        copied = read.filled is not None
         weighed = sum(
             (file.size or 0)
             * weight(
@@ -274,14 +273,6 @@ class Converter:
         with self._files.reachable(read) as reachable:
             by_spark = _spark_task(batch, write, reachable)
             return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
-
-    def _are_copied(self, batch: Batch, write: TableWrite, read: ReadPlan) -> bool:
-        """Return whether tasks copy columns, as the first file of the stream with them tells."""
-        key = batch.source, read.columns
-        if key not in self._copied:
-            parts = write_tasks.write_plan(write, read.columns)
-            self._copied[key] = write_tasks.copies_columns(read, parts)
-        return self._copied[key]
 
     def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
         add, making = self._config.add_record_metadata, batch.making

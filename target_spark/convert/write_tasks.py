@@ -350,9 +350,9 @@ def _copied(
     return None if rows is None else [_part(write, url, rows)] if rows else []
 
 
-def copies_columns(read: ReadPlan, write: WritePlan) -> bool:
+def copies_columns(read: ReadPlan, write: TableWrite) -> bool:
     """Return whether tasks copy the columns of files, as the first of them tells."""
-    columns = _column_copy(read, write, read.tasks[0][:1])
+    columns = _column_copy(read, write_plan(write, read.columns), read.tasks[0][:1])
     return columns is not None and columns.fitting(write.encoding.compression)
 
 

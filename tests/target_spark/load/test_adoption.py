@@ -105,13 +105,19 @@ class Copies(Bench):
         self.copied: list[bool] = []
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = write_tasks._copied
+        """Note of each batch whose files are asked whether its columns are copied in the end."""
+        ask, copy = write_tasks.copies_columns, write_tasks._copied
+
+        def asked(*arguments: Any) -> Any:
+            self.copied.append(ask(*arguments))
+            return self.copied[-1]
 
         def copied(*arguments: Any) -> Any:
-            result = real(*arguments)
-            self.copied.append(result is not None)
+            result = copy(*arguments)
+            self.copied[-1] &= result is not None
             return result
 
+        monkeypatch.setattr(write_tasks, "copies_columns", asked)
         monkeypatch.setattr(write_tasks, "_copied", copied)
 
     def table_rows(self) -> pa.Table:
