@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable
@@ -22,7 +21,6 @@ from target_spark.core.load_plans import (
     DISCARD,
     EVOLVE,
     FREEZE,
-    SchemaContract,
     TableRequest,
     contract_error,
 )
@@ -167,7 +165,9 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Planner:
-    table: T.StructType | None
+    """Plans the change of an existing table."""
+
+    table: T.StructType
     request: TableRequest
     rules: NameRules
     conflicts: str
@@ -176,7 +176,7 @@ class _Planner:
 
     @cached_property
     def columns(self) -> Mapping[str, T.StructField]:
-        return {} if self.table is None else {column.name: column for column in self.table.fields}
+        return {column.name: column for column in self.table.fields}
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -204,15 +204,15 @@ class _Planner:
             bool(grown.add) or any(family(before) != family(new) for _, before, new in grown.widen)
         )
         if grown is not None and not (column.name in self.fixed and is_other):
-            if grown.add and self.contract.columns != EVOLVE:
+            if grown.add and self.request.contract.columns != EVOLVE:
                 what = f"the table has no field '{'.'.join(grown.add[0][0])}'"
                 raise self._contract_error("columns", what)
-            if grown.widen and self.contract.types != EVOLVE:
+            if grown.widen and self.request.contract.types != EVOLVE:
                 return self._unchanged(column, name, legal)
             return _placed(column, name, legal, grown, {column.name: name})
         if column.name in self.fixed:
             raise self._fixed_error(column, old)
-        if self.contract.types != EVOLVE:
+        if self.request.contract.types != EVOLVE:
             return self._unchanged(column, name, legal)
         if self.conflicts == "suffix":
             return self._suffixed(column, name)
@@ -225,23 +225,19 @@ class _Planner:
             "load the stream into another table",
         )
 
-    @property
-    def contract(self) -> SchemaContract:
-        return SchemaContract() if self.table is None else self.request.contract
-
     def _added(self, place: _Placed) -> _Placed | None:
         """Return the place of a new column; None if the contract leaves it out."""
         name = place.field.name
-        if self.contract.columns == EVOLVE:
+        if self.request.contract.columns == EVOLVE:
             return place
-        if self.contract.columns == DISCARD and name not in {*self.fixed, *VERSION_COLUMNS}:
+        if self.request.contract.columns == DISCARD and name not in {*self.fixed, *VERSION_COLUMNS}:
             return None
         raise self._contract_error("columns", f"the table has no column '{place.item.target}'")
 
     def _unchanged(self, column: T.StructField, name: str, legal: LegalType) -> _Placed:
         """Return the place of values that a column holds exactly; others become null."""
         old = self.columns[name].dataType
-        if self.contract.types == FREEZE or column.name in self.fixed:
+        if self.request.contract.types == FREEZE or column.name in self.fixed:
             raise self._contract_error(
                 "types",
                 f"column '{column.name}' is {_shown(old)} in the table and "
@@ -258,7 +254,7 @@ class _Planner:
         old = self.columns[name].dataType if name in self.columns else None
         nested = NestedNames(self.rules, self.renamed)
         legal = nested.legal(column.dataType, old, (column.name,), (name,))
-        if old is not None and self.contract.columns == DISCARD:
+        if old is not None and self.request.contract.columns == DISCARD:
             legal = replace(legal, dtype=without_new_fields(legal.dtype, old))
         grown = None if old is None else growth(old, legal.dtype, self.can, (name,))
         return legal, grown
@@ -332,22 +328,11 @@ class _Planner:
         grown = [place.growth for place in places if place.growth and not place.rewrite]
         supplied = {place.item.target: place for place in places}
         new = [place for place in places if place.item.target not in self.columns]
-        created = tuple(
-            Column(
-                place.item.target,
-                place.field.name,
-                place.item.dtype,
-                self.table is not None or place.field.nullable,
-                _description(self.request.schema, place.field.name),
-            )
-            for place in new
-        )
-        mapping = {**self.renamed, **({OURS: "1"} if self.table is None else {})}
+        mapping = dict(self.renamed)
         for place in places:
             mapping |= place.mapping
         return TableChange(
-            create=created if self.table is None else None,
-            add=() if self.table is None else created,
+            add=_created(new, self.request, keeps_null=True),
             widen=tuple(step for one in grown for step in one.widen),
             add_nested=tuple(step for one in grown for step in one.add),
             nullable=self._nullable(supplied),
@@ -423,7 +408,36 @@ def plan_change(
             "the stream has no columns, and a table needs at least one",
             where=Where(stream=request.stream),
         )
-    return _Planner(table, request, rules, conflicts, can, renamed).change()
+    if table is not None:
+        return _Planner(table, request, rules, conflicts, can, renamed).change()
+    wishes = {name: name for name in request.struct.names}
+    names, nested = assign_names(wishes, rules, of_columns(renamed)), NestedNames(rules, renamed)
+    places, mapping = [], {**renamed, OURS: "1"}
+    for column in request.struct:
+        name = names[column.name]
+        legal = nested.legal(column.dataType, None, (column.name,), (name,))
+        places.append(_placed(column, name, legal, None, {column.name: name}))
+        mapping |= places[-1].mapping
+    return TableChange(
+        create=_created(places, request),
+        projection=tuple(place.item for place in places),
+        mapping=mapping,
+    )
+
+
+def _created(
+    places: Sequence[_Placed], request: TableRequest, *, keeps_null: bool = False
+) -> tuple[Column, ...]:
+    """Return the columns to create for some places; with `keeps_null`, all may be null."""
+    nodes = request.schema.get("properties") or {}
+    columns = []
+    for item, source in ((place.item, place.field) for place in places):
+        node = nodes.get(source.name)
+        text = node.get("description") if isinstance(node, Mapping) else None
+        comment = text if isinstance(text, str) and text else None
+        nullable = keeps_null or source.nullable
+        columns.append(Column(item.target, source.name, item.dtype, nullable, comment))
+    return tuple(columns)
 
 
 def _placed(
@@ -460,12 +474,6 @@ def _tag(dtype: T.DataType) -> str:
 
 def _has_default(column: T.StructField) -> bool:
     return bool((column.metadata or {}).get("default"))
-
-
-def _description(schema: Mapping[str, Any], name: str) -> str | None:
-    node = (schema.get("properties") or {}).get(name)
-    text = node.get("description") if isinstance(node, Mapping) else None
-    return text if isinstance(text, str) and text else None
 
 
 def without_computed(

@@ -196,13 +196,16 @@ class LakeWork:
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
         """Evolve the table for the rows; return it and the projection of the rows."""
-        place = table.place
+        created: TableChange | None = None
         for _ in range(_STEPS):
             now = self.now(table)
             if now is not None:
                 self.stage(table)
+                if created is not None and self._is_of(now, created, request):
+                    return now, replace(created, create=None)
             change = self.plan(now, request)
-            if now is None or change.create is not None:
+            if now is None:
+                created = change
                 self._create(table, change, request)
             elif change.rewrite:
                 self._rewrite(table, request, mark)
@@ -213,9 +216,16 @@ class LakeWork:
             if not table.is_copy:
                 self.changed(request.stream, change_lines(change))
         raise DestinationError(
-            f"{place.shown} still lacks columns for the rows after it was altered",
+            f"{table.place.shown} still lacks columns for the rows after it was altered",
             lasts=True,
         )
+
+    def _is_of(self, now: LakeTable, created: TableChange, request: TableRequest) -> bool:
+        """Return whether a table is the one that was to be created; others may have been first."""
+        have = [(one.name, one.dataType, one.nullable) for one in now.struct]
+        want = [(one.name, one.dtype, one.nullable) for one in created.create or ()]
+        is_same = have == want and now.names == created.renamed
+        return is_same and not self.form.partition_steps(now, request, created.mapping)
 
     def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
         self.first(table, lambda engine: engine.create(table.place, change, request))
