@@ -29,9 +29,6 @@ from target_spark.destinations.lakes.lake_table import (
     summed,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
-from target_spark.destinations.lakes.row_changes import (
-    with_versions,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -193,9 +190,7 @@ class HeldTables:
     def _shape_all(self, table: OpenTable, mark: Mark) -> LakeTable:
         """Evolve the table for all flushes, in their order; return it."""
         for flush in table.flushes:
-            now, _ = self._work.shape(
-                table, with_versions(self._work.storable(flush.request)), mark
-            )
+            now, _ = self._work.shape(table, self._work.storable(flush.request), mark)
             self._work.view(table, flush.request, now)
         return now
 

@@ -38,9 +38,6 @@ from target_spark.destinations.lakes.lake_table import (
     repeated,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork, first_able, settle
-from target_spark.destinations.lakes.row_changes import (
-    with_versions,
-)
 from target_spark.destinations.lakes.run_files import (
     NoteFile,
     lake_leases,
@@ -209,7 +206,7 @@ class LakeDestination(Destination):
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         """See `Destination`. The columns of a replaced table do not depend on the old ones."""
-        wanted = with_versions(self.work.storable(request))
+        wanted = self.work.storable(request)
         if request.method == "overwrite" and request.backfill is None:
             return change_lines(self.work.plan(None, wanted))
         return change_lines(self.work.plan(self._described(request), wanted))

@@ -141,6 +141,8 @@ class LakeFormat(ABC):
     """Takes all commits of a run until they are published; None if they are visible at once."""
     copies: bool = False
     """Whether a run is held back, and audited in a copy of each table."""
+    packages: Sequence[TableEngine] = ()
+    """The engines to try before Spark, in order."""
     rules: NameRules
     can: Capabilities
     conflicts: re.Pattern[str]
@@ -154,10 +156,6 @@ class LakeFormat(ABC):
             size: Bytes of the table and the flush; None if they are unknown.
         """
         return {}
-
-    def packages(self) -> Sequence[TableEngine]:
-        """Return the engines to try before Spark, in order."""
-        return ()
 
     @abstractmethod
     def place(self, name: TableName) -> Place:

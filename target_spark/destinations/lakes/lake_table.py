@@ -31,7 +31,7 @@ from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.destination import Flush
+from target_spark.destinations.destination import Flush, RefusedByStoreError
 from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.run_settings import TargetConfig
 
@@ -247,7 +247,12 @@ class LostCommit(Exception):  # noqa: N818
 
 
 def repeated(
-    work: Callable[[int], T], conflicts: re.Pattern[str], where: Where, *, shown: str
+    work: Callable[[int], T],
+    conflicts: re.Pattern[str],
+    where: Where,
+    *,
+    shown: str,
+    refusals: re.Pattern[str] | None = None,
 ) -> T:
     """Do work, and retry it if it conflicts with other writers of the table.
 
@@ -256,21 +261,31 @@ def repeated(
         conflicts: Matches the text of conflicts, which have not changed anything.
         where: Place for errors.
         shown: Name of the table.
+        refusals: Matches the text of errors for what is in some rows.
 
     Raises:
         DestinationError: It failed for another reason, or `ATTEMPTS` times.
+        RefusedByStoreError: It failed for what is in some rows.
     """
+
+    def refusal(error: Exception) -> re.Match[str] | None:
+        return None if refusals is None else refusals.search(str(error))
 
     def is_lost(error: Exception) -> bool:
         if isinstance(error, SingerSparkError | LostCommit):
             return isinstance(error, LostCommit)
-        return conflicts.search(f"{type(error).__name__}: {error}") is not None
+        is_conflict = conflicts.search(f"{type(error).__name__}: {error}") is not None
+        return is_conflict and refusal(error) is None
 
     try:
         return retried(work, is_lost, attempts=ATTEMPTS, pauses=PAUSES)
-    except SingerSparkError:
-        raise
     except Exception as error:
+        broken = refusal(error)
+        if broken is not None:
+            rule = " ".join(broken.group().split()).rstrip(".")
+            raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
+        if isinstance(error, SingerSparkError):
+            raise
         if not is_lost(error):
             raise explain(error, where, DestinationError) from error
         raise DestinationError(

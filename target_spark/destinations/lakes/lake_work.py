@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
+
 from shared.errors import (
     DestinationError,
     SettingsError,
     Where,
 )
-from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
+from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION, VERSION_COLUMNS
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import (
     Backfill,
@@ -63,7 +65,6 @@ from target_spark.destinations.lakes.row_changes import (
     upserted,
     versioned,
     view_sql,
-    with_versions,
 )
 from target_spark.replays import Note
 from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed
@@ -158,7 +159,7 @@ def first_able(
         spark: Returns the session of a table, and starts Spark if it has not been started.
         work: Calls one method of an engine.
     """
-    for package in form.packages():
+    for package in form.packages:
         with suppress(NeedsSparkError):
             return work(package)
     return work(SparkEngine(form, spark))
@@ -338,8 +339,13 @@ class LakeWork:
         return [replace(held, request=self.storable(held.request)) for held in table.flushes]
 
     def storable(self, request: TableRequest) -> TableRequest:
-        """Return a request with columns of the format."""
-        return replace(request, struct=self.form.storable(request.struct))
+        """Return a request with columns of the format, and those of versions, if it has any."""
+        struct = self.form.storable(request.struct)
+        if request.method == "history":
+            own = [field for field in struct if field.name not in VERSION_COLUMNS]
+            kinds = (TimestampType(), TimestampType(), BooleanType())
+            struct = StructType([*own, *map(StructField, VERSION_COLUMNS, kinds)])
+        return replace(request, struct=struct)
 
     def repeat(
         self, table: OpenTable, stream: str, work: Callable[[int], Any], *flushes: Flush
@@ -351,23 +357,12 @@ class LakeWork:
         Raises:
             RefusedByStoreError: It failed for what is in some rows.
         """
-        where = Where(stream=stream)
         structs = (flush.write.struct for flush in (*table.flushes, *flushes))
-
-        def tried(attempt: int) -> Any:
-            try:
-                return work(attempt)
-            except Exception as error:
-                broken = self.form.refusals.search(str(error))
-                if broken is None:
-                    raise
-                rule = " ".join(broken.group().split()).rstrip(".")
-                raise RefusedByStoreError(f"a row breaks a rule of the table: {rule}") from error
-
+        form, where, shown = self.form, Where(stream=stream), table.place.shown
         with ExitStack() as stack:
             if any(map(differs_by_case, structs)):
                 stack.enter_context(configured(table.spark, BY_CASE))
-            return repeated(tried, self.form.conflicts, where, shown=table.place.shown)
+            return repeated(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
     def mark(self, flush: Flush, rows: int) -> Mark:
         """Return the mark of a flush, or of all flushes whose last one it is."""
@@ -411,7 +406,7 @@ class LakeWork:
                 return None
         table.tried.add(flush.token)
         # 2. Evolve the table. Later attempts see the columns that this one has added.
-        request, run = with_versions(self.storable(flush.request)), run_of(flush.token)
+        request, run = self.storable(flush.request), run_of(flush.token)
         now, change = self.shape(table, request, Mark(run, flush.stream))
         self.view(table, request, now)
         if not flush.parts:

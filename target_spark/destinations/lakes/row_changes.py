@@ -32,7 +32,6 @@ from shared.maps.record_metadata import (
     RECEIVED_AT,
     VALID_FROM,
     VALID_TO,
-    VERSION_COLUMNS,
 )
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
@@ -93,16 +92,6 @@ class VersionColumns:
     valid_from: str
     valid_to: str
     is_current: str
-
-
-def with_versions(request: TableRequest) -> TableRequest:
-    """Return the request of a table with the columns of versions, which the stream cannot set."""
-    if request.method != "history":
-        return request
-    own = [field for field in request.struct if field.name not in VERSION_COLUMNS]
-    kinds = (T.TimestampType(), T.TimestampType(), T.BooleanType())
-    added = [T.StructField(name, kind) for name, kind in zip(VERSION_COLUMNS, kinds, strict=True)]
-    return replace(request, struct=T.StructType([*own, *added]))
 
 
 def version_steps(

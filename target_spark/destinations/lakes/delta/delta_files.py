@@ -120,7 +120,6 @@ def look_up(folder: str) -> LakeTable | None:
     """
     path = _plain_path(folder)
     if not (path / "_delta_log").exists():
-        _expect_no_files(path)
         return None
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
@@ -143,12 +142,6 @@ def look_up(folder: str) -> LakeTable | None:
         raise NeedsSparkError
     names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
     return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
-
-
-def _expect_no_files(path: Path) -> None:
-    """Leave a folder without a log to Spark if it holds files: it says why it is no table."""
-    if path.exists() and any(path.iterdir()):
-        raise NeedsSparkError
 
 
 def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | None]]:
@@ -200,8 +193,8 @@ def create(
         NeedsSparkError: The package does not support the table; nothing was done.
     """
     path = _plain_path(folder)
-    if not (path / "_delta_log").exists():
-        _expect_no_files(path)
+    if not (path / "_delta_log").exists() and path.exists() and any(path.iterdir()):
+        raise NeedsSparkError  # which says why files without a log are no table
     wanted = {name for name in properties if name.startswith("delta.")}
     types = [column.dtype.simpleString() for column in columns]
     if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):
@@ -279,39 +272,17 @@ def _plain_path(folder: str) -> Path:
     Raises:
         NeedsSparkError: It cannot.
     """
-    path = _path_of(folder)
-    if path is None:
-        raise NeedsSparkError
-    return path
-
-
-def _path_of(folder: str) -> Path | None:
-    """Return a local folder that the package can use; None if it cannot."""
     path = local_path(folder)
     # The package decodes %3A in a path, and takes a backslash for a slash.
     is_other = unquote(folder) != folder or "\\" in folder
     if path is None or is_other or find_spec("deltalake") is None:
-        return None
+        raise NeedsSparkError
     return Path(path)
 
 
-def can_register(
-    folder: str | None, now: LakeTable, change: TableChange, struct: StructType
-) -> bool:
-    """Return whether parts with the columns `struct` can become files of the table unchanged.
-
-    Args:
-        folder: Folder of the table.
-        now: The table.
-        change: The projection of rows.
-        struct: Columns of the parts.
-    """
-    return is_plain(folder, now) and same_columns(change, struct)
-
-
-def is_plain(folder: str | None, now: LakeTable) -> bool:
-    """Return whether the package can write to a table: local, without partitions and features."""
-    if folder is None or _path_of(folder) is None or now.partitions:
+def is_plain(now: LakeTable) -> bool:
+    """Return whether the package can write to a table: without partitions and features."""
+    if now.partitions:
         return False
     return _plain_protocol(now.properties) and all(map(_has_no_rule, now.struct))
 
@@ -348,8 +319,10 @@ def register(
         the table may hold one of the keys, or the package does not support the table's protocol.
 
     Raises:
+        NeedsSparkError: The package cannot use the folder.
         deltalake.exceptions.DeltaError: The commit failed.
     """
+    table = _plain_path(folder)
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
     from deltalake.transaction import AddAction  # noqa: PLC0415
@@ -360,7 +333,6 @@ def register(
     if any(stats["nullCount"].get(name) != 0 for _, stats in results for name in strict):
         return None
     rows = sum(int(stats["numRecords"]) for _, stats in results)
-    table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
     if has_transaction(opened, transaction):
         return rows
@@ -402,16 +374,13 @@ def register(
 
 def table_size(folder: str) -> int | None:
     """Return the bytes of a table's files; None if the package cannot tell without Spark."""
-    path = _path_of(folder)
-    if path is None:
-        return None
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+    with suppress(NeedsSparkError):
+        path = _plain_path(folder)
+        from deltalake import DeltaTable  # noqa: PLC0415
 
-    try:
-        return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
-    except (DeltaError, OSError, ValueError):
-        return None
+        with left_to_spark(OSError, ValueError):
+            return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
+    return None
 
 
 def _bytes_of(files: pa.Table) -> int:

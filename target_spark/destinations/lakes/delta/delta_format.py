@@ -51,7 +51,7 @@ from target_spark.destinations.lakes.delta.delta_package import (
     marks_in,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
-from target_spark.destinations.lakes.lake_format import LakeFormat, TableEngine
+from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_sql import (
     RowRule,
     column_sql,
@@ -131,15 +131,15 @@ class DeltaFormat(LakeFormat):
         self._catalog = config.catalog
         self._options = StorageOptions(config.storage_options)
         self._transactions = Transactions()
-        shares_disk = executors_share_disk(config.spark)
-        self._package = DeltaPackage(
+        package = DeltaPackage(
             self._transactions,
             adopts=config.adopt_files,
             changes_rows=config.engine != SPARK,
-            shares_disk=shares_disk,
+            shares_disk=executors_share_disk(config.spark),
             # A client of Spark Connect sends the keys of a flush with a plan, which has a limit.
             tasks=None if spark is None or config.spark.remote else Spark(spark),
         )
+        self.packages = (package,)
         self.conf: Mapping[str, str] = {**storage_conf(config), **_ANY_VERSION}
         self.rules = NameRules(
             style=config.column_names,
@@ -149,10 +149,6 @@ class DeltaFormat(LakeFormat):
             ignore_case=True,
         )
         self.can = Capabilities(widen=delta_widens)
-
-    def packages(self) -> Sequence[TableEngine]:
-        """See `LakeFormat`."""
-        return (self._package,)
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""

@@ -21,12 +21,13 @@ from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transaction,
-    can_register,
     commit_arguments,
     has_nulls,
     is_append_only,
+    is_plain,
     left_to_spark,
     register,
+    same_columns,
 )
 from target_spark.destinations.lakes.delta.delta_log import (
     fits,
@@ -269,7 +270,7 @@ class DeltaPackage(TableEngine):
         folder, parts = rows.place.folder, rows.flush.parts
         if folder is None or not self.adopts or rows.flush.write.row_origin is not None:
             return None
-        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
+        if not (is_plain(rows.now) and same_columns(rows.change, rows.flush.write.struct)):
             return None
         transaction = self.transactions.of(rows.mark)
         supplied = rows.now, rows.mark.to_text(), transaction, keys
@@ -287,7 +288,7 @@ class DeltaPackage(TableEngine):
         strict = {field.name for field in rows.now.struct if not field.nullable}
         if any(has_nulls(part.url, strict) for part in parts if strict):
             raise NeedsSparkError  # which says so
-        if not can_register(folder, rows.now, rows.change, rows.flush.write.struct):
+        if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
         plan, transaction = merge_plan(rows, keys[0]), self.transactions.of(rows.mark)
         supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transaction
@@ -357,7 +358,7 @@ class DeltaPackage(TableEngine):
         """Return the folder of a table whose rows can be changed without Java."""
         folder = place.folder
         is_wanted = wanted and self.shares_disk
-        if folder is None or not is_wanted or not delta_files.is_plain(folder, now):
+        if folder is None or not is_wanted or not is_plain(now):
             raise NeedsSparkError
         return folder
 

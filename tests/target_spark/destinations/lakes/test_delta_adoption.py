@@ -96,7 +96,7 @@ def test_a_table_made_without_spark_is_that_of_spark(
         load.load([{"id": 1, "Na me": "x"}])
         monkeypatch.undo()
         form, place = load.destination._form, load.destination._form.place(load.request.name)
-        by_log, by_spark = form.packages()[0].describe(place), form.describe(load.reader(), place)
+        by_log, by_spark = form.packages[0].describe(place), form.describe(load.reader(), place)
         assert (by_log.struct, by_log.names) == (by_spark.struct, by_spark.names)
         assert (by_log.partitions, load.rows("id")) == (by_spark.partitions, [(1,)])
         assert by_log.properties.items() <= by_spark.properties.items()
@@ -117,7 +117,7 @@ def test_local_times_need_a_feature_that_the_package_adds(delta_load: Make) -> N
     load.load([{"id": 1, "n": noon}, {"id": 2, "n": None}])
     assert set(engines(load)) == {"delta-rs"}
     form, place = load.destination._form, load.destination._form.place(load.request.name)
-    by_log, by_spark = form.packages()[0].describe(place), form.describe(load.reader(), place)
+    by_log, by_spark = form.packages[0].describe(place), form.describe(load.reader(), place)
     assert (by_log.struct, by_log.size) == (by_spark.struct, by_spark.size)
     load.struct = struct("id long, n timestamp_ntz, more int")
     load.load([{"id": 2, "n": noon, "more": 5}, {"id": 3, "n": noon}])

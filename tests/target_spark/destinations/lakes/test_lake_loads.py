@@ -425,7 +425,7 @@ def test_a_commit_that_lands_late_is_not_made_twice(
 
     monkeypatch.setattr(form, "append", unknown)
     monkeypatch.setattr(form, "marks", stale)
-    monkeypatch.setattr(form, "packages", tuple)
+    monkeypatch.setattr(form, "packages", ())
     load.destination.commit(flush)
     assert len(tried) >= 2
     assert sorted(load.rows()) == [(0, "before"), (1, "a")]
