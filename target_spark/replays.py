@@ -296,21 +296,9 @@ class Journal:
         self._inherited, self._is_stale = [], True
 
 
-def segments_of(files: Sequence[InputFile]) -> tuple[Segment, ...]:
-    """Return the segments of a piece, cut at STATE messages.
-
-    Args:
-        files: A staged file, or files of BATCH messages.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    return tuple(segment for file in files for segment in _segments(file))
-
-
 def whole_segment(file: InputFile) -> Segment:
     """Return a staged file or a batch file as one segment; raises OSError like `segments_of`."""
-    (segment,) = _segments(replace(file, marks=()))
+    (segment,) = segments_of(replace(file, marks=()))
     return segment
 
 
@@ -333,7 +321,12 @@ def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
         yield rest
 
 
-def _segments(file: InputFile) -> Iterator[Segment]:
+def segments_of(file: InputFile) -> Iterator[Segment]:
+    """Yield the segments of a staged file, cut at STATE messages, or of a batch file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
     if file.encoding.format == STAGED:
         with Path(file.url).open("rb") as source:
             yield from line_segments(source, file)

@@ -133,7 +133,7 @@ class TestDigests:
         (tmp_path / "same").write_bytes(b"a")
         staged = InputFile(str(tmp_path / "lines"), Encoding(STAGED), marks=((one, 3),))
         batch, same = (InputFile(str(tmp_path / n), Encoding("jsonl")) for n in ("batch", "same"))
-        actual = segments_of([staged, batch])
+        actual = [*segments_of(staged), *segments_of(batch)]
         assert [segment.lines for segment in actual] == [1, 3, 0]
         assert whole_segment(staged).digest == digest(data)
         assert actual[2] == whole_segment(same)

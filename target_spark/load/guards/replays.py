@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from target_spark.config import load_method
 from target_spark.convert.batch_files import BatchFiles
@@ -68,7 +69,10 @@ class ReplayGuard(Guard):
 
     def before_conversion(self, step: ConvertStep) -> None:
         """Skip a piece that an earlier run has committed."""
-        step.segments = self._segments(step.batch)
+        if step.batch.stream.stream in self._journals:
+            with self.files.readable(step.batch):
+                files = map(segments_of, step.batch.files)
+                step.segments = tuple(chain.from_iterable(files))
         if step.batch.replay is not None and self._is_replay(step.batch, step.segments):
             lines = sum(segment.lines for segment in step.segments)
             step.result = LoadResult(received=lines, replayed=lines)
@@ -76,13 +80,6 @@ class ReplayGuard(Guard):
     def after_conversion(self, step: ConvertStep, result: LoadResult) -> LoadResult:
         """Add the segments of the piece to its result."""
         return replace(result, segments=step.segments)
-
-    def _segments(self, batch: Batch) -> tuple[Segment, ...]:
-        """Return the segments of a piece, by which a later run can detect replays."""
-        if batch.stream.stream not in self._journals:
-            return ()
-        with self.files.readable(batch):
-            return segments_of(batch.files)
 
     def _is_replay(self, batch: Batch, segments: tuple[Segment, ...]) -> bool:
         """Return whether an earlier run has committed the one file of a piece."""
