@@ -39,7 +39,8 @@ from target_spark.destinations.lakes.lake_table import (
 )
 from target_spark.destinations.lakes.lake_work import LakeWork, first_able, settle
 from target_spark.destinations.lakes.run_files import (
-    NoteFile,
+    LocalNoteFile,
+    RemoteNoteFile,
     lake_leases,
     note_file,
     pending_folders,
@@ -91,7 +92,7 @@ class LakeDestination(Destination):
         self._shares_session = config.spark.remote is not None
         self._folders = pending_folders(config)
         self._leases = lake_leases(config)
-        self._notes: dict[tuple[str, str], NoteFile] = {}
+        self._notes: dict[tuple[str, str], LocalNoteFile | RemoteNoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
         atexit.register(self._close)

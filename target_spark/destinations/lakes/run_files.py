@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shared.errors import SettingsError, Where
 from shared.spark.connect import executors_share_disk
@@ -52,31 +52,7 @@ _OLD, _NEW = b"0", b"1"
 """The first byte of a local file: which of its notes is valid."""
 
 
-class NoteFile(Protocol):
-    """The note of one stream and table."""
-
-    def take(self) -> Note:
-        """Adopt the note for this run; may be repeated.
-
-        Returns:
-            The note of an ended run. Empty if there is none, if its run is not known to have ended,
-            or if another living run owns it: then notes are not kept.
-
-        Raises:
-            DestinationError: The storage failed.
-        """
-
-    def tokens(self) -> frozenset[str]:
-        """Return the flushes of the stored note, whoever owns it; raise like `take`."""
-
-    def write(self, note: Note) -> None:
-        """Replace the note durably if this run owns the file; raise DestinationError on failure."""
-
-    def close(self, *, remove: bool) -> None:
-        """Release the file; with `remove`, delete it as well."""
-
-
-def note_file(config: TargetConfig, place: Place, stream: str) -> NoteFile:
+def note_file(config: TargetConfig, place: Place, stream: str) -> LocalNoteFile | RemoteNoteFile:
     """Return the note of a table and a stream.
 
     Args:
@@ -116,7 +92,7 @@ def _hidden_folder(config: TargetConfig, place: Place) -> str:
 
 
 class LocalNoteFile:
-    """See `NoteFile`: a file on a disk with locks."""
+    """The note of one stream and table: a file on a disk with locks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,7 +101,15 @@ class LocalNoteFile:
         self._stored = Note()
 
     def take(self) -> Note:
-        """See `NoteFile`."""
+        """Adopt the note for this run; may be repeated.
+
+        Returns:
+            The note of an ended run. Empty if there is none, if its run is not known to have ended,
+            or if another living run owns it: then notes are not kept.
+
+        Raises:
+            DestinationError: The storage failed.
+        """
         if self._lock is not None:
             return self._stored
         with writing(str(self._path)):
@@ -135,23 +119,29 @@ class LocalNoteFile:
             except OSError:  # Another run owns it, or locks do not work.
                 return Note()
             self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
-            self._stored = next(_notes(self._content()), Note())
+            self._stored = next(self._notes(), Note())
             return self._stored
 
     def tokens(self) -> frozenset[str]:
-        """See `NoteFile`: of the old note and the new one."""
+        """Return the flushes of both notes, whoever owns them; raise like `take`."""
         with writing(str(self._path)):
-            return frozenset().union(*(note.tokens for note in _notes(self._content())))
+            return frozenset().union(*(note.tokens for note in self._notes()))
 
     def write(self, note: Note) -> None:
-        """See `NoteFile`. A run that is killed meanwhile leaves the old note or the new one."""
+        """Replace the note durably if this run owns the file; raise DestinationError on failure.
+
+        A run that is killed meanwhile leaves the old note or the new one.
+        """
         if self._lock is None or note == self._stored:
             return
         with writing(str(self._path)):
-            content = _both_notes(self._stored, note)
+            # The old note is still valid.
+            texts = (one.to_text() if one.entries else "" for one in (self._stored, note))
+            notes = json.dumps([boot_id(), *texts]).encode()
+            digest = hashlib.sha256(notes).hexdigest().encode()
             self._spare.touch(0o600)
             with self._spare.open("r+b") as file:
-                file.write(content)
+                file.write(_OLD + digest + b"\n" + notes)
                 file.flush()
                 os.fsync(file.fileno())
                 self._spare.replace(self._path)
@@ -160,7 +150,7 @@ class LocalNoteFile:
         self._stored = note
 
     def close(self, *, remove: bool) -> None:
-        """See `NoteFile`."""
+        """Release the file; with `remove`, delete it as well."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -171,14 +161,19 @@ class LocalNoteFile:
         finally:
             lock.release()
 
-    def _content(self) -> bytes:
+    def _notes(self) -> Iterator[Note]:
+        """Yield the notes of the file, the valid one first; nothing if it is damaged or missing."""
         with suppress(FileNotFoundError):
-            return self._path.read_bytes()
-        return b""
+            content = self._path.read_bytes()
+            digest, _, notes = content[1:].partition(b"\n")
+            if hashlib.sha256(notes).hexdigest().encode() == digest:
+                boot, old, new = json.loads(notes)
+                is_old = content[:1] == _OLD and boot and boot == boot_id()
+                yield from map(read_note, (old, new) if is_old else (new, old))
 
 
 class RemoteNoteFile:
-    """See `NoteFile`: an object with its owner and the note."""
+    """See `LocalNoteFile`: an object with its owner and the note."""
 
     def __init__(self, url: str, options: StorageOptions) -> None:
         self._url = url
@@ -189,7 +184,7 @@ class RemoteNoteFile:
         self._stored = Note()
 
     def take(self) -> Note:
-        """See `NoteFile`."""
+        """See `LocalNoteFile`."""
         if self._is_owned:
             return self._stored
         with writing(self._url, self._options):
@@ -204,17 +199,17 @@ class RemoteNoteFile:
         return self._stored
 
     def tokens(self) -> frozenset[str]:
-        """See `NoteFile`."""
+        """See `LocalNoteFile`."""
         with writing(self._url, self._options):
             return read_note(self._read()[1]).tokens
 
     def write(self, note: Note) -> None:
-        """See `NoteFile`."""
+        """See `LocalNoteFile`."""
         if self._is_owned and (note != self._stored or (note.entries and not self._is_ours)):
             self._put(note, process_owner())
 
     def close(self, *, remove: bool) -> None:
-        """See `NoteFile`."""
+        """See `LocalNoteFile`."""
         if self._is_owned and self._exists:
             if remove or not self._stored.entries:
                 with writing(self._url, self._options), suppress(FileNotFoundError):
@@ -241,22 +236,6 @@ class RemoteNoteFile:
             filesystem, path = remote(self._url, self._options)
             filesystem.pipe_file(path, json.dumps([owner, note.to_text()]).encode())
         self._stored, self._exists, self._is_ours = note, True, True
-
-
-def _both_notes(old: Note, new: Note) -> bytes:
-    """Return the content of a file in which the old note is still valid."""
-    texts = (note.to_text() if note.entries else "" for note in (old, new))
-    notes = json.dumps([boot_id(), *texts]).encode()
-    return _OLD + hashlib.sha256(notes).hexdigest().encode() + b"\n" + notes
-
-
-def _notes(content: bytes) -> Iterator[Note]:
-    """Yield the notes of a file, the valid one first; nothing if the file is damaged."""
-    digest, _, notes = content[1:].partition(b"\n")
-    if hashlib.sha256(notes).hexdigest().encode() == digest:
-        boot, old, new = json.loads(notes)
-        is_old = content[:1] == _OLD and boot and boot == boot_id()
-        yield from map(read_note, (old, new) if is_old else (new, old))
 
 
 def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:
