@@ -38,26 +38,6 @@ MOST_COLUMNS = 1000
 LONGEST_TEXT = 64
 
 
-def parquet_profile(
-    url: str, options: StorageOptions | None = None
-) -> tuple[int, dict[str, Facts]]:
-    """Return the rows of a file, and the facts of its first columns that are not nested.
-
-    Args:
-        url: The file.
-        options: Options of its storage.
-
-    Raises:
-        OSError: The file cannot be opened.
-        ArrowInvalid: It is not Parquet.
-    """
-    from pyarrow import parquet  # noqa: PLC0415
-
-    with open_random(url, options) as source:
-        footer = parquet.read_metadata(source)
-    return footer.num_rows, footer_facts(footer)
-
-
 def footer_facts(footer: Any) -> dict[str, Facts]:
     """Return the facts of the first columns that are not nested, of a `FileMetaData`."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -65,9 +45,9 @@ def footer_facts(footer: Any) -> dict[str, Facts]:
     for number in range(min(footer.num_columns, MOST_COLUMNS)):
         column = footer.schema.column(number)
         if column.path == column.name and column.max_repetition_level == 0:
-            facts = _facts([group.column(number).statistics for group in groups])
+            facts = column_facts([group.column(number).statistics for group in groups])
             if facts is not None:
-                profile[column.name] = facts
+                profile[column.name] = [facts[0], _plain(facts[1]), _plain(facts[2])]
     return profile
 
 
@@ -83,7 +63,12 @@ def _bound(choose: Any, one: Any, other: Any) -> Any:
     return None if is_text[0] != is_text[1] else choose(one, other)
 
 
-def _facts(chunks: Sequence[Any]) -> Facts | None:
+def column_facts(chunks: Sequence[Any]) -> Facts | None:
+    """Return the facts of a column, bounds as Python has them; None if a chunk tells no nulls.
+
+    Args:
+        chunks: The statistics of its chunks, as Arrow has them; None for a chunk without any.
+    """
     if any(chunk is None or not chunk.has_null_count for chunk in chunks):
         return None
     nulls = sum(chunk.null_count for chunk in chunks)
@@ -91,10 +76,9 @@ def _facts(chunks: Sequence[Any]) -> Facts | None:
     if not filled or not all(chunk.has_min_max for chunk in filled):
         return [nulls, None, None]
     try:
-        least, greatest = min(c.min for c in filled), max(c.max for c in filled)
+        return [nulls, min(c.min for c in filled), max(c.max for c in filled)]
     except (OverflowError, ValueError, TypeError):
-        return [nulls, None, None]  # a date that Python does not have
-    return [nulls, _plain(least), _plain(greatest)]
+        return [nulls, None, None]  # Parquet has dates before year 1 and after 9999
 
 
 def _plain(value: Any) -> int | float | str | None:
@@ -259,22 +243,28 @@ class OrcFormat:
 def read_footer(
     name: str, url: str, options: StorageOptions | None = None
 ) -> tuple[int | None, dict[str, Facts]]:
-    """Return the rows that a file says it has, None if its encoding does not; facts of columns."""
-    if name == "parquet":
-        return parquet_profile(url, options)
-    return orc_rows(url, options) if name == "orc" else None, {}
+    """Return the rows that a file says it has, None if its encoding does not; facts of columns.
 
-
-def orc_rows(url: str, options: StorageOptions | None = None) -> int:
-    """Return the rows in the footer of an ORC file.
+    Args:
+        name: Name of the encoding.
+        url: The file.
+        options: Options of its storage.
 
     Raises:
         OSError: The file cannot be opened, or is not ORC.
+        ArrowInvalid: It is not Parquet.
     """
-    from pyarrow import orc  # noqa: PLC0415
-
+    if name not in {"parquet", "orc"}:
+        return None, {}
     with open_random(url, options) as source:
-        return int(orc.ORCFile(source).nrows)
+        if name == "orc":
+            from pyarrow import orc  # noqa: PLC0415
+
+            return int(orc.ORCFile(source).nrows), {}
+        from pyarrow import parquet  # noqa: PLC0415
+
+        footer = parquet.read_metadata(source)
+    return footer.num_rows, footer_facts(footer)
 
 
 def read_struct(data: memoryview, at: int = 0) -> tuple[Struct, int]:

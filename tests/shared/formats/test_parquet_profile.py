@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.columnar_encoding import LONGEST_TEXT, merged, parquet_profile
+from shared.formats.columnar_encoding import LONGEST_TEXT, merged, read_footer
 
 UTC = dt.timezone.utc
 
@@ -19,7 +19,7 @@ UTC = dt.timezone.utc
 def profile(tmp_path: Path, table: pa.Table, **how: int) -> tuple[int, dict]:
     path = tmp_path / "f.parquet"
     pq.write_table(table, path, **how)
-    return parquet_profile(str(path))
+    return read_footer("parquet", str(path))
 
 
 def test_bounds_and_nulls(tmp_path: Path) -> None:

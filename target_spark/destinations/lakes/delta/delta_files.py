@@ -26,6 +26,7 @@ from pyarrow import compute
 from pyspark.sql.types import StructField, StructType
 
 from shared.formats.arrow_types import as_nullable, loose, spark_to_arrow
+from shared.formats.columnar_encoding import column_facts
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
@@ -422,13 +423,12 @@ def file_stats(url: str) -> dict[str, Any]:
         # Bounds of nested columns have another form; Delta reads none as "unknown".
         if column.path != column.name:
             continue
-        chunks = [group.column(number).statistics for group in groups]
-        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
+        facts = column_facts([group.column(number).statistics for group in groups])
+        if facts is None:
             continue
-        stats["nullCount"][column.name] = sum(chunk.null_count for chunk in chunks)
-        bounds = _bounds([chunk for chunk in chunks if chunk.num_values])
-        if bounds is not None and number < _INDEXED:
-            stats["minValues"][column.name], stats["maxValues"][column.name] = bounds
+        stats["nullCount"][column.name], first, last = facts[0], *map(_written, facts[1:])
+        if number < _INDEXED and first is not None and last is not None:
+            stats["minValues"][column.name], stats["maxValues"][column.name] = first, last
     return stats
 
 
@@ -436,17 +436,6 @@ def has_nulls(url: str, names: Iterable[str]) -> bool:
     """Return whether a Parquet file may have a null in one of some columns."""
     counts = file_stats(url)["nullCount"]
     return any(counts.get(name) != 0 for name in names)
-
-
-def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
-    if not chunks or not all(chunk.has_min_max for chunk in chunks):
-        return None
-    try:
-        first = _written(min(chunk.min for chunk in chunks))
-        last = _written(max(chunk.max for chunk in chunks))
-    except (OverflowError, ValueError):
-        return None  # Python has no date before year 1 or after 9999; Parquet and Spark do.
-    return None if first is None or last is None else (first, last)
 
 
 def _written(value: Any) -> int | str | None:
