@@ -206,7 +206,7 @@ def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[Refus
 
 
 def _is_valid(column: pa.ChunkedArray) -> bool:
-    if _as_bytes(column.type) == column.type:
+    if _retyped(column.type, _BYTES) == column.type:
         return True
     try:
         column.validate(full=True)
@@ -229,14 +229,14 @@ def _bad_rows(column: pa.ChunkedArray, rows: range) -> Iterator[int]:
 
 def _repaired(column: pa.ChunkedArray) -> pa.Array:
     # No cast: PyArrow 24 and 25 abort if rows with maps were taken before.
-    kind = _as_bytes(column.type)
+    kind = _retyped(column.type, _BYTES)
     values = (value for chunk in column.chunks for value in chunk.view(kind).to_pylist())
     return pa.array([_with_replacements(value, column.type) for value in values], column.type)
 
 
 def _with_replacements(value: Any, kind: pa.DataType) -> Any:
     is_ = pa.types
-    if value is None or _as_bytes(kind) == kind:
+    if value is None or _retyped(kind, _BYTES) == kind:
         return value
     if is_.is_struct(kind):
         return {field.name: _with_replacements(value[field.name], field.type) for field in kind}
@@ -248,11 +248,6 @@ def _with_replacements(value: Any, kind: pa.DataType) -> Any:
     if _is_list(kind):
         return [_with_replacements(part, kind.value_type) for part in value]
     return value.decode(errors="replace")
-
-
-def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return a type with bytes instead of texts; the same if it has none."""
-    return _retyped(kind, _BYTES)
 
 
 def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:

@@ -8,7 +8,7 @@ by the converters that read JSON, so that a file of any format is judged as JSON
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -46,17 +46,6 @@ class RowsRead:
     cut: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Verdicts:
-    """Reasons by row; the first one of a row counts. Columns with times that are cut."""
-
-    refusals: dict[int, str] = field(default_factory=dict)
-    cut: set[str] = field(default_factory=set)
-
-    def refuse(self, row: int, refused: Refused) -> None:
-        self.refusals.setdefault(row, str(refused))
-
-
 class RowReader:
     """Brings tables of any file to the columns of a stream.
 
@@ -83,17 +72,18 @@ class RowReader:
         if self._free_form:
             texts = [row_text(row).decode() for row in plain_rows(table)]
             return RowsRead(pa.table([pa.array(texts, pa.string())], schema=self.arrow_schema))
-        verdicts = _Verdicts()
-        columns = [self._column(table, field, verdicts) for field in self._struct.fields]
+        refusals: dict[int, str] = {}
+        cut: set[str] = set()
+        columns = [self._column(table, field, refusals, cut) for field in self._struct.fields]
         if not columns:
             return RowsRead(rows_without_columns(table.num_rows))
         whole = pa.Table.from_arrays(columns, schema=self.arrow_schema)
-        if not verdicts.refusals:
-            return RowsRead(whole, cut=frozenset(verdicts.cut))
-        refused = pa.array(sorted(verdicts.refusals), pa.int64())
+        if not refusals:
+            return RowsRead(whole, cut=frozenset(cut))
+        refused = pa.array(sorted(refusals), pa.int64())
         rows = pa.array(range(table.num_rows), pa.int64())
         kept = whole.filter(pc.invert(pc.is_in(rows, refused)))
-        return RowsRead(kept, tuple(sorted(verdicts.refusals.items())), frozenset(verdicts.cut))
+        return RowsRead(kept, tuple(sorted(refusals.items())), frozenset(cut))
 
     def undeclared(self, table: pa.Table) -> dict[tuple[str, ...], int]:
         """Return the columns, and fields within, that the schema does not name, with their values.
@@ -105,8 +95,9 @@ class RowReader:
         return dict(dropped_fields(table.to_struct_array(), pa.struct(self.arrow_schema)))
 
     def _column(
-        self, table: pa.Table, column: T.StructField, verdicts: _Verdicts
+        self, table: pa.Table, column: T.StructField, refusals: dict[int, str], cut: set[str]
     ) -> pa.Array | pa.ChunkedArray:
+        """Return a column; add reasons by row, of which the first one counts, and cut columns."""
         kind = self.arrow_schema.field(column.name).type
         position = (
             table.column_names.index(column.name) if column.name in table.column_names else None
@@ -114,9 +105,9 @@ class RowReader:
         values = pa.nulls(table.num_rows, kind) if position is None else table.column(position)
         cast = self._cast(values, column.dataType, kind)
         if cast is None:
-            return self._converted(values, column, kind, verdicts)
+            return self._converted(values, column, kind, refusals, cut)
         if self._strict and breaks_nullability(cast, column.dataType, column.nullable):
-            return self._converted(values, column, kind, verdicts)
+            return self._converted(values, column, kind, refusals, cut)
         return cast
 
     def _cast(
@@ -142,12 +133,12 @@ class RowReader:
 
     def _converted(
         self, column: pa.Array | pa.ChunkedArray, field_: T.StructField, kind: pa.DataType,
-        verdicts: _Verdicts,
+        refusals: dict[int, str], cut: set[str],
     ) -> pa.Array:  # fmt: skip
         convert = row_converter(field_.dataType, self._strict, self._texts)
         required = self._strict and not field_.nullable
         if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and _is_finer(column):
-            verdicts.cut.add(field_.name)
+            cut.add(field_.name)
         values: list[Any] = []
         for row, value in enumerate(plain_values(column)):
             try:
@@ -156,7 +147,7 @@ class RowReader:
                 values.append(None if value is None else convert(value))
             except Refused as refused:
                 values.append(None)
-                verdicts.refuse(row, refused.under(field_.name))
+                refusals.setdefault(row, str(refused.under(field_.name)))
         return pa.array(values, kind)
 
 
