@@ -36,9 +36,8 @@ from shared.formats.arrow_types import conform, struct_to_arrow
 from shared.formats.file_formats import FORMATS
 from shared.formats.json_lines import LineReader
 from shared.formats.json_schema import spark_to_json_schema
-from shared.formats.row_values import plain_rows, row_text
 from shared.formats.spark_types import T
-from shared.formats.typed_rows import RowReader
+from shared.formats.typed_rows import RowReader, plain_rows, row_text
 from shared.storage import limits
 from shared.storage.access import StorageOptions
 

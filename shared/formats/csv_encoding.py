@@ -21,7 +21,7 @@ from shared.formats.line_encodings import (
     content_of,
     is_binary,
 )
-from shared.formats.row_values import RefusedRow, row_numbers
+from shared.formats.typed_rows import RefusedRow, row_numbers
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_input, open_output
 

@@ -2,13 +2,24 @@
 
 Columns whose types differ from the stream's are cast by Arrow if nothing can be lost or
 mistaken; every other column, and one with a value that does not fit, is converted value by value,
-by the converters that read JSON, so that a file of any format is judged as JSON lines are.
+by the converters that read JSON, so that a file of any format is judged as JSON lines are. Arrow
+does not check that the text of columnar files is UTF-8: that is done here, too.
+
+Why beside `record_text`: only values that Arrow cannot cast are converted, in tasks without columns
+of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import re
+from base64 import b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +33,20 @@ from shared.formats.arrow_types import (
     rows_without_columns,
     struct_to_arrow,
 )
-from shared.formats.json_text import Refused
-from shared.formats.row_values import plain_rows, plain_values, row_converter, row_text
+from shared.formats.json_text import Number, Refused, Value, json_text
+from shared.formats.json_values import Convert, converter
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.formats.spark_types import T
 
 _MISSING = "null or missing where a value is required"
 _ODD = (T.VariantType, JsonText)
+
+_NUMERIC = (T.NumericType,)
+_INTERVALS = (T.DayTimeIntervalType, T.YearMonthIntervalType)
+_NESTED = (T.StructType, T.ArrayType, T.MapType)
+_JSON_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\Z", re.ASCII)
+_WORDS = {"true": True, "false": False}
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number)
 
 
 @dataclass(frozen=True)
@@ -211,3 +229,242 @@ def _is_safe(source: pa.DataType, target: pa.DataType) -> bool:
         _is_bytes,
     )  # fmt: skip
     return numbers or any(same(source) and same(target) for same in alike)
+
+
+def as_json_value(value: Any) -> Value:
+    """Return a value of `plain_values` as the decoder of JSON lines would return it."""
+    if isinstance(value, Mapping):
+        return {_key(key): as_json_value(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [as_json_value(item) for item in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, date | time | timedelta):
+        return _time(value)
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Value:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | Decimal):
+        return Number(value)
+    if isinstance(value, float):
+        return Number(repr(value)) if math.isfinite(value) else value
+    return str(value)
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python values, maps as dictionaries."""
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
+    return rows
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return values as Python values, maps as dictionaries."""
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    return values
+
+
+def row_text(row: Mapping[str, Any]) -> bytes:
+    """Return a row as one JSON object: numbers exact, binary as base64, times as ISO 8601."""
+    return json_text(as_json_value(row)).encode()
+
+
+def row_converter(data_type: T.DataType, strict: bool, texts: bool) -> Convert:
+    """Return the function that converts a non-null value of a file for an Arrow column.
+
+    Args:
+        data_type: Of the column.
+        strict: Reject values of another type.
+        texts: Values are the texts of a CSV file.
+
+    Raises (from the function):
+        Refused: The value is not of the type.
+    """
+    convert = converter(data_type, strict)
+    if texts:
+        return _from_text(data_type, convert)
+    if isinstance(data_type, _INTERVALS):
+        return lambda value: value if type(value) is int else convert(as_json_value(value))
+    return lambda value: convert(as_json_value(value))
+
+
+def _from_text(data_type: T.DataType, convert: Convert) -> Convert:
+    """Convert text of CSV, which can be a value of any type."""
+    if isinstance(data_type, _NESTED):
+        return lambda text: convert(_decoded(text))
+    if isinstance(data_type, T.VariantType):
+        return _variant
+    if isinstance(data_type, T.BooleanType):
+        return lambda text: convert(_WORDS.get(text.lower(), text))
+    if isinstance(data_type, _INTERVALS):
+        return lambda text: int(text) if re.match(r"-?\d+\Z", text) else convert(text)
+    if isinstance(data_type, _NUMERIC):
+        return lambda text: convert(Number(text) if _JSON_NUMBER.match(text) else text)
+    return convert
+
+
+def _variant(text: str) -> str:
+    try:
+        return json_text(_decoded(text))
+    except Refused:
+        return json_text(text)
+
+
+def _decoded(text: str) -> Value:
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        raise Refused("not JSON, as nested values must be") from None
+
+
+def _key(key: Any) -> str:
+    value = as_json_value(key)
+    return value if type(value) is str else json_text(value)
+
+
+def _time(value: date | time | timedelta) -> str:
+    if isinstance(value, datetime):
+        utc = value.astimezone(timezone.utc) if value.tzinfo else value
+        return utc.isoformat(timespec="microseconds")
+    if isinstance(value, timedelta):
+        sign = "-" if value < timedelta(0) else ""
+        micros = abs(value) // timedelta(microseconds=1)
+        return f"{sign}PT{micros // 1_000_000}.{micros % 1_000_000:06d}S"
+    return value.isoformat()
+
+
+NOT_TEXT = "text that is not UTF-8 is not Unicode text"
+_NO_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.string_view(): pa.binary_view(),
+    pa.large_string(): pa.large_binary(),
+}
+
+
+@dataclass(frozen=True)
+class RefusedRow:
+    """A row of a file that cannot be one of its table.
+
+    Attributes:
+        number: Its place in the file, from 1; the header and blank lines do not count.
+        reason: What is wrong with it, in one line.
+        text: The row as CSV; one whose text is not UTF-8 as JSON.
+    """
+
+    number: int
+    reason: str
+    text: bytes
+
+
+def row_numbers(before: int, refused: Sequence[RefusedRow]) -> Callable[[int], int]:
+    """Return a function from a row's place in a table, from 0, to its number in the file, from 1.
+
+    Args:
+        before: Rows of the file, also malformed ones, before those of the table.
+        refused: The malformed rows that `read_csv` yielded with it.
+    """
+    places = [row.number - 1 - before - count for count, row in enumerate(refused)]
+    return lambda place: before + place + 1 + bisect_right(places, place)
+
+
+def without_bad_text(table: pa.Table, before: int) -> tuple[pa.Table, list[RefusedRow]]:
+    """Return the rows of a table whose text is UTF-8, and the others.
+
+    Args:
+        table: Rows of a file.
+        before: Rows of the file before them.
+
+    Returns:
+        The first ones, and the others with U+FFFD for what is not UTF-8.
+    """
+    suspects = [n for n, column in enumerate(table.columns) if not _is_valid(column)]
+    for n, column in enumerate(table.columns if suspects else ()):
+        # The values of a dictionary are not those of the rows, and Arrow takes no rows of views.
+        is_view = "_view" in str(column.type)
+        kind = _retyped(column.type, _NO_VIEWS) if n in suspects or is_view else column.type
+        if kind != column.type:
+            table = table.set_column(n, table.column_names[n], column.cast(kind))
+    rows = range(table.num_rows)
+    bad = {row for n in suspects for row in _bad_rows(table.column(n), rows)}
+    if not bad:
+        return table, []
+    others = table.take(pa.array(sorted(bad), pa.int64()))
+    for n in suspects:
+        others = others.set_column(n, table.schema.field(n), _repaired(others.column(n)))
+    texts = map(row_text, plain_rows(others))
+    refused = [
+        RefusedRow(before + row + 1, NOT_TEXT, text)
+        for row, text in zip(sorted(bad), texts, strict=True)
+    ]
+    kept = pa.array([row for row in rows if row not in bad], pa.int64())
+    return table.take(kept), refused
+
+
+def _is_valid(column: pa.ChunkedArray) -> bool:
+    if _retyped(column.type, _BYTES) == column.type:
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _bad_rows(column: pa.ChunkedArray, rows: range) -> Iterator[int]:
+    """Halve the rows until each that is not valid stands alone."""
+    if _is_valid(column.take(pa.array(rows, pa.int64()))):
+        return
+    if len(rows) == 1:
+        yield rows[0]
+        return
+    middle = len(rows) // 2
+    yield from _bad_rows(column, rows[:middle])
+    yield from _bad_rows(column, rows[middle:])
+
+
+def _repaired(column: pa.ChunkedArray) -> pa.Array:
+    # No cast: PyArrow 24 and 25 abort if rows with maps were taken before.
+    kind = _retyped(column.type, _BYTES)
+    values = (value for chunk in column.chunks for value in chunk.view(kind).to_pylist())
+    return pa.array([_with_replacements(value, column.type) for value in values], column.type)
+
+
+def _with_replacements(value: Any, kind: pa.DataType) -> Any:
+    is_ = pa.types
+    if value is None or _retyped(kind, _BYTES) == kind:
+        return value
+    if is_.is_struct(kind):
+        return {field.name: _with_replacements(value[field.name], field.type) for field in kind}
+    if is_.is_map(kind):
+        return [
+            (_with_replacements(k, kind.key_type), _with_replacements(v, kind.item_type))
+            for k, v in value
+        ]
+    if _is_list(kind):
+        return [_with_replacements(part, kind.value_type) for part in value]
+    return value.decode(errors="replace")
+
+
+def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    """Return a type without dictionaries, and with some types replaced at each depth."""
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return _retyped(kind.value_type, types)
+    if is_.is_struct(kind):
+        return pa.struct([field.with_type(_retyped(field.type, types)) for field in kind])
+    if is_.is_map(kind):
+        return pa.map_(_retyped(kind.key_type, types), _retyped(kind.item_type, types))
+    if not _is_list(kind):
+        return types.get(kind, kind)
+    items = kind.value_field.with_type(_retyped(kind.value_type, types))
+    if is_.is_fixed_size_list(kind):
+        return pa.list_(items, kind.list_size)
+    return pa.large_list(items) if is_.is_large_list(kind) else pa.list_(items)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.json_text import json_text
 from shared.formats.record_text import is_plain
-from shared.formats.row_values import as_json_value
+from shared.formats.typed_rows import as_json_value
 from tap_spark.sources.frame_helpers import prune
 from tap_spark.sources.record_arrays import RecordTexts, finite
 from tap_spark.state.date_numbers import moment_text

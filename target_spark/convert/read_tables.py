@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from shared.encodings.encoding_format import grouped_encoding
 from shared.formats.file_formats import FORMATS, ContentError
-from shared.formats.row_values import (
+from shared.formats.typed_rows import (
     RefusedRow,
+    RowReader,
     plain_rows,
     row_numbers,
     row_text,
     without_bad_text,
 )
-from shared.formats.typed_rows import RowReader
 from shared.storage.access import StorageOptions
 from target_spark.convert.read_plan import Piece, ReadPlan, origin_of, with_column, without
 from target_spark.convert.task_reports import Rejects

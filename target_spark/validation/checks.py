@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.row_values import plain_rows
 from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
 from shared.formats.spark_types import T
+from shared.formats.typed_rows import plain_rows
 from target_spark.validation.columns import Key, missing_key_reason, validator_of
 
 if TYPE_CHECKING:

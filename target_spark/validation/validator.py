@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.json_text import Number
-from shared.formats.row_values import as_json_value
 from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
 from shared.formats.spark_types import T
+from shared.formats.typed_rows import as_json_value
 from shared.maps.record_metadata import COLUMNS
 from target_spark.validation import judge
 from target_spark.validation.judge import ExactNumber

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from shared.formats.arrow_types import spark_to_arrow
 from shared.formats.json_text import json_text
-from shared.formats.row_values import as_json_value, plain_values
 from shared.formats.spark_types import T
+from shared.formats.typed_rows import as_json_value, plain_values
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files.arrow_parquet import time_texts
 from tap_spark.sources.frame_helpers import FILE, MAX_DECIMAL

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shared.formats import csv_encoding
 from shared.formats.csv_encoding import read_csv
 from shared.formats.file_formats import FORMATS, ContentError
-from shared.formats.row_values import RefusedRow, row_numbers
+from shared.formats.typed_rows import RefusedRow, row_numbers
 
 SHORT = "1 field where the header has 2"
 LONG = "3 fields where the header has 2"

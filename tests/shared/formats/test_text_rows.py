@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shared.formats.row_values import NOT_TEXT, without_bad_text
+from shared.formats.typed_rows import NOT_TEXT, without_bad_text
 
 TEXT = pa.string()
 RAW = [b"a", b"\xff\xfe", None, "é".encode(), b"x\xe9", b"b"]

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats.json_lines import LineReader
-from shared.formats.row_values import row_text
-from shared.formats.typed_rows import RowReader
+from shared.formats.typed_rows import RowReader, row_text
 
 UTC = timezone.utc
 INTEGER = {"type": ["integer", "null"]}
