@@ -126,18 +126,22 @@ def matched_names(
 
 
 def legal_name(name: str, rules: NameRules) -> str:
-    """Return a legal name; legal names and columns of the record metadata are unchanged."""
+    """Return a legal name of a column, table or schema. Different names may become equal.
+
+    Legal names and columns of the record metadata are unchanged.
+    """
     if _RECORD_METADATA.fullmatch(name):
         return name
-    legal = _styled(name, rules)
+    forbidden, highest = set(rules.forbidden), chr(rules.highest)
+    styled = _STYLES[rules.style](name)
+    legal = "".join("_" if char in forbidden or char > highest else char for char in styled) or "_"
+    if rules.style != "keep" and legal[0].isdigit():
+        legal = f"_{legal}"
     while legal.lower() in rules.reserved:
         legal += "_"
-    return _shortened(legal, rules)
-
-
-def legal_table_name(name: str, rules: NameRules) -> str:
-    """Return a legal name of a table, schema or namespace. Different names may become equal."""
-    return legal_name(name, rules)
+    if rules.max_bytes is None or len(_bytes(legal)) <= rules.max_bytes:
+        return legal
+    return _ended(legal, f"_{_digest(legal, rules)[:_DIGEST]}", rules)
 
 
 def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:
@@ -148,17 +152,6 @@ def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:
 
 def _rank(key: str, legal: str) -> tuple[bool, bool, str]:
     return legal != key, key != key.lower(), key
-
-
-def _styled(name: str, rules: NameRules) -> str:
-    change = _STYLES[rules.style]
-    legal = change(name)
-    forbidden = set(rules.forbidden)
-    highest = chr(rules.highest)
-    legal = "".join("_" if char in forbidden or char > highest else char for char in legal)
-    if rules.style != "keep" and legal[:1].isdigit():
-        legal = f"_{legal}"
-    return legal or "_"
 
 
 def _clean(name: str) -> str:
@@ -179,12 +172,6 @@ def _distinct(key: str, legal: str, rules: NameRules, taken: set[str]) -> str:
     lengths = range(_DIGEST, len(digest) + 1, _DIGEST)
     tries = (_ended(legal, f"_{digest[:length]}", rules) for length in lengths)
     return next(name for name in tries if rules.fold(name) not in taken)
-
-
-def _shortened(legal: str, rules: NameRules) -> str:
-    if rules.max_bytes is None or len(_bytes(legal)) <= rules.max_bytes:
-        return legal
-    return _ended(legal, f"_{_digest(legal, rules)[:_DIGEST]}", rules)
 
 
 def _ended(legal: str, ending: str, rules: NameRules) -> str:

@@ -69,7 +69,7 @@ from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.leases import Lease
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
-from target_spark.tables.table_changes import change_lines, legal_table_name
+from target_spark.tables.table_changes import change_lines, legal_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -293,9 +293,7 @@ class JdbcDestination(Destination):
     def _parts(self, name: TableName) -> list[str]:
         place = self._target.place
         unnamed = "public" if place.kind == "postgresql" else place.name
-        return [
-            legal_table_name(part, self._rules) for part in (name.schema or unnamed, name.table)
-        ]
+        return [legal_name(part, self._rules) for part in (name.schema or unnamed, name.table)]
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`."""
@@ -581,7 +579,7 @@ class JdbcDestination(Destination):
                     connection.close()
 
     def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
-        place = TablePlace(schema, legal_table_name(request.name.table, self._rules))
+        place = TablePlace(schema, legal_name(request.name.table, self._rules))
         return TableWork(
             self._database,
             connection,

@@ -31,7 +31,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.statements import LEASES, LEDGER, NAMES
 from target_spark.destinations.leases import Holder, holder_of, this_run
 from target_spark.replays import Note, read_note
-from target_spark.tables.table_changes import NameRules, legal_table_name
+from target_spark.tables.table_changes import NameRules, legal_name
 
 # ruff: noqa: S608 - names are quoted, values are arguments or quoted literals.
 
@@ -353,7 +353,7 @@ def named_schema(
         rules: Rules for names.
     """
     if name is not None:
-        return legal_table_name(name, rules)
+        return legal_name(name, rules)
     cursor = connection.cursor()
     cursor.execute(database.sql.current_schema)
     return str(cursor.fetchone()[0])
@@ -493,7 +493,7 @@ class DatabaseLeases:
             # Not the connection of the leases: a failure would leave the lock of the setup on it.
             with contextlib.closing(self.database.connect(self.place)) as connection:
                 schema = self.resources.schema(connection, request.name.schema, self.rules)
-            table = self.rules.fold(legal_table_name(request.name.table, self.rules))
+            table = self.rules.fold(legal_name(request.name.table, self.rules))
             lock = f"target-spark lease {schema}.{table} {request.stream}"
             self._names[key] = _LeaseLock(lock, schema)
         return self._names[key]

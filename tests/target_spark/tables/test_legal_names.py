@@ -12,7 +12,6 @@ from target_spark.tables.table_changes import (
     NameRules,
     assign_names,
     legal_name,
-    legal_table_name,
     matched_names,
 )
 
@@ -122,8 +121,8 @@ def test_a_digest_has_the_case_of_the_style() -> None:
 
 
 def test_tables_by_the_same_rules() -> None:
-    assert legal_table_name("public-Orders", NameRules("lower")) == "public_orders"
-    assert len(legal_table_name("x" * 100, PG)) == 63
+    assert legal_name("public-Orders", NameRules("lower")) == "public_orders"
+    assert len(legal_name("x" * 100, PG)) == 63
 
 
 # Tables made by others.

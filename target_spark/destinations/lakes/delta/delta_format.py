@@ -70,7 +70,7 @@ from target_spark.destinations.lakes.lake_table import (
 from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities, TableChange
-from target_spark.tables.table_changes import NameRules, legal_table_name
+from target_spark.tables.table_changes import NameRules, legal_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -360,7 +360,7 @@ class DeltaFormat(LakeFormat):
         rules = NameRules(
             style="clean", max_bytes=128, forbidden="", reserved=frozenset(), ignore_case=True
         )
-        return legal_table_name(name, rules)
+        return legal_name(name, rules)
 
     @contextmanager
     def _marked(self, spark: SparkSession, mark: Mark) -> Iterator[None]:

@@ -32,7 +32,7 @@ from target_spark.destinations.lakes.lake_sql import (
 from target_spark.destinations.lakes.lake_table import Place, absolute, storage_conf
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import PartitionField, cluster_columns, partition_fields
-from target_spark.tables.table_changes import NameRules, PartitionStep, legal_table_name
+from target_spark.tables.table_changes import NameRules, PartitionStep, legal_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -270,7 +270,7 @@ def location_of(path: str, catalog: str | None, name: TableName) -> Place:
         name: Name of the table.
     """
     if catalog is not None:
-        inside = (legal_table_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
+        inside = (legal_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
         parts = (catalog, *inside)
         return Place(quoted(*parts), ".".join(parts))
     return place_below(path, *(folder_name(part) for part in (name.schema, name.table) if part))
