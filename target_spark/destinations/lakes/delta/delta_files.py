@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -41,44 +42,41 @@ if TYPE_CHECKING:
     from target_spark.tables.table_changes import Column, TableChange
 
 
-Transaction = tuple[str, int]
-"""Application and version of a commit."""
+Transactions = Mapping[str, int]
+"""Application → version of a commit: at most one entry."""
 
 
 def commit_arguments(
-    metadata: str, transaction: Transaction | None = None, *, retries: int | None = 0
+    metadata: str, transactions: Transactions = MappingProxyType({}), *, retries: int | None = 0
 ) -> dict[str, Any]:
     """Return the arguments that every committing method of the package takes.
 
     Args:
         metadata: Metadata of the commit.
-        transaction: See `Transaction`, if the commit has one.
+        transactions: See `Transactions`.
         retries: Retries after commits of others that do not conflict; None for the package's.
     """
     import deltalake  # noqa: PLC0415
 
     at = int(time.time() * 1000)
-    created = [deltalake.Transaction(*transaction, at)] if transaction else None
+    created = [deltalake.Transaction(*one, at) for one in transactions.items()]
     # The package would delete old log files, of which Spark's retention settings decide.
     hooks = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
     return {
         "commit_properties": deltalake.CommitProperties(
             custom_metadata={"userMetadata": metadata},
-            app_transactions=created,
+            app_transactions=created or None,
             max_commit_retries=retries,
         ),
         "post_commithook_properties": hooks,
     }
 
 
-def has_transaction(table: DeltaTable, transaction: Transaction | None) -> bool:
-    """Return whether a table has a transaction, or a later one of its application."""
-    if transaction is None:
-        return False
-    application, version = transaction
+def has_transaction(table: DeltaTable, transactions: Transactions) -> bool:
+    """Return whether a table has the transaction of a commit, or a later one of its application."""
     # Versions of an application only rise (Delta protocol, "Transaction Identifiers"), so a rerun
     # of an earlier flush is done, too.
-    return (table.transaction_version(application) or -1) >= version
+    return any((table.transaction_version(app) or -1) >= at for app, at in transactions.items())
 
 
 @contextmanager
@@ -298,7 +296,7 @@ def register(
     parts: Sequence[Part],
     now: LakeTable,
     metadata: str,
-    transaction: Transaction | None,
+    transactions: Transactions,
     keys: Sequence[KeyRange] = (),
     *,
     replaces: bool = False,
@@ -310,7 +308,7 @@ def register(
         parts: Parts on the same disk.
         now: The table.
         metadata: Metadata of the commit.
-        transaction: Application and version, if the commit has them.
+        transactions: See `Transactions`.
         keys: Keys of the parts, if the table must not hold any of them; empty if it may.
         replaces: Whether all other files leave the table.
 
@@ -335,7 +333,7 @@ def register(
         return None
     rows = sum(int(stats["numRecords"]) for _, stats in results)
     opened = DeltaTable(str(table))
-    if has_transaction(opened, transaction):
+    if has_transaction(opened, transactions):
         return rows
     # 2. An upsert whose keys are all new is an append: no row of the table changes.
     if keys and not _has_none(opened, keys):
@@ -361,7 +359,7 @@ def register(
             [],
             # 4. Commit, at the version after the one whose bounds were read.
             # Appends do not conflict with each other, but another one may bring the same keys.
-            **commit_arguments(metadata, transaction, retries=0 if keys or replaces else None),
+            **commit_arguments(metadata, transactions, retries=0 if keys or replaces else None),
         )
     except BaseException as error:
         if is_committed(table, before, names):

@@ -47,8 +47,8 @@ from target_spark.destinations.lakes.delta.delta_log import (
 from target_spark.destinations.lakes.delta.delta_package import (
     ONE_TASK_BYTES,
     DeltaPackage,
-    Transactions,
     marks_in,
+    transactions_of,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
@@ -130,9 +130,9 @@ class DeltaFormat(LakeFormat):
         self._path = config.path
         self._catalog = config.catalog
         self._options = StorageOptions(config.storage_options)
-        self._transactions = Transactions()
+        self._written: dict[str, int] = {}
         package = DeltaPackage(
-            self._transactions,
+            self._written,
             adopts=config.adopt_files,
             changes_rows=config.engine != SPARK,
             shares_disk=executors_share_disk(config.spark),
@@ -365,13 +365,13 @@ class DeltaFormat(LakeFormat):
     @contextmanager
     def _marked(self, spark: SparkSession, mark: Mark) -> Iterator[None]:
         """Give the commit of the block its mark and transaction."""
-        transaction = self._transactions.of(mark)
+        transactions = transactions_of(mark, self._written)
         conf = {_METADATA: mark.to_text()}
-        if transaction is not None:
-            conf |= {_APP: transaction[0], _VERSION: str(transaction[1])}
+        for application, number in transactions.items():
+            conf |= {_APP: application, _VERSION: str(number)}
         with configured(spark, conf):
             yield
-        self._transactions.remember(transaction)
+        self._written.update(transactions)
 
 
 # Adaptive execution has a job for each stage, and a broadcast is a job.

@@ -34,7 +34,7 @@ from shared.singer.platform import arrow_in_task
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta.delta_files import (
-    Transaction,
+    Transactions,
     apart,
     file_stats,
     has_transaction,
@@ -107,7 +107,7 @@ def merge(
     plan: MergePlan,
     keys: int,
     metadata: str,
-    transaction: Transaction | None,
+    transactions: Transactions,
     tasks: Runs | None = None,
 ) -> int | None:
     """Merge parts into a table in one commit: the newest row of each key.
@@ -119,7 +119,7 @@ def merge(
         plan: Keys, columns and conditions.
         keys: Number of different keys.
         metadata: Metadata of the commit.
-        transaction: Application and version, if the commit has them.
+        transactions: See `Transactions`.
         tasks: Runs tasks of Spark that read and write files of the table; None for threads.
 
     Returns:
@@ -135,7 +135,7 @@ def merge(
 
     def link() -> int | None:
         rows = rows_of(parts, [key.column for key in plan.keys], MOST_BYTES)
-        return _committed(folder, rows, now, plan, metadata, transaction, tasks, parts)
+        return _committed(folder, rows, now, plan, metadata, transactions, tasks, parts)
 
     def rewrite() -> int | None:
         # Delta's MERGE fails if two rows of the source match one row of the table: only the newest
@@ -143,7 +143,7 @@ def merge(
         rows = merged_once(parts, plan, keys, MOST_BYTES)
         if any(not field.nullable and field.name not in rows.column_names for field in now.struct):
             raise NeedsSparkError  # which says so
-        return _committed(folder, rows, now, plan, metadata, transaction, tasks)
+        return _committed(folder, rows, now, plan, metadata, transactions, tasks)
 
     # Linked parts need Spark if the table has a key more than once.
     return first_of(link, rewrite) if _can_link(parts, now, plan, keys) else rewrite()
@@ -155,7 +155,7 @@ def _committed(
     now: LakeTable,
     plan: MergePlan,
     metadata: str,
-    transaction: Transaction | None,
+    transactions: Transactions,
     tasks: Runs | None,
     linked: Sequence[Part] = (),
 ) -> int | None:
@@ -164,7 +164,7 @@ def _committed(
 
     table = Path(local_path(folder) or folder)
     opened = DeltaTable(str(table))
-    if has_transaction(opened, transaction):
+    if has_transaction(opened, transactions):
         return None
     schema = pa.schema([(field.name, spark_to_arrow(field.dataType)) for field in now.struct])
     # 1. Write new files beside the table's: no reader sees a file before the log names it.
@@ -179,7 +179,7 @@ def _committed(
         reported = {**metrics, "numTargetFilesRemoved": len(files)}
         # 2. One commit removes the old files from the table and adds the new ones. The old stay on
         #    disk for readers of older versions, until VACUUM.
-        begin = _begin(metadata, transaction, reported)
+        begin = _begin(metadata, transactions, reported)
         _commit(table, opened.version() + 1, [*begin, *_actions(table, files, results)])
     except BaseException as error:
         # 3. Remove what no commit names: a signal may come right after the commit.
@@ -571,7 +571,7 @@ def _actions(
 
 
 def _begin(
-    metadata: str, transaction: Transaction | None, metrics: Mapping[str, int]
+    metadata: str, transactions: Transactions, metrics: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     at = int(time.time() * 1000)
     yield {
@@ -585,8 +585,7 @@ def _begin(
             "userMetadata": metadata,
         }
     }
-    if transaction is not None:
-        application, version = transaction
+    for application, version in transactions.items():
         yield {"txn": {"appId": application, "version": version, "lastUpdated": at}}
 
 

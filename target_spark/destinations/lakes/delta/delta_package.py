@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from target_spark.destinations.destination import Flush
 from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
-    Transaction,
+    Transactions,
     commit_arguments,
     has_nulls,
     is_append_only,
@@ -152,31 +152,21 @@ def marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | N
     return tuple(read_mark(text) for name, text in commits if name not in KEEPS_ROWS)
 
 
-@dataclass(frozen=True)
-class Transactions:
-    """The numbers by which Delta rejects a flush that is committed again.
+def transactions_of(mark: Mark, written: Transactions) -> Transactions:
+    """Return the number by which Delta rejects a flush that is committed again.
 
     Delta ignores a commit whose version is not above the last one of its application. That must
     never happen to a new flush, so an earlier number is written without a transaction.
 
-    Attributes:
+    Args:
+        mark: The mark of the commit.
         written: The last number of each application.
     """
-
-    written: dict[str, int] = field(default_factory=dict)
-
-    def of(self, mark: Mark) -> Transaction | None:
-        """Return the transaction of a commit; None if it must not have one."""
-        digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        app, number = f"target-spark-{mark.run}-{digest}", mark.number
-        if mark.token is None or number is None or number < self.written.get(app, -1):
-            return None
-        return app, number
-
-    def remember(self, transaction: Transaction | None) -> None:
-        """Note that a commit was made."""
-        if transaction is not None:
-            self.written[transaction[0]] = transaction[1]
+    digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    app, number = f"target-spark-{mark.run}-{digest}", mark.number
+    if mark.token is None or number is None or number < written.get(app, -1):
+        return {}
+    return {app: number}
 
 
 @dataclass(frozen=True)
@@ -184,14 +174,14 @@ class DeltaPackage(TableEngine):
     """The package, for tables by local path that need no feature which it lacks.
 
     Attributes:
-        transactions: Those of the run.
+        written: The last number of each application that the run has written.
         adopts: Parts become files of tables.
         changes_rows: Rows and columns of existing tables are changed, too.
         shares_disk: What the driver calls a local path is one for executors.
         tasks: Runs tasks of Spark, which merge what is large; None if only threads may.
     """
 
-    transactions: Transactions
+    written: dict[str, int]
     adopts: bool
     changes_rows: bool
     shares_disk: bool
@@ -272,12 +262,12 @@ class DeltaPackage(TableEngine):
             return None
         if not (is_plain(rows.now) and same_columns(rows.change, rows.flush.write.struct)):
             return None
-        transaction = self.transactions.of(rows.mark)
-        supplied = rows.now, rows.mark.to_text(), transaction, keys
+        transactions = transactions_of(rows.mark, self.written)
+        supplied = rows.now, rows.mark.to_text(), transactions, keys
         with one_writer(folder):
             count = register(folder, parts, *supplied, replaces=replaces)
         if count is not None:
-            self.transactions.remember(transaction)
+            self.written.update(transactions)
         return count
 
     def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
@@ -290,11 +280,11 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError  # which says so
         if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        plan, transaction = merge_plan(rows, keys[0]), self.transactions.of(rows.mark)
-        supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transaction
+        plan, transactions = merge_plan(rows, keys[0]), transactions_of(rows.mark, self.written)
+        supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transactions
         with one_writer(folder):
             changed = first_of(*(partial(merge, *supplied, run) for run in runs))
-        self.transactions.remember(transaction)
+        self.written.update(transactions)
         return merge_result(plan, changed, keys[1])
 
     def _mergers(self, rows: TableFlush) -> list[Runs | None]:

@@ -51,7 +51,7 @@ def files(folder: Path) -> set[str]:
 
 
 def registered(folder: Path, *parts: Part, keys: Sequence[KeyRange] = ()) -> bool:
-    return register(str(folder / "t"), parts, LakeTable(COLUMNS), "mark", None, keys)
+    return register(str(folder / "t"), parts, LakeTable(COLUMNS), "mark", {}, keys)
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
@@ -124,7 +124,7 @@ def test_parts_are_added_to_files_without_their_keys_only(data: st.DataObject) -
         key = Projected("id", "id", LongType(), "as is")
         actual = part_keys([part], [key], ())
         assert actual is not None
-        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", None, actual[0])
+        is_new = register(folder, [part], LakeTable(COLUMNS), "mark", {}, actual[0])
         held = {value for file in files for value in file}
     assert not (is_new and held & set(keys))
     assert is_new or files
