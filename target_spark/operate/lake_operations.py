@@ -59,7 +59,7 @@ class LakeOperations(Operations):
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         """See `Operations`."""
         last, opened = flushes[-1], self.destination.open_table(flushes[-1].request)
-        table = replace(opened, held=list(flushes), sessions=lambda: opened.spark)
+        table = replace(opened, held=list(flushes))
 
         def attempt(number: int) -> None:
             if not (number and self._work.is_stored(table, last.token)):
@@ -74,7 +74,7 @@ class LakeOperations(Operations):
         """See `Operations`."""
 
         def look(table: OpenTable, conditions: Sequence[str], _: int) -> list[str]:
-            frame = table.spark.table((table.copy or table).place.table)
+            frame = table.spark().table((table.copy or table).place.table)
             return list(rows_found(frame, conditions))
 
         problems: list[str] = []
@@ -144,7 +144,7 @@ def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
         raise missing_table(place.shown, last.stream, repairs=True)
     frame = work.rows(table, flushes, now)
     part = work.part_of(table, frame, now, last.request.backfill)
-    rows = table.spark.table(place.table)
+    rows = table.spark().table(place.table)
     sides = compared_sides(frame, rows, now, last.request, wanted, part)
     missing = () if wanted.deletes else _missing_columns(work, now, flushes)
     result = sides.difference(last.stream, place.shown, missing)
@@ -157,8 +157,8 @@ def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
         at = time.time()
         # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
         changes = repairs(sides, result, at).localCheckpoint()
-        with view_of(table.spark, changes) as view:
-            form.execute(table.spark, repair_statement(sides, place.table, view), place, mark)
+        with view_of(table.spark(), changes) as view:
+            form.execute(table.spark(), repair_statement(sides, place.table, view), place, mark)
     wanted.report(result)
 
 

@@ -183,7 +183,7 @@ def look_after(
     maintains = config.maintenance.after_run
     if config.verification is not None or not (maintains or request.layout.compact):
         return
-    kept, spark, place = history_of(work.form, config), table.spark, table.place
+    kept, spark, place = history_of(work.form, config), table.spark(), table.place
     try:
         if work.now(table) is None:
             return

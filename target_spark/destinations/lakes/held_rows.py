@@ -83,12 +83,12 @@ class HeldTables:
         ]
 
     def _check_base(self, table: OpenTable, stream: str) -> None:
-        form, spark, place = self._form, table.spark, table.place
+        form, spark, place = self._form, table.spark(), table.place
         if self._work.repeat(table, stream, lambda _: form.published(spark, place)) != table.base:
             raise self._has_moved(table, stream)
 
     def _publish(self, table: OpenTable, stream: str) -> None:
-        form, spark, place = self._form, table.spark, table.place
+        form, spark, place = self._form, table.spark(), table.place
         if table.copy is not None:
             self._publish_copied(table, table.copy, stream)
         elif not self._work.repeat(table, stream, lambda _: form.publish(spark, place)):
@@ -101,7 +101,7 @@ class HeldTables:
 
     def copy(self, table: OpenTable, request: TableRequest) -> Committed | None:
         """Commit all that waits to a copy of the table; return what these commits tell."""
-        stream, form, spark = request.stream, self._form, table.spark
+        stream, form, spark = request.stream, self._form, table.spark()
         with table.lock:
             # 1. An overwrite has one commit for all flushes; other methods have one for each step.
             held = table.held if request.method == "overwrite" else steps_of(table.held)
@@ -117,7 +117,7 @@ class HeldTables:
                     table, stream, lambda _: form.copy(spark, table.place, base, place)
                 )
             # 3. Commit to the copy what the table shall get.
-            copy = OpenTable(place, table.folder, lambda: spark, table.lock, held, is_copy=True)
+            copy = OpenTable(place, table.folder, table.spark, table.lock, held, is_copy=True)
             result = self._apply(copy, stream)
             table.held, table.base, table.copied, table.copy = held, base, result, copy
             _log.info("%s: what it will be is in %s", table.place.shown, place.shown)
@@ -176,7 +176,7 @@ class HeldTables:
 
     def _append_all(self, table: OpenTable, _: OpenTable, stream: str) -> Committed:
         """Append flushes of different columns."""
-        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
         mark = self._work.mark(flushes[-1], sum(flush.rows for flush in flushes))
         if self._work.is_stored(table, flushes[-1].token):
             return Committed()
@@ -196,7 +196,7 @@ class HeldTables:
 
     def _take_rows(self, table: OpenTable, copy: OpenTable, stream: str) -> Committed:
         """Replace all rows by those of the copy."""
-        form, spark, place, flushes = self._form, table.spark, table.place, table.flushes
+        form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
         run = next(map(run_of, table.tried), "")
         if flushes and self._work.is_stored(table, flushes[-1].token):
             return Committed()

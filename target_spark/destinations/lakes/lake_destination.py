@@ -7,7 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from shared.errors import (
@@ -256,7 +256,7 @@ class LakeDestination(Destination):
                     self._check_alone(request.stream, place)
                 lock = _SESSION_LOCK if self._shares_session else threading.RLock()
                 folder = self._folders(place, uuid.uuid4().hex[:12])
-                self._tables[key] = OpenTable(place, folder, self._own_session, lock)
+                self._tables[key] = OpenTable(place, folder, cache(self._own_session), lock)
             return self._tables[key]
 
     def _check_alone(self, stream: str, place: Place) -> None:

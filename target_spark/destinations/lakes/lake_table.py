@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -198,7 +198,7 @@ class OpenTable:
     Attributes:
         place: Location of the table.
         folder: Folder for its parts.
-        sessions: Returns its own session, and starts Spark if it has not been started.
+        spark: Returns its own session, always the same; starts Spark if it has not been started.
         lock: Allows one commit at a time.
         held: What waits for the end of the run: with `overwrite`, or until it is audited.
         tried: Tokens of flushes whose commit has been tried.
@@ -213,7 +213,7 @@ class OpenTable:
 
     place: Place
     folder: TableFolder
-    sessions: Callable[[], SparkSession]
+    spark: Callable[[], SparkSession]
     lock: Any
     held: list[Step] = field(default_factory=list)
     tried: set[str] = field(default_factory=set)
@@ -229,11 +229,6 @@ class OpenTable:
     def flushes(self) -> list[Flush]:
         """Return the flushes that wait."""
         return [step for step in self.held if isinstance(step, Flush)]
-
-    @cached_property
-    def spark(self) -> SparkSession:
-        """Return the session of the table."""
-        return self.sessions()
 
 
 T = TypeVar("T")

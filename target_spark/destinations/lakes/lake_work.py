@@ -197,18 +197,16 @@ class LakeWork:
         self, table: OpenTable, request: TableRequest, mark: Mark
     ) -> tuple[LakeTable, TableChange]:
         """Evolve the table for the rows; return it and the projection of the rows."""
-        created: TableChange | None = None
         for _ in range(_STEPS):
             now = self.now(table)
-            if now is not None:
-                self.stage(table)
-                if created is not None and self._is_of(now, created, request):
-                    return now, replace(created, create=None)
-            change = self.plan(now, request)
             if now is None:
-                created = change
-                self._create(table, change, request)
-            elif change.rewrite:
+                created = self._create(table, request)
+                if created is not None:
+                    return created
+                continue
+            self.stage(table)
+            change = self.plan(now, request)
+            if change.rewrite:
                 self._rewrite(table, request, mark)
             elif change.alters or not change.renamed.items() <= now.names.items():
                 self._alter(table, change, request, mark)
@@ -221,28 +219,34 @@ class LakeWork:
             lasts=True,
         )
 
-    def _is_of(self, now: LakeTable, created: TableChange, request: TableRequest) -> bool:
-        """Return whether a table is the one that was to be created; others may have been first."""
+    def _create(
+        self, table: OpenTable, request: TableRequest
+    ) -> tuple[LakeTable, TableChange] | None:
+        """Create the table for the rows; return what `shape` returns, None if others were first."""
+        form, change = self.form, self.plan(None, request)
+        first_able(form, table.spark, lambda engine: engine.create(table.place, change, request))
+        if not table.is_copy:
+            self.changed(request.stream, change_lines(change))
+        now = self.now(table)
+        if now is None or now.names != change.renamed:
+            return None
         have = [(one.name, one.dataType, one.nullable) for one in now.struct]
-        want = [(one.name, one.dtype, one.nullable) for one in created.create or ()]
-        is_same = have == want and now.names == created.renamed
-        return is_same and not self.form.partition_steps(now, request, created.mapping)
-
-    def _create(self, table: OpenTable, change: TableChange, request: TableRequest) -> None:
-        self.first(table, lambda engine: engine.create(table.place, change, request))
+        want = [(one.name, one.dtype, one.nullable) for one in change.create or ()]
+        if have != want or form.partition_steps(now, request, change.mapping):
+            return None
+        self.stage(table)
+        return now, replace(change, create=None)
 
     def _alter(
         self, table: OpenTable, change: TableChange, request: TableRequest, mark: Mark
     ) -> None:
-        self.first(table, lambda engine: engine.alter(table.place, change, request, mark))
-
-    def first(self, table: OpenTable, work: Callable[[TableEngine], T]) -> T:
-        """Return what `work` returns for the first engine that can do it; see `first_able`."""
-        return first_able(self.form, lambda: table.spark, work)
+        first_able(
+            self.form, table.spark, lambda engine: engine.alter(table.place, change, request, mark)
+        )
 
     def now(self, table: OpenTable) -> LakeTable | None:
         """Return what the table has now; None if it does not exist."""
-        return self.first(table, lambda engine: engine.describe(table.place))
+        return first_able(self.form, table.spark, lambda engine: engine.describe(table.place))
 
     def plan(self, now: LakeTable | None, request: TableRequest) -> TableChange:
         """Return how the table must change for a request; raise if it must not."""
@@ -287,7 +291,7 @@ class LakeWork:
 
     def _rewrite(self, table: OpenTable, request: TableRequest, mark: Mark) -> None:
         """Rewrite the whole table for columns whose types cannot be widened in place."""
-        form, spark, place = self.form, table.spark, table.place
+        form, spark, place = self.form, table.spark(), table.place
         if form.branch is not None:
             raise SettingsError(
                 f"{place.shown} must be rewritten with other types, which a branch cannot have",
@@ -313,12 +317,12 @@ class LakeWork:
         """Return the rows of all flushes as the table would store them."""
         plan = planner(self.form, self.conflicts)
         settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
-        return rows_of_run(table.spark, settable, plan, now.struct, now.names)
+        return rows_of_run(table.spark(), settable, plan, now.struct, now.names)
 
     def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
         if request.view is not None and table.view != request.view and not table.is_copy:
-            table.spark.sql(view_sql(table.place, request, now.names))
+            table.spark().sql(view_sql(table.place, request, now.names))
             table.view = request.view
 
     def part_of(
@@ -361,7 +365,7 @@ class LakeWork:
         form, where, shown = self.form, Where(stream=stream), table.place.shown
         with ExitStack() as stack:
             if any(map(differs_by_case, structs)):
-                stack.enter_context(configured(table.spark, BY_CASE))
+                stack.enter_context(configured(table.spark(), BY_CASE))
             return repeated(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
     def mark(self, flush: Flush, rows: int) -> Mark:
@@ -373,7 +377,9 @@ class LakeWork:
         """Return whether a commit with this token was made."""
         if self.now(table) is None:
             return False
-        marks = self.first(table, lambda engine: engine.marks(table.place, HISTORY))
+        marks = first_able(
+            self.form, table.spark, lambda engine: engine.marks(table.place, HISTORY)
+        )
         return any(mark is not None and mark.token == token for mark in marks)
 
     def held(self, table: OpenTable, stream: str, note: Note) -> Note:
@@ -383,14 +389,16 @@ class LakeWork:
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
         return held(
-            note, self.first(table, lambda engine: engine.marks(table.place, limit)), stream
+            note,
+            first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit)),
+            stream,
         )
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
         form = self.form
         if form.branch is not None and not table.is_staged:
-            table.base = form.stage(table.spark, table.place)
+            table.base = form.stage(table.spark(), table.place)
             table.is_staged = True
             _log.info("%s: commits go to branch '%s'", table.place.shown, form.branch)
 
@@ -401,7 +409,7 @@ class LakeWork:
         is_again = flush.token in table.tried
         if is_again:
             # Before the search: a commit after it makes this one fail.
-            base = form.head(table.spark, table.place)
+            base = form.head(table.spark(), table.place)
             if self.is_stored(table, flush.token):
                 return None
         table.tried.add(flush.token)
@@ -415,7 +423,7 @@ class LakeWork:
         mark = self.mark(flush, flush.rows)
         rows = TableFlush(table.place, flush, request, now, change, mark)
         keys = keys_in_parts(rows) if request.is_upsert else None
-        return self.first(table, lambda engine: engine.load(rows, keys, base))
+        return first_able(self.form, table.spark, lambda engine: engine.load(rows, keys, base))
 
     def overwrite(self, table: OpenTable, attempt: int) -> Committed | None:
         """Replace rows by those of all flushes that wait: one attempt."""
@@ -429,8 +437,10 @@ class LakeWork:
         plan = planner(form, self.conflicts)
         mark = self.mark(last, sum(flush.rows for flush in flushes))
         if last.request.view is None and not table.is_copy:
-            done = self.first(
-                table, lambda engine: engine.exchange(table.place, flushes, plan, mark)
+            done = first_able(
+                self.form,
+                table.spark,
+                lambda engine: engine.exchange(table.place, flushes, plan, mark),
             )
             if done is not None:
                 return done
@@ -443,10 +453,10 @@ class LakeWork:
             return self._replace_rows(table, None)
         names = {} if now is None else now.names
         # Else the table may change in any respect, in one commit that readers see whole.
-        frame, change, request = overwritten(table.spark, flushes, plan, names)
-        form.replace(table.spark, frame, table.place, change, request, mark)
+        frame, change, request = overwritten(table.spark(), flushes, plan, names)
+        form.replace(table.spark(), frame, table.place, change, request, mark)
         self.view(table, request, LakeTable(frame.schema, change.mapping))
-        changed = form.changed_rows(table.spark, table.place, mark)
+        changed = form.changed_rows(table.spark(), table.place, mark)
         has_keys = bool(request.keys)
         return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
 
@@ -461,17 +471,17 @@ class LakeWork:
         condition = self.part_of(table, frame, now, backfill)
         if condition is None:
             change = self.plan(now, request)
-            form.replace(table.spark, frame, table.place, change, request, mark)
+            form.replace(table.spark(), frame, table.place, change, request, mark)
         else:
-            form.replace_range(table.spark, frame, table.place, condition, mark)
+            form.replace_range(table.spark(), frame, table.place, condition, mark)
         self.view(table, request, now)
-        changed = form.changed_rows(table.spark, table.place, mark)
+        changed = form.changed_rows(table.spark(), table.place, mark)
         has_keys = bool(last.request.keys)
         return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
 
     def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
         """Remove or mark older rows; return whether the table has any, marked ones included."""
-        place, first = table.place, partial(self.first, table)
+        place, first = table.place, partial(first_able, self.form, table.spark)
         if not first(lambda engine: engine.may_have_older(place, edit.version)):
             return False
         now = self.now(table)
