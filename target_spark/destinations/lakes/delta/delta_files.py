@@ -10,12 +10,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +22,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import compute
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from shared.formats.arrow_types import as_nullable, loose, spark_to_arrow
 from shared.formats.columnar_encoding import column_facts
@@ -36,10 +34,10 @@ from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_table import LakeTable
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
+    from deltalake import DeltaTable
 
     from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.tables.table_changes import Column, TableChange
+    from target_spark.tables.table_changes import TableChange
 
 
 Transactions = Mapping[str, int]
@@ -104,11 +102,6 @@ _SUPPORTED_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _PLAIN_WRITER, _FEATURE_WRITER = 2, 7
 _INDEXED = 32
 _LONGEST_TEXT = 64
-_PLAIN_PROPERTIES = {"delta.setTransactionRetentionDuration", "delta.dataSkippingNumIndexedCols"}
-_PLAIN_TYPES = re.compile(
-    r"(bigint|int|smallint|tinyint|double|float|string|boolean|binary|date|timestamp(_ntz)?"
-    r"|decimal\(\d+,\d+\)|array|map|struct|[<>,:]|`[^`]*`|\w+(?=:))*"
-)
 
 
 def look_up(folder: str) -> LakeTable | None:
@@ -117,7 +110,7 @@ def look_up(folder: str) -> LakeTable | None:
     Raises:
         NeedsSparkError: The package is missing, or does not support what the table needs.
     """
-    path = _plain_path(folder)
+    path = plain_path(folder)
     if not (path / "_delta_log").exists():
         return None
     from deltalake import DeltaTable  # noqa: PLC0415
@@ -148,7 +141,7 @@ def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | No
 
     The package leaves out commits whose writer says nothing about them.
     """
-    log = _plain_path(folder) / "_delta_log"
+    log = plain_path(folder) / "_delta_log"
     for path in sorted((p for p in log.glob("*.json") if p.stem.isdigit()), reverse=True)[:limit]:
         with path.open("rb") as file:
             actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
@@ -166,7 +159,7 @@ def lowest(folder: str, column: str) -> int | None:
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
     try:
-        files = pa.table(DeltaTable(str(_plain_path(folder))).get_add_actions(flatten=True))
+        files = pa.table(DeltaTable(str(plain_path(folder))).get_add_actions(flatten=True))
     except (DeltaError, OSError, ValueError) as error:
         raise NeedsSparkError from error
     name = f"min.{column}"
@@ -177,95 +170,7 @@ def lowest(folder: str, column: str) -> int | None:
     return int(compute.min(files[name]).as_py())
 
 
-def create(
-    folder: str, columns: Sequence[Column], properties: Mapping[str, str], comment: str
-) -> None:
-    """Create a table without partitions, unless there is one.
-
-    Args:
-        folder: Its folder.
-        columns: Its columns.
-        properties: Its properties.
-        comment: Its description; empty for none.
-
-    Raises:
-        NeedsSparkError: The package does not support the table; nothing was done.
-    """
-    path = _plain_path(folder)
-    if not (path / "_delta_log").exists() and path.exists() and any(path.iterdir()):
-        raise NeedsSparkError  # which says why files without a log are no table
-    wanted = {name for name in properties if name.startswith("delta.")}
-    types = [column.dtype.simpleString() for column in columns]
-    if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):
-        raise NeedsSparkError
-    # With a feature in the protocol, NOT NULL needs another one, which the package does not add.
-    if any("timestamp_ntz" in text for text in types) and not all(c.nullable for c in columns):
-        raise NeedsSparkError
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            str(path),
-            _schema(columns),
-            mode="ignore",
-            description=comment or None,
-            configuration=dict(properties),
-            raise_if_key_not_exists=False,
-        )
-    except (DeltaError, ValueError) as error:
-        raise NeedsSparkError from error
-
-
-def alter(
-    folder: str, columns: Sequence[Column], properties: Mapping[str, str], metadata: str
-) -> None:
-    """Set properties, and add columns at the end; a commit for each.
-
-    Args:
-        folder: Folder of a table that `look_up` has found.
-        columns: The columns; all may be null.
-        properties: The properties, which are none of Delta's own.
-        metadata: Metadata of the commits.
-
-    Raises:
-        NeedsSparkError: The package does not support it; Spark can do it all once more.
-        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
-    """
-    from deltalake import DeltaTable  # noqa: PLC0415
-
-    path = _plain_path(folder)
-    types = [column.dtype.simpleString() for column in columns]
-    if not all(_PLAIN_TYPES.fullmatch(text) and "timestamp_ntz" not in text for text in types):
-        raise NeedsSparkError
-    commit = commit_arguments(metadata)
-    with left_to_spark(ValueError):
-        steps = DeltaTable(str(path)).alter
-        if properties:
-            steps.set_table_properties(dict(properties), raise_if_not_exists=False, **commit)
-        if columns:
-            added = [replace(column, nullable=True) for column in columns]
-            steps.add_columns(_schema(added).fields, **commit)
-
-
-def _schema(columns: Sequence[Column]) -> Schema:
-    """Return columns as the package has them, by way of their JSON."""
-    from deltalake import Schema  # noqa: PLC0415
-
-    fields = [
-        StructField(
-            column.name,
-            column.dtype,
-            column.nullable,
-            {"comment": column.comment} if column.comment else None,
-        )
-        for column in columns
-    ]
-    return Schema.from_json(StructType(fields).json())
-
-
-def _plain_path(folder: str) -> Path:
+def plain_path(folder: str) -> Path:
     """Return a local folder that the package can use.
 
     Raises:
@@ -283,7 +188,13 @@ def is_plain(now: LakeTable) -> bool:
     """Return whether the package can write to a table: without partitions and features."""
     if now.partitions:
         return False
-    return _plain_protocol(now.properties) and all(map(_has_no_rule, now.struct))
+    # A column may have rules that only Spark keeps: a length, an invariant, NOT NULL inside of it.
+    has_rules = any(
+        not (field.metadata or {}).keys() <= {"comment"}
+        or spark_to_arrow(field.dataType) != spark_to_arrow(as_nullable(field.dataType))
+        for field in now.struct
+    )
+    return _plain_protocol(now.properties) and not has_rules
 
 
 def is_append_only(now: LakeTable) -> bool:
@@ -321,7 +232,7 @@ def register(
         NeedsSparkError: The package cannot use the folder.
         deltalake.exceptions.DeltaError: The commit failed.
     """
-    table = _plain_path(folder)
+    table = plain_path(folder)
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
     from deltalake.transaction import AddAction  # noqa: PLC0415
@@ -374,7 +285,7 @@ def register(
 def table_size(folder: str) -> int | None:
     """Return the bytes of a table's files; None if the package cannot tell without Spark."""
     with suppress(NeedsSparkError):
-        path = _plain_path(folder)
+        path = plain_path(folder)
         from deltalake import DeltaTable  # noqa: PLC0415
 
         with left_to_spark(OSError, ValueError):
@@ -458,16 +369,6 @@ def _plain_protocol(properties: Mapping[str, str]) -> bool:
         features = {name[len(_FEATURE) :] for name in properties if name.startswith(_FEATURE)}
         return features <= _SUPPORTED_FEATURES
     return version <= _PLAIN_WRITER
-
-
-def _has_no_rule(field: StructField) -> bool:
-    """Return whether a column has no rule that only Spark keeps.
-
-    Such as a length, an invariant, or NOT NULL inside of it.
-    """
-    is_plain = (field.metadata or {}).keys() <= {"comment"}
-    dtype = field.dataType
-    return is_plain and spark_to_arrow(dtype) == spark_to_arrow(as_nullable(dtype))
 
 
 def is_committed(table: Path, before: int, names: Sequence[str]) -> bool:

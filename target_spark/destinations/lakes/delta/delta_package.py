@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from target_spark.destinations.lakes.delta.delta_files import (
     is_append_only,
     is_plain,
     left_to_spark,
+    plain_path,
     register,
     same_columns,
 )
@@ -56,11 +58,11 @@ from target_spark.destinations.lakes.small_flush import MOST_BYTES
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
-    from deltalake import WriterProperties
+    from deltalake import Schema, WriterProperties
     from pyspark.sql.types import DataType
 
     from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.tables.table_changes import TableChange
+    from target_spark.tables.table_changes import Column, TableChange
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -143,6 +145,12 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_PLAIN_PROPERTIES = {"delta.setTransactionRetentionDuration", "delta.dataSkippingNumIndexedCols"}
+_PLAIN_TYPES = re.compile(
+    r"(bigint|int|smallint|tinyint|double|float|string|boolean|binary|date|timestamp(_ntz)?"
+    r"|decimal\(\d+,\d+\)|array|map|struct|[<>,:]|`[^`]*`|\w+(?=:))*"
+)
+
 KEEPS_ROWS = frozenset({"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"})
 """Operations of commits that keep all rows."""
 
@@ -200,9 +208,34 @@ class DeltaPackage(TableEngine):
         is_renamed = not change.renamed.keys() <= {OURS}
         if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
             raise NeedsSparkError
+        path, columns = plain_path(place.folder), change.create or ()
         properties, comment = table_properties(change, request), table_comment(request.schema)
+        types = [column.dtype.simpleString() for column in columns]
+        wanted = {name for name in properties if name.startswith("delta.")}
+        if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):
+            raise NeedsSparkError
+        # With a feature in the protocol, NOT NULL needs another one, which the package does not
+        # add.
+        if any("timestamp_ntz" in text for text in types) and not all(c.nullable for c in columns):
+            raise NeedsSparkError
+        from deltalake import DeltaTable  # noqa: PLC0415
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
         with one_writer(place.folder):
-            delta_files.create(place.folder, change.create or (), properties, comment)
+            if not (path / "_delta_log").exists() and path.exists() and any(path.iterdir()):
+                raise NeedsSparkError  # which says why files without a log are no table
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                DeltaTable.create(
+                    str(path),
+                    _schema(columns),
+                    mode="ignore",
+                    description=comment or None,
+                    configuration=properties,
+                    raise_if_key_not_exists=False,
+                )
+            except (DeltaError, ValueError) as error:
+                raise NeedsSparkError from error
 
     def alter(
         self,
@@ -211,7 +244,7 @@ class DeltaPackage(TableEngine):
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
     ) -> None:
-        """See `TableEngine`."""
+        """See `TableEngine`. Properties and columns are a commit each; Spark can do both again."""
         if not self.changes_rows or change.widen or change.add_nested or change.nullable:
             raise NeedsSparkError
         now = self.describe(place)
@@ -219,8 +252,19 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError
         supplied = names_property(change).items()
         properties = {name: text for name, text in supplied if now.properties.get(name) != text}
-        with one_writer(place.folder):
-            delta_files.alter(place.folder, change.add, properties, mark.to_text())
+        types = [column.dtype.simpleString() for column in change.add]
+        if not all(_PLAIN_TYPES.fullmatch(text) and "timestamp_ntz" not in text for text in types):
+            raise NeedsSparkError
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        commit = commit_arguments(mark.to_text())
+        with one_writer(place.folder), left_to_spark(ValueError):
+            steps = DeltaTable(str(plain_path(place.folder))).alter
+            if properties:
+                steps.set_table_properties(properties, raise_if_not_exists=False, **commit)
+            if change.add:
+                added = [replace(column, nullable=True) for column in change.add]
+                steps.add_columns(_schema(added).fields, **commit)
 
     def load(
         self,
@@ -351,6 +395,22 @@ class DeltaPackage(TableEngine):
         if folder is None or not is_wanted or not is_plain(now):
             raise NeedsSparkError
         return folder
+
+
+def _schema(columns: Sequence[Column]) -> Schema:
+    """Return columns as the package has them, by way of their JSON."""
+    from deltalake import Schema  # noqa: PLC0415
+
+    fields = [
+        T.StructField(
+            column.name,
+            column.dtype,
+            column.nullable,
+            {"comment": column.comment} if column.comment else None,
+        )
+        for column in columns
+    ]
+    return Schema.from_json(T.StructType(fields).json())
 
 
 def _adds_each_row(rows: TableFlush, keys: Keys) -> bool:
