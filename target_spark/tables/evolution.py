@@ -55,11 +55,6 @@ def family(dtype: T.DataType) -> str:
     return str(next(results, dtype.typeName().partition("(")[0].replace(" ", "_")))
 
 
-def is_text(dtype: T.DataType) -> bool:
-    """Return whether a type is text."""
-    return isinstance(dtype, TEXTS)
-
-
 _UNITS = {
     unit: unit.rstrip("s") + "s"
     for unit in ("year", "month", "day", "hour", "years", "months", "days", "hours")
@@ -295,7 +290,7 @@ class _Planner:
         old = self.columns[name].dataType
         wide = growth(old, legal.dtype, ANYTHING, (name,)) or Growth(T.StringType())
         mapping = {column.name: name}
-        if is_text(old) and not is_text(legal.dtype):
+        if isinstance(old, TEXTS) and not isinstance(legal.dtype, TEXTS):
             to_text = growth(old, T.StringType(), self.can, (name,))
             if to_text is not None:
                 return _placed(column, name, legal, to_text, mapping)
@@ -449,7 +444,7 @@ def _placed(
 ) -> _Placed:
     dtype = as_nullable(legal.dtype) if grown is None else grown.dtype
     same = as_nullable(dtype) == as_nullable(column.dataType)
-    text = is_text(dtype) and not is_text(column.dataType)
+    text = isinstance(dtype, TEXTS) and not isinstance(column.dataType, TEXTS)
     item = Projected(
         name,
         column.name,

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.json_schema import TEXTS
 from shared.formats.record_text import json_text, scalar_text
 from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.session import try_cast
-from target_spark.tables.evolution import Projected, is_text
+from target_spark.tables.evolution import Projected
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _COMPARABLE = (
@@ -42,7 +43,7 @@ def project(frame: DataFrame, projection: Iterable[Projected]) -> DataFrame:
 
 def value_text(value: Column, dtype: T.DataType) -> Column:
     """Return the text of a value as in its record; for a nested value the JSON text."""
-    if is_text(dtype):
+    if isinstance(dtype, TEXTS):
         return value
     if isinstance(dtype, _NESTED):
         return json_text(value, dtype)
@@ -73,9 +74,9 @@ def _is_one_of(dtype: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
 
 
 def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
-    if is_text(want):
+    if isinstance(want, TEXTS):
         return value_text(value, have)
-    if isinstance(want, T.VariantType) and is_text(have):
+    if isinstance(want, T.VariantType) and isinstance(have, TEXTS):
         return parse_json(value)
     return value.cast(want)
 

@@ -26,7 +26,7 @@ from target_spark.destinations.databases.sink import PREFIX
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
 from target_spark.destinations.databases.statements import NAMES, NULL
 from target_spark.destinations.destination import Flush, Refusal
-from target_spark.tables.evolution import TableChange, is_text, plan_change, without_computed
+from target_spark.tables.evolution import TableChange, plan_change, without_computed
 from target_spark.tables.table_changes import OURS, NameRules, matched_names
 
 _PLAIN = Layout()
@@ -397,7 +397,7 @@ class TableWork:
         fields = [
             T.StructField(field.name, T.VariantType(), field.nullable)
             if isinstance(kinds.get(names[field.name]), T.VariantType)
-            and is_text(field.dataType)
+            and isinstance(field.dataType, TEXTS)
             and _is_never_text(properties.get(field.name))
             else field
             for field in request.struct
