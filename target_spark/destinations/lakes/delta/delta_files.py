@@ -283,14 +283,16 @@ def register(
 
 
 def table_size(folder: str) -> int | None:
-    """Return the bytes of a table's files; None if the package cannot tell without Spark."""
-    with suppress(NeedsSparkError):
-        path = plain_path(folder)
-        from deltalake import DeltaTable  # noqa: PLC0415
+    """Return the bytes of a table's files.
 
-        with left_to_spark(OSError, ValueError):
-            return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
-    return None
+    Raises:
+        NeedsSparkError: The package cannot tell.
+    """
+    path = plain_path(folder)
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    with left_to_spark(OSError, ValueError):
+        return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
 
 
 def _bytes_of(files: pa.Table) -> int:

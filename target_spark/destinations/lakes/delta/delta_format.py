@@ -67,7 +67,7 @@ from target_spark.destinations.lakes.lake_table import (
     one_writer,
     storage_conf,
 )
-from target_spark.destinations.lakes.lake_work import first_able
+from target_spark.destinations.lakes.lake_work import first_able, first_of
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities, TableChange
 from target_spark.tables.table_changes import NameRules, legal_name
@@ -181,7 +181,8 @@ class DeltaFormat(LakeFormat):
         if may_compute(properties):
             struct = self._logged(spark, place, struct)
         names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
-        size = None if place.folder is None else table_size(place.folder)
+        folder = place.folder
+        size = None if folder is None else first_of(lambda: table_size(folder), lambda: None)
         partitions, computed = _partitions(spark, place), computed_columns(struct)
         struct = with_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
