@@ -17,7 +17,6 @@ from shared.settings.texts import quoted
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import Layout
-from target_spark.destinations.lakes.commit_marks import read_mark
 from target_spark.destinations.lakes.delta.delta_format import DeltaFormat, properties_of
 from target_spark.destinations.lakes.delta.delta_log import interval_seconds, vacuumed_files
 from target_spark.destinations.lakes.delta.delta_package import KEEPS_ROWS
@@ -39,6 +38,7 @@ from target_spark.destinations.lakes.lake_table import (
     configured,
     folders_of_tables,
     one_writer,
+    read_mark,
     tables_in,
 )
 from target_spark.destinations.lakes.lake_work import first_able

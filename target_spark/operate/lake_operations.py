@@ -29,9 +29,8 @@ from target_spark.core.differences import (
 )
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.commit_marks import Mark, run_of
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
-from target_spark.destinations.lakes.lake_table import OpenTable
+from target_spark.destinations.lakes.lake_table import Mark, OpenTable, run_of
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
 from target_spark.destinations.lakes.row_changes import view_of
 from target_spark.destinations.operations import Operations, missing_table

@@ -22,7 +22,7 @@ from target_spark.operate.table_history import TableCommit, TableHistory, shown_
 from target_spark.operate.table_maintenance import LakeTables
 
 if TYPE_CHECKING:
-    from target_spark.destinations.lakes.commit_marks import Mark
+    from target_spark.destinations.lakes.lake_table import Mark
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from target_spark.destinations.lakes.commit_marks import Mark
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import Mark, Place
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ from target_spark.destinations.destination import (
     Flush,
     remove_parts,
 )
-from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, run_of
 from target_spark.destinations.lakes.lake_table import (
+    ACTIVATION,
     HeldEdit,
     LakeTable,
+    Mark,
     OpenTable,
+    run_of,
     steps_of,
     summed,
 )

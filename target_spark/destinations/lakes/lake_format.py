@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from target_spark.destinations.lakes.commit_marks import Mark
     from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.destinations.lakes.lake_table import LakeTable, Place
+    from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place
     from target_spark.tables.evolution import Capabilities, TableChange
     from target_spark.tables.table_changes import NameRules, PartitionStep
     from target_spark.tables.version_edit import VersionEdit

@@ -35,7 +35,6 @@ from target_spark.destinations.destination import (
     RefusedByStoreError,
 )
 from target_spark.destinations.folders.table_folder import writing
-from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, run_of
 from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.lake_format import (
     Keys,
@@ -47,12 +46,16 @@ from target_spark.destinations.lakes.lake_format import (
 )
 from target_spark.destinations.lakes.lake_sql import activate_sql
 from target_spark.destinations.lakes.lake_table import (
+    ACTIVATION,
     BY_CASE,
     LakeTable,
+    Mark,
     OpenTable,
     configured,
     differs_by_case,
+    held,
     repeated,
+    run_of,
     sync_to_disk,
 )
 from target_spark.destinations.lakes.row_changes import (

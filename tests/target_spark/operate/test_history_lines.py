@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from terminals import on_terminal
 
-from target_spark.destinations.lakes.commit_marks import Mark
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import Mark, Place
 from target_spark.operate.rewind import history_lines
 from target_spark.operate.table_history import TableCommit, TableHistory
 

@@ -10,9 +10,8 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.storage.access import NO_OPTIONS
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_log import interval_seconds
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import Mark, Place
 from target_spark.operate.table_history import (
     KeepPlan,
     TableCommit,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shared.errors import SettingsError
-from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark
-from target_spark.destinations.lakes.lake_table import Place
+from target_spark.destinations.lakes.lake_table import ACTIVATION, Mark, Place
 from target_spark.operate.rewind import RewindPlan, Target, plan_rewind, target_of
 from target_spark.operate.table_history import TableCommit, TableHistory, shown_time
 

@@ -22,7 +22,6 @@ from shared.storage.urls import S3_SCHEMES, join, shown
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.folders.table_folder import folder_name
-from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta.delta_files import table_size
 from target_spark.destinations.lakes.delta.delta_log import (
     FORBIDDEN,
@@ -61,10 +60,12 @@ from target_spark.destinations.lakes.lake_sql import (
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
     LostCommit,
+    Mark,
     Place,
     absolute,
     configured,
     one_writer,
+    read_mark,
     storage_conf,
 )
 from target_spark.destinations.lakes.lake_work import first_able, first_of

@@ -18,7 +18,6 @@ from shared.storage.urls import local_path
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import (
     Transactions,
@@ -45,7 +44,7 @@ from target_spark.destinations.lakes.lake_format import (
     TableFlush,
 )
 from target_spark.destinations.lakes.lake_sql import table_comment
-from target_spark.destinations.lakes.lake_table import LakeTable, Place, one_writer
+from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
 from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.row_changes import (
     keys_in_parts,

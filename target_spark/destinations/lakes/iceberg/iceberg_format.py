@@ -20,7 +20,6 @@ from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
-from target_spark.destinations.lakes.commit_marks import Mark, read_mark
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     NAMES_PROPERTY,
     VERSION,
@@ -55,9 +54,11 @@ from target_spark.destinations.lakes.lake_sql import properties_sql, text_litera
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
     LostCommit,
+    Mark,
     Place,
     configured,
     one_writer,
+    read_mark,
 )
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities

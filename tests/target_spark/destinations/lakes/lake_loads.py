@@ -26,11 +26,10 @@ from target_spark.core.load_plans import (
     TableRequest,
 )
 from target_spark.destinations.destination import Flush, Tools
-from target_spark.destinations.lakes.commit_marks import Mark
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
 from target_spark.destinations.lakes.iceberg.iceberg_format import iceberg_destination
 from target_spark.destinations.lakes.iceberg.iceberg_layout import described
-from target_spark.destinations.lakes.lake_table import own_session
+from target_spark.destinations.lakes.lake_table import Mark, own_session
 from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.operate.lake_operations import LakeOperations
 from target_spark.replays import Entry, Note

@@ -12,7 +12,7 @@ import pytest
 from changing_rows import DELETED, NOON, VALUES, chosen
 from lake_loads import Load
 
-from target_spark.destinations.lakes.commit_marks import ACTIVATION
+from target_spark.destinations.lakes.lake_table import ACTIVATION
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from lake_loads import note_of
 
 from shared.settings.texts import quoted
-from target_spark.destinations.lakes.commit_marks import ACTIVATION, Mark, held, read_mark, run_of
 from target_spark.destinations.lakes.lake_sql import (
     KeyRange,
     MergePlan,
@@ -24,6 +23,7 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
     versions_sql,
 )
+from target_spark.destinations.lakes.lake_table import ACTIVATION, Mark, held, read_mark, run_of
 from target_spark.replays import Note
 
 words = st.text(max_size=30)
