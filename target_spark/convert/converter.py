@@ -327,8 +327,6 @@ def rewrite_files(
     edit: VersionEdit | None = None,
 ) -> dict[str, int]:
     """Rewrite files of a table by tasks of an engine, one for each file; see `Rewrite`."""
-    columns = arrow_schema(write.struct, write.encoding.format)
-    parts = write_tasks.WritePlan(write.pending, write.encoding, columns, write.options)
     size = engine.limit + 1.0  # Of so many files, none is looked at.
     if len(pairs) <= MOST_LOOKED_AT:
         pairs = _without_kept(pairs, write, edit)
@@ -336,7 +334,7 @@ def rewrite_files(
         size = sum(sizes) * weight(write.encoding)
     if not pairs:
         return {}
-    task = partial(rewrite, tuple(pairs), parts, edit)
+    task = partial(rewrite, tuple(pairs), write, edit)
     work = Work(None, size, reports=write_tasks.RESULTS_DDL)
     rows = reports(engine.choose(work), task, len(pairs), work, write.pending)
     return {row["url"]: row["rows"] for row in rows if row["kind"] == "part"}
@@ -361,7 +359,7 @@ def _task(
     if batch.making is None:
         if not is_plain:
             return None, False
-        return partial(write_tasks.load, read, write_tasks.write_plan(write, read.columns)), False
+        return partial(write_tasks.load, read, write, read.columns), False
     from target_spark.convert.mapped_rows import copying, map_task  # noqa: PLC0415
 
     copied = copying(read, write, batch.making) if is_plain else None

@@ -208,8 +208,8 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     records = source_records(read, making, source_columns(read.schema, add_metadata=metadata))
     records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
     records = with_origins(records) if read.row_origin else records
-    plan = write_tasks.write_plan(write, read.columns)
-    return partial(write_tasks.load, records, plan, mapped=partial(_copied, copied, read.columns))
+    mapped = partial(_copied, copied, read.columns)
+    return partial(write_tasks.load, records, write, read.columns, mapped=mapped)
 
 
 def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -> DataFrame:
@@ -281,8 +281,7 @@ def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema)
     numbered = [column.alias(str(number)) for number, column in enumerate(values)]
     added = [F.col(quoted(name)) for name in (ROW_ORIGIN, ERROR, REJECT_COLUMN)]
     several = work.transform.explode is not None
-    plan = write_tasks.write_plan(work.write, columns)
-    task = partial(write_mapped, read, plan, names, several=several)
+    task = partial(write_mapped, read, work.write, columns, names, several=several)
     return frame.select(*numbered, *added).mapInArrow(task, write_tasks.RESULTS_DDL)
 
 
@@ -300,7 +299,8 @@ def _copied(
 
 def write_mapped(
     read: ReadPlan,
-    write: write_tasks.WritePlan,
+    write: TableWrite,
+    columns: pa.Schema,
     names: Sequence[str],
     batches: Iterable[pa.RecordBatch],
     *,
@@ -311,11 +311,12 @@ def write_mapped(
     Args:
         read: How the records were read.
         write: How the rows are written.
+        columns: Columns of the rows.
         names: Names of the columns that Spark made.
         batches: These columns, and the added ones.
         several: Whether a record may have several rows: all are written, or none.
     """
-    failed = _Failed(read, write.columns, names)
+    failed = _Failed(read, columns, names)
     whole = WholeRecords(len(names)) if several else None
 
     def rows(results: list[dict[str, Any]]) -> Iterator[pa.Table]:
@@ -323,7 +324,7 @@ def write_mapped(
         if whole is not None:
             results.append({"kind": "exploded", "rows": whole.exploded})
 
-    yield write_tasks.written(write, rows)
+    yield write_tasks.written(write, columns, rows)
 
 
 @dataclass
@@ -499,16 +500,15 @@ def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | 
     if created is None or any(kinds.get(cell.name) != cell.data_type for cell in cells):
         return None, False
     records = with_origins(source_records(read, making, source))
-    plan = write_tasks.write_plan(write, read.columns)
     keys = [key.name for key in read.keys]
     kept = [name for name in source.names if name in COLUMNS]
-    mapped = partial(_mapped_in_arrow, records, plan, created, kept, keys)
-    return partial(write_tasks.load, records, plan, mapped=mapped), created.in_python
+    mapped = partial(_mapped_in_arrow, records, read.columns, created, kept, keys)
+    return partial(write_tasks.load, records, write, read.columns, mapped=mapped), created.in_python
 
 
 def _mapped_in_arrow(
     read: ReadPlan,
-    write: write_tasks.WritePlan,
+    columns: pa.Schema,
     arrow: ArrowMap,
     kept: Sequence[str],
     keys: Sequence[str],
@@ -523,4 +523,4 @@ def _mapped_in_arrow(
         missing = rows.column(key).is_null() if existing else pa.scalar(True)
         errors = pc.coalesce(errors, pc.if_else(missing, missing_key_reason(key), None))
     Originals(read).reject_all(rows.column(ROW_ORIGIN), errors, rejects)
-    return conform(rows.filter(errors.is_null()), write.columns)
+    return conform(rows.filter(errors.is_null()), columns)

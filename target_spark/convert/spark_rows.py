@@ -49,9 +49,8 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite) -> DataFrame:
     columns, schema = written_columns(write)
     # mapInArrow looks columns up by name and would take dots in them for paths.
     numbered = [column.alias(str(number)) for number, column in enumerate(columns)]
-    plan = write_tasks.write_plan(write, schema)
     return frame.select(*numbered, F.col(write_tasks.REJECT_COLUMN)).mapInArrow(
-        partial(write_tasks.write_frame, plan), write_tasks.RESULTS_DDL
+        partial(write_tasks.write_frame, write, schema), write_tasks.RESULTS_DDL
     )
 
 

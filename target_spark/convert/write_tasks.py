@@ -11,7 +11,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -22,17 +21,17 @@ import pyarrow.compute as pc
 
 from shared.formats.arrow_types import arrow_schema, conform
 from shared.formats.columnar_encoding import LONGEST_TEXT, Facts, has_no_null, read_footer
-from shared.formats.file_formats import FORMATS, Encoding
+from shared.formats.file_formats import FORMATS
 from shared.formats.line_encodings import grouped
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS
 from shared.singer.platform import arrow_in_task
-from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable, size_of
+from shared.storage.access import StorageOptions, make_durable, size_of
 from shared.storage.urls import join
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
-from target_spark.destinations.destination import RefusedByStoreError, Sink, TableWrite
+from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import PartitionError, partition_folder
 
 if TYPE_CHECKING:
@@ -136,40 +135,6 @@ _LASTING = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class WritePlan:
-    """How tasks write rows: by a sink, or one file per task in a hidden folder.
-
-    Attributes:
-        partition_by: Columns that divide the rows into folders: name in the rows, and in folders.
-        stored: Columns of the files if there are such columns.
-    """
-
-    pending: str
-    encoding: Encoding
-    columns: pa.Schema
-    options: StorageOptions = NO_OPTIONS
-    sink: Sink | None = None
-    row_number: str | None = None
-    partition_by: tuple[tuple[str, str], ...] = ()
-    stored: pa.Schema | None = None
-
-
-def write_plan(write: TableWrite, columns: pa.Schema) -> WritePlan:
-    """Return how rows with these columns are written for a destination."""
-    folders = tuple((partition_column(write, name), name) for name in write.partition_by)
-    return WritePlan(
-        write.pending,
-        write.encoding,
-        columns,
-        write.options,
-        write.sink,
-        write.row_number,
-        folders,
-        _stored(write, columns, [name for name, _ in folders]) if folders else None,
-    )
-
-
 def partition_column(write: TableWrite, name: str) -> str:
     """Return the name of a partition column beside whole lines, or beside other columns."""
     return f"partition {name}" if FORMATS[write.encoding.format].text else name
@@ -185,7 +150,8 @@ def _stored(write: TableWrite, columns: pa.Schema, without: Sequence[str]) -> pa
 
 def load(
     read: ReadPlan,
-    write: WritePlan,
+    write: TableWrite,
+    columns: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     mapped: Callable[[pa.Table, Rejects], pa.Table] | None = None,
 ) -> Iterator[Any]:
@@ -194,6 +160,7 @@ def load(
     Args:
         read: How rows are read.
         write: How they are written.
+        columns: Columns of the rows that are written.
         batches: The numbers.
         mapped: Makes rows of the table from the rows read, if they differ, and may reject some.
     """
@@ -207,7 +174,7 @@ def load(
             tables = read_task(read, read.tasks[number], rejects)
             if mapped is not None:
                 tables = (mapped(table, rejects) for table in tables)
-            rows = _write(write, tables) if copied is None else copied
+            rows = _write(write, columns, tables) if copied is None else copied
         except UnreadableInputError as error:
             rows = [_unreadable(error)]
         except (PartitionError, RefusedByStoreError) as error:
@@ -248,18 +215,23 @@ def read_frame(
             yield from conform(pa.table({REJECT_COLUMN: texts}), columns).to_batches()
 
 
-def write_frame(write: WritePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write_frame(
+    write: TableWrite, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Write rows of a frame that `read_frame` has begun; for `mapInArrow`."""
-    yield written(write, lambda rejects: _without_rejects(batches, write.columns, rejects))
+    yield written(write, columns, lambda rejects: _without_rejects(batches, columns, rejects))
 
 
 def written(
-    write: WritePlan, tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]]
+    write: TableWrite,
+    columns: pa.Schema,
+    tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]],
 ) -> pa.RecordBatch:
     """Write the rows of a task into one part.
 
     Args:
         write: How rows are written.
+        columns: Their columns.
         tables: Returns the rows, and adds further results to the list.
 
     Returns:
@@ -268,7 +240,7 @@ def written(
     arrow_in_task()
     rejects: list[dict[str, Any]] = []
     try:
-        rows = _write(write, tables(rejects))
+        rows = _write(write, columns, tables(rejects))
     except (PartitionError, RefusedByStoreError) as error:
         rows = [_refused(error)]
     except OSError as error:
@@ -276,27 +248,28 @@ def written(
     return results([*rows, *rejects])
 
 
-def _write(write: WritePlan, tables: Iterator[pa.Table]) -> list[dict[str, Any]]:
+def _write(
+    write: TableWrite, columns: pa.Schema, tables: Iterator[pa.Table]
+) -> list[dict[str, Any]]:
     """Write all rows into new, durable files: one, or one for each folder and block of rows."""
-    columns = write.columns
     if write.row_number is not None:
         tables = _numbered(tables, write.row_number)
         columns = columns.append(pa.field(write.row_number, pa.int64()))
     if write.sink is not None:
         return write.sink.write(columns, tables)
-    if write.stored is None:
+    if not write.partition_by:
         return _write_file(write, write.pending, columns, tables)
+    folders = [(partition_column(write, name), name) for name in write.partition_by]
+    stored = _stored(write, columns, [name for name, _ in folders])
     return [
         part
-        for folder, rows, facts in in_folders(tables, write.partition_by)
-        for part in _write_file(
-            write, join(write.pending, folder), write.stored, iter([rows]), facts
-        )
+        for folder, rows, facts in in_folders(tables, folders)
+        for part in _write_file(write, join(write.pending, folder), stored, iter([rows]), facts)
     ]
 
 
 def _write_file(
-    write: WritePlan,
+    write: TableWrite,
     folder: str,
     columns: pa.Schema,
     tables: Iterator[pa.Table],
@@ -319,14 +292,14 @@ def _write_file(
     return [_part(write, url, rows, profile)]
 
 
-def _new_file(write: WritePlan, folder: str) -> str:
+def _new_file(write: TableWrite, folder: str) -> str:
     """Return the URL of a new file in a folder."""
     ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
     return join(folder, f"{uuid.uuid4().hex}{ending}")
 
 
 def _part(
-    write: WritePlan, url: str, rows: int, profile: Mapping[str, Facts] = MappingProxyType({})
+    write: TableWrite, url: str, rows: int, profile: Mapping[str, Facts] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Make a file durable and return it as a result."""
     make_durable(url)
@@ -338,10 +311,10 @@ def _part(
 
 
 def _copied(
-    read: ReadPlan, write: WritePlan, number: int, rejects: Rejects
+    read: ReadPlan, write: TableWrite, number: int, rejects: Rejects
 ) -> list[dict[str, Any]] | None:
     """Write the part of a task from the columns of its files; None if their rows must be read."""
-    columns = _column_copy(read, write, read.tasks[number])
+    columns = _column_copy(read, read.tasks[number])
     if columns is None:
         return None
     url = _new_file(write, write.pending)
@@ -352,11 +325,11 @@ def _copied(
 
 def copies_columns(read: ReadPlan, write: TableWrite) -> bool:
     """Return whether tasks copy the columns of files, as the first of them tells."""
-    columns = _column_copy(read, write_plan(write, read.columns), read.tasks[0][:1])
+    columns = _column_copy(read, read.tasks[0][:1])
     return columns is not None and columns.fitting(write.encoding.compression)
 
 
-def _column_copy(read: ReadPlan, write: WritePlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
+def _column_copy(read: ReadPlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
     """Return the copy of the columns of some pieces; None if their rows must be read."""
     from shared.formats.row_groups import ColumnCopy  # noqa: PLC0415
 
@@ -365,12 +338,12 @@ def _column_copy(read: ReadPlan, write: WritePlan, pieces: Sequence[Piece]) -> C
         return None
 
     own, added = (
-        pa.schema([f for f in write.columns if (f.name in COLUMNS) is is_added])
+        pa.schema([f for f in read.columns if (f.name in COLUMNS) is is_added])
         for is_added in (False, True)
     )
     return ColumnCopy(
         [(p.url, None if p.length is None else range(p.start, p.start + p.length)) for p in pieces],
-        own.with_metadata(write.columns.metadata),
+        own.with_metadata(read.columns.metadata),
         lambda rows: conform(pa.table(metadata.columns(rows)), added),
         partial(has_no_null, names=read.filled or ()),
         read.options,
@@ -433,7 +406,7 @@ def failure(error: OSError, pending: str) -> dict[str, Any]:
 
 def rewrite(
     pairs: Sequence[tuple[str, str]],
-    write: WritePlan,
+    write: TableWrite,
     edit: VersionEdit | None,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -458,7 +431,7 @@ def rewrite(
 
 
 def _rewritten(
-    write: WritePlan, edit: VersionEdit | None, source: str, target: str
+    write: TableWrite, edit: VersionEdit | None, source: str, target: str
 ) -> list[dict[str, Any]]:
     name, options = write.encoding.format, write.options
     if edit is not None and (
@@ -487,13 +460,13 @@ def _changes(edit: VersionEdit, source: str, name: str, options: StorageOptions)
     return any(edit.apply(table, name)[1] for table in FORMATS[name].read(source, options))
 
 
-def _columns(write: WritePlan) -> pa.Schema:
+def _columns(write: TableWrite) -> pa.Schema:
     """Return the columns between reader and writer."""
     if FORMATS[write.encoding.format].flat:
-        return pa.schema([(name, pa.string()) for name in write.columns.names])
+        return pa.schema([(name, pa.string()) for name in write.struct.names])
     if FORMATS[write.encoding.format].text:
         return pa.schema([("value", pa.string())])
-    return write.columns
+    return arrow_schema(write.struct, write.encoding.format)
 
 
 def _first_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table] | None:

@@ -38,10 +38,8 @@ AB = struct("a bigint, b string")
 def rewrite_here(
     pairs: Sequence[tuple[str, str]], write: TableWrite, edit: VersionEdit | None = None
 ) -> dict[str, int]:
-    columns = arrow_schema(write.struct, write.encoding.format)
-    parts = write_tasks.WritePlan(write.pending, write.encoding, columns)
     numbers = pa.record_batch({"id": list(range(len(pairs)))})
-    rows = [row for batch in rewrite(pairs, parts, edit, [numbers]) for row in batch.to_pylist()]
+    rows = [row for batch in rewrite(pairs, write, edit, [numbers]) for row in batch.to_pylist()]
     assert {row["kind"] for row in rows} <= {"part"}
     return {row["url"]: row["rows"] for row in rows}
 
@@ -109,8 +107,7 @@ class Table:
             ]
             schema = pa.schema([("value", pa.string()), *beside])
         table = pa.Table.from_pylist(records, schema)
-        plan = write_tasks.write_plan(write, schema)
-        actual = write_tasks.written(plan, lambda _: iter([table])).to_pylist()
+        actual = write_tasks.written(write, schema, lambda _: iter([table])).to_pylist()
         assert {row["kind"] for row in actual} <= {"part"}, actual
         return [Part(row["url"], row["rows"], row["size"]) for row in actual]
 

@@ -37,8 +37,9 @@ from shared.storage.files import head_of, open_input, open_output, open_random
 from shared.storage.urls import join
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.task_reports import raise_failure
-from target_spark.convert.write_tasks import WritePlan, load
+from target_spark.convert.write_tasks import load
 from target_spark.core.load_plans import InputFile
+from target_spark.destinations.destination import TableWrite
 from target_spark.destinations.folders.stored_folder import RemoteFolder
 from target_spark.destinations.folders.table_folder import FolderChange, write_error
 
@@ -294,13 +295,16 @@ def test_secrets_of_an_endpoint_are_not_shown() -> None:
 def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSparkError:
     """Return the driver's error for a task that reads a file of lines and writes a part."""
     schema = {"properties": {"id": {"type": "integer"}}}
-    columns = struct_to_arrow(json_schema_to_spark(schema))
+    struct = json_schema_to_spark(schema)
+    columns = struct_to_arrow(struct)
     file = InputFile(source, Encoding("jsonl"))
     read = ReadPlan(((Piece(file),),), schema, columns, options=StorageOptions(reads))
-    write = WritePlan(table, Encoding("parquet"), columns, StorageOptions(writes))
+    write = TableWrite(table, Encoding("parquet"), struct, StorageOptions(writes))
     number = pa.RecordBatch.from_pydict({"id": [0]})
     try:
-        reported = [row for batch in load(read, write, [number]) for row in batch.to_pylist()]
+        reported = [
+            row for batch in load(read, write, columns, [number]) for row in batch.to_pylist()
+        ]
     except OSError as error:
         # As Spark passes it on, from the traceback of its worker.
         text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
