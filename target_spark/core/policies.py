@@ -94,7 +94,10 @@ class SizeAndAge:
 
     def room(self, stream: str, batch: BatchSize) -> Room:  # noqa: ARG002
         """See `FlushRule`."""
-        return Room(_remaining(self.rows, batch.rows), _remaining(self.size, batch.size))
+        return Room(
+            None if self.rows is None else max(1, self.rows - batch.rows),
+            None if self.size is None else max(1, self.size - batch.size),
+        )
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:  # noqa: ARG002
         """See `FlushRule`."""
@@ -143,7 +146,7 @@ class LatencySteered:
 
     def room(self, stream: str, batch: BatchSize) -> Room:
         """See `FlushRule`."""
-        return Room(_remaining(self.rows(stream), batch.rows))
+        return Room(max(1, self.rows(stream) - batch.rows))
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:
         """See `FlushRule`."""
@@ -199,10 +202,6 @@ def _only(
     eager: bool = False,
 ) -> SizeAndAge:
     return SizeAndAge(rows=rows, size=size, files=None, seconds=seconds, eager=eager)
-
-
-def _remaining(limit: int | None, taken: int) -> int | None:
-    return None if limit is None else max(1, limit - taken)
 
 
 Advice = Callable[[float], Iterable[str]]

@@ -53,15 +53,13 @@ class LineageGuard(Guard):
             logged = self._changes.setdefault(stream, [])
             new = [line for line in lines if line not in logged]
             logged += new
+        shown = self._destination.table(table_name(self._config, stream)).shown
         for line in new:
             extra = IN_SUMMARY if line.startswith(CREATED) else None
-            _log.info("stream '%s', %s: %s", stream, self._shown(stream), line, extra=extra)
-
-    def _shown(self, stream: str) -> str:
-        return self._destination.table(table_name(self._config, stream)).shown
+            _log.info("stream '%s', %s: %s", stream, shown, line, extra=extra)
 
     def _datasets(self, request: TableRequest) -> list[Dataset]:
-        named = self._destination.dataset(request.name)
-        place, name = named or (self._config.format, self._shown(request.stream))
+        default = self._config.format, self._destination.table(request.name).shown
+        place, name = self._destination.dataset(request.name) or default
         fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
         return [Dataset(name, place, fields, request.stream)]
