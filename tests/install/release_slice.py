@@ -55,11 +55,11 @@ class OneSession(SessionStarter):
         pass
 
 
-def sent(stream: dict[str, Any], **values: Any) -> bytes:
-    """Return what the tap sends of a stream."""
+def sent(*streams: dict[str, Any], **values: Any) -> bytes:
+    """Return what the tap sends of streams."""
     path = Path("messages")
     output = MessageOutput(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-    run_sync(tap_config({"streams": [stream], "engine": "spark", **values}), None, None, output)
+    run_sync(tap_config({"streams": [*streams], "engine": "spark", **values}), None, None, output)
     return path.read_bytes()
 
 
@@ -72,10 +72,10 @@ def loaded(messages: bytes, **values: Any) -> None:
     assert "rows" in json.loads(Path("states").read_bytes().splitlines()[-1])["bookmarks"]
 
 
-def rows(messages: bytes) -> list[dict[str, Any]]:
-    """Return the records, by their key; metadata columns left out."""
+def rows(messages: bytes, stream: str) -> list[dict[str, Any]]:
+    """Return the records of a stream, by their key; metadata columns left out."""
     lines = (json.loads(line) for line in messages.splitlines())
-    own = (one for one in lines if one["type"] == "RECORD" and one["stream"] == "rows")
+    own = (one for one in lines if one["type"] == "RECORD" and one["stream"] == stream)
     records = [one["record"] for one in own]
     kept = [{name: row[name] for name in row if name[:4] != "_sdc"} for row in records]
     return sorted(kept, key=lambda row: int(row["id"]))
@@ -83,24 +83,26 @@ def rows(messages: bytes) -> list[dict[str, Any]]:
 
 def cases(supplied: dict[str, Any]) -> dict[str, Any]:
     """Return what each case gives that the release has packages for."""
-    actual = {"records": rows(sent(ROWS))}
+    messages, more = sent(ROWS), sent(MORE)
     batch = {"encoding": {"format": "parquet"}, "storage": {"root": "batches"}}
     loaded(sent(ROWS, batch_config=batch), path="files")
-    actual["batches"] = rows(sent({"name": "rows", "format": "parquet", "path": "files/rows"}))
+    streams = [{"name": "batches", "format": "parquet", "path": "files/rows"}]
     for form in sorted(LAKES.keys() & installed().packages):
-        values = {"format": form, "path": form, "load_method": "upsert"}
-        for stream in (ROWS, MORE):
-            loaded(sent(stream), **values)
-        actual[form] = rows(sent({"name": "rows", "format": form, "path": f"{form}/rows"}))
-    loaded(sent(ROWS), format="jdbc", jdbc=supplied["database"])
-    table = {"name": "rows", "format": "jdbc", "connection": "db", "table": "public.rows"}
+        for lines in (messages, more):
+            loaded(lines, format=form, path=form, load_method="upsert")
+        streams.append({"name": form, "format": form, "path": f"{form}/rows"})
+    loaded(messages, format="jdbc", jdbc=supplied["database"])
+    table = {"format": "jdbc", "connection": "db", "table": "public.rows"}
+    streams.append({"name": "database", **table})
     # Other tests have tables and topics on the same servers.
-    database = {"name": "db", **supplied["database"], "exclude": ["*"]}
-    actual["database"] = rows(sent(table, connections=[database]))
+    connections = [{"name": "db", **supplied["database"], "exclude": ["*"]}]
     if "kafka" in installed().packages:
-        topic = {"name": "rows", "format": "kafka", "connection": "k", "topic": supplied["topic"]}
-        actual["kafka"] = rows(sent(topic, connections=[{**supplied["kafka"], "exclude": ["*"]}]))
-    return actual
+        topic = {"format": "kafka", "connection": "k", "topic": supplied["topic"]}
+        streams.append({"name": "kafka", **topic})
+        connections.append({**supplied["kafka"], "exclude": ["*"]})
+    back = sent(*streams, connections=connections)
+    actual = {stream["name"]: rows(back, stream["name"]) for stream in streams}
+    return {"records": rows(messages, "rows"), **actual}
 
 
 def main() -> None:
