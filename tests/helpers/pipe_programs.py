@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shared.spark.conf import NO_CODE
+
 TAP = [sys.executable, "-m", "tap_spark.cli"]
 TARGET = [sys.executable, "-m", "target_spark.cli"]
 TIMEOUT = 300
@@ -20,6 +22,8 @@ SPARK = {
         "spark.driver.memory": "700m",
         # The log of a small table needs no more tasks.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Classes for a few rows take longer to compile than expressions to interpret.
+        **NO_CODE,
     },
 }
 
