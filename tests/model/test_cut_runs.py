@@ -158,7 +158,7 @@ def emptied(target: Target, spark: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("searched", "count"), [(5, 30), pytest.param(HISTORY, HISTORY + 30, marks=pytest.mark.slow)]
+    ("searched", "count"), [(2, 12), pytest.param(HISTORY, HISTORY + 30, marks=pytest.mark.slow)]
 )
 def test_a_note_of_more_commits_than_are_searched_at_first_is_searched_to_its_end(
     target: Target, monkeypatch: pytest.MonkeyPatch, searched: int, count: int

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from forked_programs import ForkServer
 from model_stores import (
     CsvStore,
@@ -208,14 +209,12 @@ def test_a_target_killed_before_each_of_its_effects(
     _killed_at_each(lambda: Target(programs, forks, place, method, **settings), most, step)
 
 
-ENDS = [
-    *(pytest.param(*end, marks=pytest.mark.slow) for end in (("between", 4), ("within", 12))),
-    *(("within", 4), ("between", 12)),
-]
-"""Where the input ends: between two lines, or within one, after so many of them."""
-
-
-@pytest.mark.parametrize(("where", "count"), ENDS)
+@pytest.mark.parametrize(
+    ("place", "where", "count"),
+    # The input ends between two lines, or within one, after so many of them.
+    matrix(NAMES, ["within", "between"], [4, 12]),
+    indirect=["place"],
+)
 def test_a_tap_killed_anywhere(
     programs: Programs, forks: ForkServer, place: Any, where: str, count: int
 ) -> None:

@@ -13,6 +13,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from pyarrow import orc
 from pyspark.sql import types as T  # noqa: N812
 from tap_runs import failure, read_all, rows, stream, types
@@ -202,8 +203,9 @@ def test_brotli_in_a_later_file(spark, tmp_path, method):
     assert sorted(row["a"] for row in actual) == [0, 1]
 
 
-@METHODS
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize(
+    ("method", "zone"), matrix(["FULL_TABLE", "INCREMENTAL"], ["America/New_York", "UTC"])
+)
 def test_orc_with_zones(spark, tmp_path, method, zone):
     times = [datetime(2024, 7, 1, 1, 2, 3, 4, UTC), datetime(1700, 1, 1, tzinfo=UTC), None]
     nested = pa.array([[time] for time in times], pa.list_(pa.timestamp("us", "UTC")))

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from database_loads import PG, Loads, MariaDb, request, tables_of
 
 from shared.errors import DestinationError, SettingsError
@@ -170,7 +171,9 @@ ORDERED = replace(
 )
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize(
+    ("db", "hard"), matrix(["pg", "maria", "mysql"], [True, False]), indirect=["db"]
+)
 def test_no_record_replaces_a_newer_row(db: Db, new_loads: NewLoads, hard: bool):
     """Random records, against a dictionary; a null is older than all other values."""
     chance = Random(7)

@@ -188,7 +188,11 @@ def test_overwrite_replaces_everything_at_the_end_in_one_commit(
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize(("in_catalog", "conflicts"), [(False, "cast"), (True, "suffix")])
+@pytest.mark.parametrize(
+    ("lake", "in_catalog", "conflicts"),
+    matrix(["iceberg", "delta"], [False, True], ["cast", "suffix"]),
+    indirect=["lake"],
+)
 def test_overwrite_with_other_columns_is_one_commit_too(
     lake_load: Make, in_catalog: bool, conflicts: str
 ) -> None:
@@ -348,7 +352,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("lake", "change"), matrix(["delta", "iceberg"], [*CHANGES]), indirect=["lake"]
+)
 def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change: str) -> None:
     load = lake_load("id long, name string")
     load.load([row(1, "a")], noted=True)

@@ -41,7 +41,11 @@ def other_of(load: Load) -> Load:
     return load.other(destination=None, keys=(), method="append-only")
 
 
-@pytest.mark.parametrize(("in_catalog", "more"), matrix([False, True], ["", ", w long"]))
+@pytest.mark.parametrize(
+    ("lake", "in_catalog", "more"),
+    matrix(["iceberg", "delta"], [False, True], ["", ", w long"]),
+    indirect=["lake"],
+)
 def test_a_commit_just_before_a_table_is_cast_is_kept(
     lake_load: Make, in_catalog: bool, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
