@@ -192,9 +192,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return when a test comes: programs, the session, other pipes, and the short ones last."""
+    """Return when a test comes: programs, the session, pipes, servers, and the short ones last."""
     file = item.nodeid.partition("::")[0]
-    turns = (file.startswith(PROGRAM_FILES), _has(file, "spark"), _has(file, "pipe"), True)
+    turns = (
+        file.startswith(PROGRAM_FILES),
+        _has(file, "spark"),
+        _has(file, "pipe"),
+        # Those of tools read all sources.
+        _has(file, "server") or file.startswith("tests/tools/"),
+        True,
+    )
     return turns.index(True)
 
 
