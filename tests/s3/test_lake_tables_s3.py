@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shared.spark import s3a
+from shared.spark.conf import NO_CODE
 from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
 
@@ -60,6 +61,7 @@ def test_loads_of_every_method(server: Any, tmp_path: Path, monkeypatch: Any) ->
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": f"file://{events}",
             "spark.databricks.delta.snapshotPartitions": "1",
+            **NO_CODE,
         },
     }
     places = {form: server.folder() for form in STREAMS}
