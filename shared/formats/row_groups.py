@@ -51,6 +51,8 @@ from shared.storage.urls import local_path
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 8
+_READ_BYTES, _LEAST_ROWS = 8 << 20, 1024
+"""What wide rows that are read at once may take, if they are more than so few."""
 SLACK_BYTES = _LONGEST_HEADER = 1 << 20
 
 
@@ -171,7 +173,9 @@ def rows_at_once(file: Any, group: int, source: Any) -> int:
     if min(rows, TABLE_ROWS) * most > limits.TABLE_BYTES:
         nested, row = _decoded_bytes(file, group, _longest_entries(file, group, texts, source))
         _check_nested(packed, nested)
-    return int(max(1, min(TABLE_ROWS, limits.TABLE_BYTES // max(1, row))))
+    row = max(1, row)
+    rows = min(TABLE_ROWS, max(_LEAST_ROWS, _READ_BYTES // row), limits.TABLE_BYTES // row)
+    return int(max(1, rows))
 
 
 def _check_nested(packed: int, plain: int) -> None:

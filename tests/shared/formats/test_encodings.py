@@ -129,6 +129,14 @@ def test_blocks_end_with_lines(tmp_path: Path) -> None:
     assert b"".join(blocks) == path.read_bytes()
 
 
+def test_wide_rows_are_read_in_tables_of_bounded_bytes(tmp_path: Path) -> None:
+    rows = pa.table({f"c{n}": pa.array(range(n, n + 20_000), pa.int64()) for n in range(150)})
+    url = write("parquet", "snappy", tmp_path, rows)
+    tables = list(FORMATS["parquet"].read(url))
+    assert max(table.nbytes for table in tables) <= 8 << 20
+    assert pa.concat_tables(tables).equals(rows)
+
+
 def test_grouped() -> None:
     tables = [TABLE] * 5
     assert [group.num_rows for group in grouped(tables, 1)] == [3] * 5
