@@ -247,9 +247,9 @@ def differences(
     oracle: Callable[[str, Sequence[dict[str, Any]]], list[Any]] = by_sdk,
 ) -> list[str]:
     """Return a line for each expression that differs, with the first record that shows it."""
-    actual = []
+    actual, due = [], {text: oracle(text, all_records) for text in expressions}
     for text, compiled, results in by_spark(frame, expressions):
-        expected = oracle(text, all_records)
+        expected = due[text]
         how = "compiled" if compiled else "evaluated"
         if isinstance(results, SettingsError):
             values = [value for value in expected if not isinstance(value, Raised)]
@@ -260,8 +260,7 @@ def differences(
     names = Names(frame.schema, config=CONFIG, stream=STREAM, original=STREAM, own="name")
     for text, results in by_kernels(names, expressions, all_records).items():
         ours = [Raised(said) if said is not None else as_json(got) for got, said in results]
-        expected = oracle(text, all_records)
-        actual += wrong_results(f"{text} (over Arrow)", text, expected, ours, all_records)
+        actual += wrong_results(f"{text} (over Arrow)", text, due[text], ours, all_records)
     return actual
 
 
