@@ -122,11 +122,12 @@ class ReplayGuard(Guard):
 
     def before_state(self, position: int, state: bytes, held: Mapping[str, int]) -> None:
         """Discard the segments that a STATE covers: they must never count as replays."""
-        self._bookmarks = Bookmarks(state)
+        self._bookmarks = bookmarks = Bookmarks(state)
         for name, journal in tuple(self._journals.items()):
-            at = held.get(self._sources[name], position)
+            source = self._sources[name]
+            at = held.get(source, position)
             with journal.lock:
-                if journal.is_open and journal.cover(at, self._bookmark(name, journal)):
+                if journal.is_open and journal.cover(at, bookmarks.digest(source)):
                     self._keep(name, journal)
 
     def before_end(self, step: EndStep) -> None:
@@ -141,15 +142,11 @@ class ReplayGuard(Guard):
 
     def _keep(self, stream: str, journal: Journal) -> None:
         """Store the note of a stream, while its journal is locked."""
-        note = journal.note(self._bookmark(stream, journal))
+        # The bookmark of the last emitted STATE, if it is known.
+        bookmarks, source = self._bookmarks, self._sources[stream]
+        note = journal.note(journal.anchor if bookmarks is None else bookmarks.digest(source))
         try:
             self.destination.keep(self.tables.current(stream), note)
         except BaseException:
             journal.not_stored()
             raise
-
-    def _bookmark(self, stream: str, journal: Journal) -> str | None:
-        """Return the bookmark of the last emitted STATE, if it is known."""
-        if self._bookmarks is None:
-            return journal.anchor
-        return self._bookmarks.digest(self._sources[stream])
