@@ -49,6 +49,8 @@ from target_spark.run_settings import TargetConfig
 from target_spark.validation.columns import Key, SlowKeywords, is_plain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from target_spark.convert.adoption import Adoption
     from target_spark.tables.version_edit import VersionEdit
 
@@ -195,6 +197,8 @@ class Converter:
         self._tables = tables
         self._started_at = time.time()
         self._slow = SlowKeywords()
+        # Streams whose files are copied: tasks look at each file themselves.
+        self._copied: set[tuple[str, pa.Schema]] = set()
 
     def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
         """Convert the batch's files into hidden parts.
@@ -251,8 +255,12 @@ class Converter:
         read = replace(self._read_plan(batch, write), filled=filled)
         if not read.tasks:
             return []
-        if filled is not None and not write_tasks.copies_columns(read, write):
-            read = replace(read, filled=None)
+        kind = batch.source, read.columns
+        if filled is not None and kind not in self._copied:
+            if write_tasks.copies_columns(read, write):
+                self._copied.add(kind)
+            else:
+                read = replace(read, filled=None)
         task, in_python = _task(batch, write, read)
         copied = read.filled is not None
         weighed = sum(
