@@ -160,9 +160,7 @@ def rows_at_once(file: Any, group: int, source: Any) -> int:
     footer = file.metadata.row_group(group)
     columns = range(footer.num_columns)
     rows = max(1, footer.num_rows)
-    packed = sum(footer.column(number).total_compressed_size for number in columns)
-    nested, row = _decoded_bytes(file, group, {})
-    _check_nested(packed, nested)
+    row = _row_bytes(file, group, {})
     texts = [
         number
         for number in columns
@@ -171,24 +169,23 @@ def rows_at_once(file: Any, group: int, source: Any) -> int:
     ]
     most = sum(footer.column(number).total_uncompressed_size for number in texts)
     if min(rows, TABLE_ROWS) * most > limits.TABLE_BYTES:
-        nested, row = _decoded_bytes(file, group, _longest_entries(file, group, texts, source))
-        _check_nested(packed, nested)
+        row = _row_bytes(file, group, _longest_entries(file, group, texts, source))
     row = max(1, row)
     rows = min(TABLE_ROWS, max(_LEAST_ROWS, _READ_BYTES // row), limits.TABLE_BYTES // row)
     return int(max(1, rows))
 
 
-def _check_nested(packed: int, plain: int) -> None:
-    if plain > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
-        raise ContentError(limits.decoded_text())
+def _row_bytes(file: Any, group: int, entries: dict[int, int]) -> int:
+    """Return the bytes of one row; `entries` are the longest texts.
 
-
-def _decoded_bytes(file: Any, group: int, entries: dict[int, int]) -> tuple[int, int]:
-    """Return the bytes of all nested columns, and of one row; `entries` are the longest texts."""
+    Raises:
+        ContentError: All nested columns may take more memory than any data does.
+    """
     footer = file.metadata.row_group(group)
-    rows, nested, row = max(1, footer.num_rows), 0, 0
+    rows, packed, nested, row = max(1, footer.num_rows), 0, 0, 0
     for number in range(footer.num_columns):
         chunk, column = footer.column(number), file.metadata.schema.column(number)
+        packed += chunk.total_compressed_size
         plain = max(0, chunk.total_uncompressed_size)
         value = _WIDTHS.get(column.physical_type, max(column.length, 0) + _OFFSET_BYTES)
         value += entries.get(number, 0)
@@ -201,7 +198,9 @@ def _decoded_bytes(file: Any, group: int, entries: dict[int, int]) -> tuple[int,
             row += decoded // rows
         else:
             row += value + plain // rows
-    return nested, row
+    if nested > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
+        raise ContentError(limits.decoded_text())
+    return row
 
 
 def _longest_entries(file: Any, group: int, columns: list[int], source: Any) -> dict[int, int]:
