@@ -393,6 +393,7 @@ class DeltaPackage(TableEngine):
         is_wanted = wanted and self.shares_disk
         if folder is None or not is_wanted or not is_plain(now):
             raise NeedsSparkError
+        plain_path(folder)
         return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -90,3 +91,20 @@ def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None
     assert not any(by_spark(alone))
     assert alone.marks()[0].token == ACTIVATION
     assert by_spark(other)[-1]
+
+
+@pytest.mark.parametrize(("table", "is_there"), [("t", False), ("a:b", True)])
+def test_what_the_package_cannot_use_is_changed_by_spark(
+    delta_load: Make, monkeypatch: pytest.MonkeyPatch, table: str, is_there: bool
+) -> None:
+    ddl = "id long, v string, _sdc_table_version long, _sdc_deleted_at timestamp"
+    load = delta_load(ddl, table=table, keys=("id",), method="upsert", hard_delete=True)
+    first = {"id": 1, "v": "a", "_sdc_table_version": 1, DELETED: None}
+    with monkeypatch.context() as hidden:
+        if not is_there:
+            hidden.setitem(sys.modules, "deltalake", None)
+        load.load([first, {**first, "v": "b"}, {**first, "id": 2}])
+        last = {**first, "v": "c", "_sdc_table_version": 2}
+        load.load([last, {**first, "id": 2, DELETED: NOON}])
+        load.activate(2, at=1e9)
+    assert [row[:2] for row in load.rows()] == [(1, "c")]
