@@ -81,7 +81,7 @@ def read_batch_tables(
                     raise _record_error(rejects.reported[0])
                 yield table
         except UnreadableInputError as error:
-            raise _unreadable(*error.args) from error
+            raise _unreadable(*error.args[:2]) from error
 
 
 def _resolved(
