@@ -424,6 +424,13 @@ class ColumnCopy:
         sizes = [integer(group, _PACKED_BYTES) for file in files for group in file.groups]
         if len(sizes) > 1 and sum(sizes) < LEAST_BYTES * len(sizes):
             raise ContentError("it has small row groups")
+        # 4. Row groups of which the footer tells what can be moved, with the codec of new columns.
+        groups = [(file, group) for file in files for group in file.groups]
+        if groups:
+            new = _written(self.added(1), compression)
+            groups += [(new, group) for group in new.groups]
+        if len({codec for file, group in groups for codec in _codecs(file, group)}) > 1:
+            raise ContentError("its columns have different codecs")
         return whole
 
     def _write(
@@ -445,8 +452,12 @@ class ColumnCopy:
                     count, rest = divmod(integer(group, _GROUP_ROWS), _BLOCK_ROWS)
                     added = pa.concat_tables([*[block] * count, block.slice(0, rest)])
                     new = _written(added, compression)
-                    chunks = [*_moved(sink, file, group), *_moved(sink, new, new.groups[0])]
-                    joined.append(_group(chunks, group, len(joined)))
+                    moved = [
+                        _moved_chunk(sink, one, struct_in(chunk, _CHUNK))
+                        for one, old in ((file, group), (new, new.groups[0]))
+                        for chunk in structs_in(old, _CHUNKS)
+                    ]
+                    joined.append(_group(moved, group, len(joined)))
                 rows = sum(integer(group, _GROUP_ROWS) for group in joined)
                 grown: Struct = {_ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, joined))}
                 footer = struct_bytes(whole.tree | grown)
@@ -508,8 +519,12 @@ def _written(table: pa.Table, compression: str) -> _Opened:
     return _file(pa.BufferReader(sink.getvalue()))
 
 
-def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:
-    """Append the column chunks of a row group to a file; return what its footer says of them."""
+def _codecs(file: _Opened, group: Struct) -> set[int]:
+    """Return the codecs of a row group whose column chunks can be moved to another file.
+
+    Raises:
+        ContentError: They cannot, as the footer tells.
+    """
     chunks = structs_in(group, _CHUNKS)
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
     parts = zip(_FIELDS, ([group], chunks, metas), strict=True)
@@ -522,14 +537,14 @@ def _moved(sink: pa.NativeFile, file: _Opened, group: Struct) -> list[Struct]:
     # A chunk of another column, or of fewer values than rows, would be found only by a reader.
     if not are_own or {integer(meta, _VALUES) for meta in metas} != {integer(group, _GROUP_ROWS)}:
         raise ContentError("its footer is damaged")
-    return [_moved_chunk(sink, file, meta) for meta in metas]
+    if any(integer(meta, _CHUNK_BYTES) > MOST_BYTES for meta in metas):
+        raise ContentError("a column is large")
+    return {integer(meta, _CODEC) for meta in metas}
 
 
 def _moved_chunk(sink: pa.NativeFile, file: _Opened, meta: Struct) -> Struct:
     starts = {n: integer(meta, n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in meta}
     start, size = min(starts.values()), integer(meta, _CHUNK_BYTES)
-    if size > MOST_BYTES:
-        raise ContentError("a column is large")
     try:
         file.data.seek(start)
         data = file.data.read_buffer(size)
@@ -571,8 +586,6 @@ def _check_pages(data: memoryview, meta: Struct) -> None:
 def _group(chunks: list[Struct], group: Struct, number: int) -> Struct:
     """Return a row group of some column chunks, of as many rows as another one."""
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
-    if len({integer(meta, _CODEC) for meta in metas}) > 1:
-        raise ContentError("its columns have different codecs")
     plain, packed = (sum(integer(meta, n) for meta in metas) for n in (_CHUNK_PLAIN, _CHUNK_BYTES))
     starts = [integer(metas[0], n) for n in (_DATA_PAGE, _DICTIONARY_PAGE) if n in metas[0]]
     return {

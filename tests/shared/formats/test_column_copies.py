@@ -221,7 +221,17 @@ def test_other_files_are_read(
     table: pa.Table, more: dict[str, Any], packed: str, tmp_path: Path
 ) -> None:
     pq.write_table(table, tmp_path / "a.parquet", **more)
-    assert copy(tmp_path, [(str(tmp_path / "a.parquet"), None)], BASE.schema, packed) is None
+    sources = [(str(tmp_path / "a.parquet"), None)]
+    assert copy(tmp_path, sources, BASE.schema, packed) is None
+    assert not ColumnCopy(sources, BASE.schema, added, lambda _: True).fitting(packed)
+
+
+def test_files_with_large_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(BASE, tmp_path / "a.parquet", **CHECKED)
+    sources = [(str(tmp_path / "a.parquet"), None)]
+    monkeypatch.setattr(row_groups, "MOST_BYTES", 10)
+    assert copy(tmp_path, sources, BASE.schema) is None
+    assert not ColumnCopy(sources, BASE.schema, added, lambda _: True).fitting("snappy")
 
 
 def test_files_with_columns_in_other_orders_are_read(tmp_path: Path) -> None:
