@@ -258,8 +258,10 @@ class ActionExecutor:
     def _give_up(self, header: Batch, pieces: dict[int, _Piece], numbers: Sequence[int]) -> None:
         """Take the results of pieces out of a flush; their parts are removed after the run."""
         for number in numbers:
-            files, result = pieces.pop(number)
-            self._abandoned.append((replace(header, files=files), [result]))
+            # A worker that repeats a piece, and the loop that discards it, may both ask.
+            files, result = pieces.pop(number, ((), None))
+            if result is not None:
+                self._abandoned.append((replace(header, files=files), [result]))
 
     def _forget(self, action: ev.Forget) -> None:
         batch, results = self._whole(action.flush, action.header)
