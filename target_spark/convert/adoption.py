@@ -137,7 +137,7 @@ def adoption(
     """
     is_wanted = config.adopt_files and request.method == "append-only" and config.denormalized
     is_plain = write.encoding.format == "parquet" and not (
-        write.sink or write.row_number or write.row_origin or write.partition_by
+        write.sink or write.row_origin or write.partition_by
     )
     filled: tuple[str, ...] | None = ()
     if config.validate_records:

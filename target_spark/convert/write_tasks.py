@@ -252,9 +252,6 @@ def _write(
     write: TableWrite, columns: pa.Schema, tables: Iterator[pa.Table]
 ) -> list[dict[str, Any]]:
     """Write all rows into new, durable files: one, or one for each folder and block of rows."""
-    if write.row_number is not None:
-        tables = _numbered(tables, write.row_number)
-        columns = columns.append(pa.field(write.row_number, pa.int64()))
     if write.sink is not None:
         return write.sink.write(columns, tables)
     if not write.partition_by:
@@ -348,15 +345,6 @@ def _column_copy(read: ReadPlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
         partial(has_no_null, names=read.filled or ()),
         read.options,
     )
-
-
-def _numbered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
-    """Yield the tables with the position of each row in an added column."""
-    before = 0
-    for table in tables:
-        numbers = pc.add(pa.array(range(table.num_rows), pa.int64()), before)
-        before += table.num_rows
-        yield table.append_column(name, numbers)
 
 
 def _without_rejects(

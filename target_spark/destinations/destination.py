@@ -65,7 +65,6 @@ class TableWrite:
         struct: Columns of the parts.
         options: Options of the storage.
         sink: Writes the parts if they are not files.
-        row_number: Name of an added column for the position of each row in its part, or None.
         partition_by: Columns whose values name the folder of a part below `pending`, and that the
             parts lack.
         row_origin: Name of an added column for the origin of each row (see
@@ -78,7 +77,6 @@ class TableWrite:
     struct: StructType
     options: StorageOptions = NO_OPTIONS
     sink: Sink | None = None
-    row_number: str | None = None
     partition_by: tuple[str, ...] = ()
     row_origin: str | None = None
     copies_parts: bool = False
