@@ -17,8 +17,8 @@ from pyarrow import parquet
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.lakes.delta import delta_files
 from target_spark.destinations.lakes.delta.delta_files import file_stats
+from target_spark.destinations.lakes.delta.delta_package import DeltaPackage
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_a_table_made_without_spark_is_that_of_spark(
             schema=about,
         )
         if table == "spark":
-            monkeypatch.setattr(delta_files, "create", refused)
+            monkeypatch.setattr(DeltaPackage, "create", refused)
         load.load([{"id": 1, "Na me": "x"}])
         monkeypatch.undo()
         form, place = load.destination._form, load.destination._form.place(load.request.name)
