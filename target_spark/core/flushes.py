@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from target_spark.core.events import LineRejected
-from target_spark.core.load_plans import Batch, InputFile, Reached, StreamPlan, StreamSchema
+from target_spark.core.load_plans import Batch, InputFile, LoadPlan, Reached, StreamSchema
 from target_spark.core.policies import BatchSize
 
 
@@ -429,7 +429,7 @@ class Stream:
     was_recalled: bool = False
     expected: Expected | None = None
     comparing: bool = False
-    plan: StreamPlan = field(default_factory=StreamPlan)
+    plan: LoadPlan = field(default_factory=LoadPlan)
     is_loaded: bool = True
     first_line: int = 0
     until: int = sys.maxsize

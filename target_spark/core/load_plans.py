@@ -183,7 +183,7 @@ class StreamSchema:
 
 
 @dataclass(frozen=True)
-class StreamPlan:
+class LoadPlan:
     """How a stream is loaded.
 
     Attributes:

@@ -68,7 +68,7 @@ from target_spark.core.flushes import (
     StreamEnd,
     Swap,
 )
-from target_spark.core.load_plans import ConvertAgainError, InputFile, StreamPlan, StreamSchema
+from target_spark.core.load_plans import ConvertAgainError, InputFile, LoadPlan, StreamSchema
 from target_spark.core.policies import CommitCost, FlushRule
 from target_spark.core.reader import Lines
 from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
@@ -121,7 +121,7 @@ class Pipeline:
         limits: Limits,
         *,
         run_id: str,
-        plan: Callable[[StreamSchema], StreamPlan | None] = lambda _: StreamPlan(),
+        plan: Callable[[StreamSchema], LoadPlan | None] = lambda _: LoadPlan(),
         check_keys: Callable[[StreamSchema], None] = lambda _: None,
         retries: RetryRule | None = None,
         keep_dead_letters: bool = False,
@@ -275,14 +275,14 @@ class Pipeline:
         plan = self._planned(stream, schema, event.line)
         if not stream.has_failed:
             self._batches.close(stream, self._now)
-            stream.schema, stream.plan = schema, plan or StreamPlan()
+            stream.schema, stream.plan = schema, plan or LoadPlan()
 
     def _first_schema(self, event: ev.SchemaSeen) -> None:
         schema = StreamSchema(event.stream, event.schema, event.key_properties, 0, event.source)
         end = StreamEnd(event.line, has_failed=event.has_failed, has_bookmark=event.has_bookmark)
         stream = Stream(schema, end, first_line=event.line)
         plan = self._planned(stream, schema, event.line)
-        stream.plan, stream.is_loaded = plan or StreamPlan(), plan is not None
+        stream.plan, stream.is_loaded = plan or LoadPlan(), plan is not None
         if not self._streams:
             self._act(ev.StartSpark())
         self._streams[event.stream] = stream
@@ -292,7 +292,7 @@ class Pipeline:
             stream.is_recalling = True
             self._schedule.add_step(stream, Recollection(schema))
 
-    def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> StreamPlan | None:
+    def _planned(self, stream: Stream, schema: StreamSchema, line: int) -> LoadPlan | None:
         try:
             return self._plan(schema)
         except (MessageError, SettingsError) as error:

@@ -31,10 +31,10 @@ from target_spark.core.load_plans import (
     Batch,
     ConvertAgainError,
     InputFile,
+    LoadPlan,
     LoadResult,
     RefusedRecordError,
     Reject,
-    StreamPlan,
     StreamSchema,
 )
 from target_spark.destinations.destination import Destination, Flush, RefusedByStoreError, Tools
@@ -155,7 +155,7 @@ class Loader:
             for name, nothing in MOMENTS.items()
         }
 
-    def plan(self, stream: StreamSchema) -> StreamPlan | None:
+    def plan(self, stream: StreamSchema) -> LoadPlan | None:
         """Plan the load of a new SCHEMA.
 
         Returns:
@@ -172,7 +172,7 @@ class Loader:
             return None
         method, own = load_method(config, name), stream_settings(config, name)
         discards = config.rows_without_state == DISCARD and config.verification is None
-        return StreamPlan(
+        return LoadPlan(
             overwrites=self._destination.holds_rows or method == "overwrite",
             replaces=method == "overwrite" and not own.overwrite_unfinished,
             recalls=any(must_see(name) for must_see in self._at["must_see"]),

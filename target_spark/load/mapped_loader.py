@@ -20,9 +20,9 @@ from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import (
     Batch,
     InputFile,
+    LoadPlan,
     LoadResult,
     Making,
-    StreamPlan,
     StreamSchema,
 )
 from target_spark.run_settings import TargetConfig
@@ -57,7 +57,7 @@ class _MappedStream:
     """One name under which a stream is loaded."""
 
     schema: StreamSchema
-    plan: StreamPlan
+    plan: LoadPlan
     making: Making | None
 
     def of(self, batch: Batch) -> Batch:
@@ -87,7 +87,7 @@ class MappedLoader:
         self._logged: set[str] = set()
         self._lock = threading.RLock()
 
-    def plan(self, stream: StreamSchema) -> StreamPlan | None:
+    def plan(self, stream: StreamSchema) -> LoadPlan | None:
         """Plan the load of a new SCHEMA; return what holds for any output, None without one.
 
         Raises:
@@ -97,7 +97,7 @@ class MappedLoader:
         plans = [output.plan for output in self._of(stream)]
         if not plans:
             return None
-        return StreamPlan(*(any(getattr(p, f.name) for p in plans) for f in fields(StreamPlan)))
+        return LoadPlan(*(any(getattr(p, f.name) for p in plans) for f in fields(LoadPlan)))
 
     def may_refuse(self, stream: str) -> bool:
         """See `Loader.may_refuse`: of any output."""

@@ -30,7 +30,7 @@ from shared.storage.access import StorageOptions
 from target_spark.config import REGISTRY, error_budget
 from target_spark.core import events as ev
 from target_spark.core.failures import with_backoff
-from target_spark.core.load_plans import StreamPlan, StreamSchema
+from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
@@ -209,7 +209,7 @@ def _pipeline(
     )
     if strategy is not None:
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
-    plan: Callable[[StreamSchema], StreamPlan | None] = loader.plan
+    plan: Callable[[StreamSchema], LoadPlan | None] = loader.plan
     if config.validate_records:
         plan = checked(plan)
     limits = Limits(

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
-from target_spark.core.load_plans import StreamPlan, StreamSchema
+from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.judge import schema_problem
 
 if TYPE_CHECKING:
@@ -145,15 +145,15 @@ def are_filled(table: pa.Table, columns: Collection[str] | None) -> bool:
 
 
 def checked(
-    plan: Callable[[StreamSchema], StreamPlan | None],
-) -> Callable[[StreamSchema], StreamPlan | None]:
+    plan: Callable[[StreamSchema], LoadPlan | None],
+) -> Callable[[StreamSchema], LoadPlan | None]:
     """Return the plan for streams with a check of the schema before it.
 
     Raises (from the function):
         MessageError: The schema is not valid by the metaschema of the draft.
     """
 
-    def check(stream: StreamSchema) -> StreamPlan | None:
+    def check(stream: StreamSchema) -> LoadPlan | None:
         problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
         if problem is not None:
             raise MessageError(

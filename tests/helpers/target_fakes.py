@@ -21,10 +21,10 @@ from target_spark.core.balance import Committed, Loaded, check_commit, check_con
 from target_spark.core.load_plans import (
     Batch,
     InputFile,
+    LoadPlan,
     LoadResult,
     Part,
     Reject,
-    StreamPlan,
     StreamSchema,
 )
 from target_spark.load.guards.expectations import ExpectationGuard
@@ -85,8 +85,8 @@ class FakeLoader:
         self._rows: dict[str, list[Any]] = {}
         self._lock = threading.Lock()
 
-    def plan(self, stream: StreamSchema) -> StreamPlan:
-        return StreamPlan(overwrites=self.load_method == "overwrite")
+    def plan(self, stream: StreamSchema) -> LoadPlan:
+        return LoadPlan(overwrites=self.load_method == "overwrite")
 
     def convert(self, batch: Batch) -> LoadResult:
         self.threads.add(threading.current_thread().name)

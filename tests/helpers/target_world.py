@@ -10,7 +10,7 @@ from typing import Any
 from shared.errors import MessageError, RecordError, Where
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.load_plans import StreamPlan
+from target_spark.core.load_plans import LoadPlan
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge
 from target_spark.core.schedule import RetryRule
@@ -60,7 +60,7 @@ def pipeline(
         rule or SizeAndAge(),
         Limits(**limits),
         run_id="run",
-        plan=lambda schema: StreamPlan(
+        plan=lambda schema: LoadPlan(
             overwrites(overwrite, schema.stream), overwrites(replaces, schema.stream)
         ),
         retries=retries,

@@ -17,7 +17,7 @@ from model_tables import Row, TableModel
 from shared.engine.engine import Engine
 from shared.errors import SettingsError
 from target_spark.core import events as ev
-from target_spark.core.load_plans import StreamPlan, StreamSchema
+from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.reader import Reader
@@ -105,7 +105,7 @@ class Run:
             output=self.output,  # type: ignore[arg-type]
         )
 
-    def _planned(self, stream: StreamSchema) -> StreamPlan:
+    def _planned(self, stream: StreamSchema) -> LoadPlan:
         plan = self.loader.plan(stream)
         assert plan is not None
         return replace(plan, replaces=False, discards=False)

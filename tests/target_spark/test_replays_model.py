@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.load_plans import InputFile, Segment, StreamPlan, StreamSchema
+from target_spark.core.load_plans import InputFile, LoadPlan, Segment, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 from target_spark.replays import Bookmarks, Journal, Note, line_segments, read_note
@@ -48,8 +48,8 @@ class Table:
         return note.held(actual)
 
 
-def recalled(schema: StreamSchema) -> StreamPlan:
-    return StreamPlan(recalls=schema.stream == "s")
+def recalled(schema: StreamSchema) -> LoadPlan:
+    return LoadPlan(recalls=schema.stream == "s")
 
 
 class Run:

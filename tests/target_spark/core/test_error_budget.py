@@ -8,7 +8,7 @@ from target_world import World, pipeline
 from shared.errors import DestinationError, PartialRunError, RecordError
 from target_spark.core import events as ev
 from target_spark.core.failures import ErrorBudget
-from target_spark.core.load_plans import StreamPlan
+from target_spark.core.load_plans import LoadPlan
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 
@@ -45,7 +45,7 @@ def run(*, goes_on: bool, overwrite: bool = False) -> World:
         Limits(),
         run_id="run",
         goes_on=goes_on,
-        plan=lambda schema: StreamPlan(overwrites=overwrite and schema.stream == "a"),
+        plan=lambda schema: LoadPlan(overwrites=overwrite and schema.stream == "a"),
         budget=lambda stream: ErrorBudget(max_errors=1 if stream == "a" else None),
     )
     w = World(core, overwrite=frozenset("a") if overwrite else False)

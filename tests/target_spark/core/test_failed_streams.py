@@ -21,7 +21,7 @@ from shared.errors import (
     Where,
 )
 from target_spark.core import events as ev
-from target_spark.core.load_plans import StreamPlan
+from target_spark.core.load_plans import LoadPlan
 from target_spark.core.policies import SizeAndAge
 from target_spark.core.states import StateTracker
 
@@ -211,7 +211,7 @@ def test_a_schema_that_is_refused_ends_its_stream_alone():
     def plan(schema):
         if schema.schema["kind"] == "bad":
             raise SettingsError("no", where=Where(setting="stream_maps"))
-        return StreamPlan()
+        return LoadPlan()
 
     w = world()
     w.core._plan = plan

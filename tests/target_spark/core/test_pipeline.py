@@ -19,7 +19,7 @@ from target_spark.core import batches, schedule
 from target_spark.core import events as ev
 from target_spark.core.batches import GATHER_SECONDS
 from target_spark.core.flushes import MOST_FILES, FilesPiece
-from target_spark.core.load_plans import InputFile, StreamPlan
+from target_spark.core.load_plans import InputFile, LoadPlan
 from target_spark.core.policies import SizeAndAge
 
 
@@ -823,7 +823,7 @@ def test_a_strict_end_fails_once_all_is_loaded():
 
 def test_rows_after_the_last_state_are_discarded_if_asked_for():
     core = pipeline(SizeAndAge(rows=10))
-    core._plan = lambda schema: StreamPlan(discards=schema.stream == "a")
+    core._plan = lambda schema: LoadPlan(discards=schema.stream == "a")
     w = World(core)
     for name in "ab":
         w.schema(name)

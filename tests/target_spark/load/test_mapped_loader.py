@@ -14,7 +14,7 @@ from shared.engine.engine import IN_PYTHON, SPARK_ABOVE, Engine
 from shared.errors import DestinationError, RecordError, SettingsError
 from target_spark.config import target_config
 from target_spark.core.balance import Counts, Loaded
-from target_spark.core.load_plans import Batch, LoadResult, Part, Reject, StreamPlan, StreamSchema
+from target_spark.core.load_plans import Batch, LoadPlan, LoadResult, Part, Reject, StreamSchema
 from target_spark.load.mapped_loader import MappedLoader, _pruned
 
 PROPERTIES = {
@@ -43,11 +43,11 @@ class Below:
         if error is not None:
             raise error
 
-    def plan(self, stream: StreamSchema) -> StreamPlan | None:
+    def plan(self, stream: StreamSchema) -> LoadPlan | None:
         if stream.stream in self.ignored:
             return None
         is_whole = stream.stream in self.overwritten
-        return StreamPlan(is_whole, is_whole, recalls=stream.stream == "noted")
+        return LoadPlan(is_whole, is_whole, recalls=stream.stream == "noted")
 
     def convert(self, batch: Batch) -> LoadResult:
         name = batch.stream.stream
@@ -218,10 +218,10 @@ def test_methods_and_patterns_are_those_of_the_outputs_name() -> None:
     streams = {"cheap": {"load_method": "overwrite"}}
     mapped, below = loader(SPLIT, streams=streams)
     below.overwritten = {"cheap"}
-    assert mapped.plan(batch().stream) == StreamPlan(overwrites=True, replaces=True)
+    assert mapped.plan(batch().stream) == LoadPlan(overwrites=True, replaces=True)
     alone, below = loader({"orders": {"__alias__": "'noted'"}}, streams=streams)
     below.overwritten = {"cheap", "orders"}
-    assert alone.plan(batch().stream) == StreamPlan(recalls=True)
+    assert alone.plan(batch().stream) == LoadPlan(recalls=True)
 
 
 def test_versions_and_ends_reach_every_output() -> None:

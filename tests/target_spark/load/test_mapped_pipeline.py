@@ -9,7 +9,7 @@ import pytest
 from shared.errors import SettingsError, Where
 from shared.formats.file_formats import Encoding
 from target_spark.core import events as ev
-from target_spark.core.load_plans import StreamPlan, StreamSchema
+from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import SizeAndAge
 
@@ -24,8 +24,8 @@ class Core:
         plan: Callable[[StreamSchema], bool],
         overwrite: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        def planned(schema: StreamSchema) -> StreamPlan | None:
-            return StreamPlan(overwrite(schema.stream)) if plan(schema) else None
+        def planned(schema: StreamSchema) -> LoadPlan | None:
+            return LoadPlan(overwrite(schema.stream)) if plan(schema) else None
 
         self.pipeline = Pipeline(SizeAndAge(rows=10), Limits(), run_id="run", plan=planned)
         self.log: list[ev.Action] = []

@@ -32,7 +32,7 @@ from shared.singer.run_summary import RunSummary
 from shared.singer.stdout import MessageOutput
 from shared.spark.conf import SparkSettings
 from target_spark.core.balance import Loaded
-from target_spark.core.load_plans import Batch, LoadResult, StreamPlan, StreamSchema
+from target_spark.core.load_plans import Batch, LoadPlan, LoadResult, StreamSchema
 from target_spark.receive.run import run, run_with
 
 SCHEMA = {"type": "SCHEMA", "stream": "s", "schema": {"properties": {}}, "key_properties": []}
@@ -480,8 +480,8 @@ class EachStepFailsOnce(FakeLoader):
         if is_first:
             raise DestinationError("away") from ConnectionResetError(104, "reset")
 
-    def plan(self, stream: StreamSchema) -> StreamPlan:
-        return StreamPlan(recalls=True)
+    def plan(self, stream: StreamSchema) -> LoadPlan:
+        return LoadPlan(recalls=True)
 
     def recall(self, stream: StreamSchema) -> tuple[int, ...]:
         self._fail("recall", stream.stream)

@@ -11,16 +11,16 @@ from pyspark.sql.types import LongType
 from shared.errors import MessageError
 from shared.formats.json_text import shown
 from shared.formats.schema_nodes import JsonText, schema_columns
-from target_spark.core.load_plans import StreamPlan, StreamSchema
+from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.columns import SlowKeywords, checked, filled_properties
 
 
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
     planned: list[str] = []
 
-    def plan(stream: StreamSchema) -> StreamPlan:
+    def plan(stream: StreamSchema) -> LoadPlan:
         planned.append(stream.stream)
-        return StreamPlan()
+        return LoadPlan()
 
     check = checked(plan)
     assert check(StreamSchema("good", {"properties": {"a": {"type": "integer"}}}))
