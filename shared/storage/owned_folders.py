@@ -20,6 +20,7 @@ import struct
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,15 +93,7 @@ def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
     Returns:
         The folders removed. What cannot be read or removed is left alone.
     """
-    removed, beginning = [], _own_prefix(prefix)
-    with suppress(OSError), os.scandir(root) as entries:
-        for entry in entries:
-            if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):
-                with suppress(OSError):
-                    is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-                    if is_ours and _removed(Path(entry.path)):
-                        removed.append(Path(entry.path))
-    return removed
+    return [folder for folder in _own_folders(Path(root), prefix) if _removed(folder)]
 
 
 def is_locked(lock: str | os.PathLike[str]) -> bool:
@@ -135,6 +128,15 @@ def is_trusted(path: str | os.PathLike[str]) -> bool:
 
 def _own_prefix(prefix: str) -> str:
     return f"{prefix}{socket.gethostname()}-"
+
+
+def _own_folders(root: Path, prefix: str) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(_own_prefix(prefix)) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                        yield Path(entry.path)
 
 
 def _removed(folder: Path) -> bool:

@@ -220,9 +220,8 @@ class Batches:
         if stream.open is not None and stream.open.header.version != version:
             self.close(stream, now)
         if stream.open is None:
-            self._last_flush += 1
-            number = self._last_flush
-            header = Batch(stream.schema, (), f"{self.run_id}-{number:06d}", version, now)
+            number, token = self._next()
+            header = Batch(stream.schema, (), token, version, now)
             flush = PendingFlush(number, header, self.tracker.begin(), BatchSize(opened_at=now))
             stream.open = self._flushes[number] = flush
             stream.has_flushes = True
@@ -237,10 +236,14 @@ class Batches:
         self, stream: Stream, files: tuple[InputFile, ...], line: int, now: float
     ) -> KeyPass:
         """Return the step that deletes the rows of a stream whose keys are in none of the files."""
-        self._last_flush += 1
-        number = self._last_flush
-        keys = Batch(stream.schema, files, f"{self.run_id}-{number:06d}", received_at=now)
+        number, token = self._next()
+        keys = Batch(stream.schema, files, token, received_at=now)
         return KeyPass(number, keys, self.tracker.begin(), line)
+
+    def _next(self) -> tuple[int, str]:
+        """Return number and token of a further commit."""
+        self._last_flush += 1
+        return self._last_flush, f"{self.run_id}-{self._last_flush:06d}"
 
     def close(self, stream: Stream, now: float) -> None:
         """Close a stream's batch, and the batches that would still hold back the newest STATE.
