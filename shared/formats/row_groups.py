@@ -485,13 +485,13 @@ def _file(data: pa.NativeFile, chosen: range | None = None) -> _Opened:
     footer, columns = file.metadata, file.schema_arrow
     numbers = range(footer.num_row_groups) if chosen is None else chosen
     # 1. Most files of others lack checksums: a page shows it.
-    for group in filter(lambda group: group.num_rows, map(footer.row_group, numbers)):
-        chunk = _Chunk(group.column(0))
+    first = next((one for one in map(footer.row_group, numbers) if one.num_rows), None)
+    if first is not None:
+        chunk = _Chunk(first.column(0))
         data.seek(chunk.start)
         size = min(max(0, chunk.end - chunk.start), _LONGEST_HEADER)
         if _CHECKSUM not in read_struct(memoryview(data.read(size)))[0]:
             raise ContentError("its pages have no checksums")
-        break
     # 2. The footer as a tree: what Arrow shows of it is not all.
     for number in numbers:
         packed_bytes(footer.row_group(number))

@@ -150,9 +150,13 @@ class RowReader:
             return None
 
     def _converted(
-        self, column: pa.Array | pa.ChunkedArray, field_: T.StructField, kind: pa.DataType,
-        refusals: dict[int, str], cut: set[str],
-    ) -> pa.Array:  # fmt: skip
+        self,
+        column: pa.Array | pa.ChunkedArray,
+        field_: T.StructField,
+        kind: pa.DataType,
+        refusals: dict[int, str],
+        cut: set[str],
+    ) -> pa.Array:
         convert = row_converter(field_.dataType, self._strict, self._texts)
         required = self._strict and not field_.nullable
         if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and _is_finer(column):

@@ -393,7 +393,7 @@ class DeltaPackage(TableEngine):
         is_wanted = wanted and self.shares_disk
         if folder is None or not is_wanted or not is_plain(now):
             raise NeedsSparkError
-        plain_path(folder)
+        plain_path(folder)  # Raises NeedsSparkError, too.
         return folder
 
 
