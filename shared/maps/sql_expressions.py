@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import SettingsError, Where
+from shared.errors import SettingsError, Where, first_line
 from shared.settings.checking import nearest
 from shared.settings.texts import quoted
 
@@ -303,12 +303,11 @@ def _type_of(
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:
-        reason = f"Spark rejects the SQL expression: {_first_line(error)}"
+        reason = f"Spark rejects the SQL expression: {_reason(error)}"
         raise SettingsError(reason, where=where) from None
     data_type: DataType = kind["value"].dataType
     return data_type
 
 
-def _first_line(error: PySparkException) -> str:
-    text = str(error).splitlines()[0]
-    return re.sub(r"\s*SQLSTATE: \w+\s*$", "", text)
+def _reason(error: PySparkException) -> str:
+    return re.sub(r"\s*SQLSTATE: \w+\s*$", "", first_line(error))

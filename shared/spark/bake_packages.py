@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.errors import SparkStartError
+from shared.errors import SparkStartError, first_line
 from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.jvm import pyspark_home, spawn_jvm
 from shared.spark.packages import DRIVERS, INDEX, artifact_and_version, only_resolver
@@ -120,7 +120,7 @@ def main(args: Sequence[str]) -> int:
     try:
         bake(Path(args[0]), coordinates(args[1:]))
     except Exception as error:
-        sys.stderr.write(f"No packages were baked: {str(error).splitlines()[0]}\n")
+        sys.stderr.write(f"No packages were baked: {first_line(error)}\n")
         return 1
     return 0
 

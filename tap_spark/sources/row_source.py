@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from shared.engine.engine import Engine, Work
-from shared.errors import SingerSparkError
+from shared.errors import SingerSparkError, first_line
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.source_failures import row_failure, source_error
@@ -236,8 +236,7 @@ def _array(name: str, values: Any, kind: pa.DataType) -> pa.Array:
             return pa.array(map(_text, values), pa.string()).cast(kind)
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
-        raise _failure(f"column '{name}' is not {kind}: {reason}") from error
+        raise _failure(f"column '{name}' is not {kind}: {first_line(error)}") from error
 
 
 def _text(value: Any) -> str | None:
