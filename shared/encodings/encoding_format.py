@@ -326,7 +326,7 @@ _BUILT_IN = (
     ),
     EncodingFormat(
         name="orc",
-        implementation="shared.formats.columnar_encoding:OrcFormat",
+        implementation="shared.formats.orc_encoding:OrcFormat",
         suffix=".orc",
         compressions=("none", "snappy", "zstd", "zlib", "lz4"),
         default_compression="snappy",

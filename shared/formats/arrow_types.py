@@ -63,7 +63,9 @@ def spark_to_arrow(data_type: T.DataType) -> pa.DataType:
         value = pa.field("value", spark_to_arrow(data_type.valueType), data_type.valueContainsNull)
         return pa.map_(spark_to_arrow(data_type.keyType), value)
     if isinstance(data_type, T.StructType):
-        return pa.struct([_field(field) for field in data_type.fields])
+        return pa.struct(
+            [pa.field(f.name, spark_to_arrow(f.dataType), f.nullable) for f in data_type.fields]
+        )
     return _SCALARS.get(type(data_type), pa.string())
 
 
@@ -77,7 +79,7 @@ def struct_to_arrow(struct: T.StructType) -> pa.Schema:
     metadata = None
     if holds(struct, _NEEDS_FOOTER):
         metadata = {SPARK_ROW_METADATA: json.dumps(_footer(struct.jsonValue())).encode()}
-    return pa.schema([_field(field) for field in struct.fields], metadata=metadata)
+    return pa.schema(list(spark_to_arrow(struct)), metadata=metadata)
 
 
 def arrow_schema(struct: T.StructType, encoding: str = "parquet") -> pa.Schema:
@@ -141,10 +143,6 @@ def mapped(data_type: T.DataType, change: Callable[[T.DataType], T.DataType]) ->
     if isinstance(data_type, T.MapType):
         return T.MapType(mapped(data_type.keyType, change), mapped(data_type.valueType, change))
     return change(data_type)
-
-
-def _field(field: T.StructField) -> pa.Field:
-    return pa.field(field.name, spark_to_arrow(field.dataType), field.nullable)
 
 
 def holds(data_type: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:

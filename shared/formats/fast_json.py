@@ -3,7 +3,7 @@
 A block is rejected if that reader would stop, or would accept what JSON or the schema does not
 mean (several objects on a line, bytes that are not UTF-8, numbers out of range).
 
-Why beside `json_values`: no Python object for a value, many times faster (benchmarks/README.md).
+Why beside `exact_lines`: no Python object for a value, many times faster (benchmarks/README.md).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Inexact
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -227,9 +228,10 @@ class FastReader:
             if table.column("record").null_count:
                 raise BlockRefused
             columns = table.column("record").flatten()
+        final = [self.arrow_schema.field(field.name).type for field in self._plain]
         return {
-            field.name: _finished(column, field.dataType)
-            for column, field in zip(columns, self._plain, strict=True)
+            field.name: column if column.type == kind else _finished(column, field.dataType, kind)
+            for column, field, kind in zip(columns, self._plain, final, strict=True)
         }
 
     def _block(
@@ -280,7 +282,7 @@ class FastReader:
                 return value
             try:
                 return take(value, convert)
-            except _Inexact:
+            except Inexact:
                 record = decode(line)
                 record = record["record"] if self.envelope else record
                 return convert(record if self.free_form else record[field.name])
@@ -405,11 +407,10 @@ def _read_type(data_type: T.DataType) -> pa.DataType:
     return spark_to_arrow(data_type)
 
 
-def _finished(column: pa.ChunkedArray, data_type: T.DataType) -> pa.ChunkedArray:
+def _finished(
+    column: pa.ChunkedArray, data_type: T.DataType, final: pa.DataType
+) -> pa.ChunkedArray:
     """Convert what was read to its storage type."""
-    final = spark_to_arrow(as_nullable(data_type))
-    if column.type == final:
-        return column
     return pa.chunked_array([_finish(chunk, data_type) for chunk in column.chunks], final)
 
 
@@ -445,14 +446,10 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
     return _non_finite(pc.list_flatten(column)) if pa.types.is_list(kind) else 0
 
 
-class _Inexact(Exception):  # noqa: N818 - an answer, not an error
-    """orjson may have rounded a number of this value."""
-
-
 def _as_text(value: Value, _: Convert) -> str:
     written = orjson.dumps(value)
     if _FRACTION.search(written):
-        raise _Inexact
+        raise Inexact  # orjson may have rounded a number of this value
     return written.decode()
 
 
@@ -468,5 +465,5 @@ def _with_numbers(value: Value) -> Value:
     if isinstance(value, list):
         return [_with_numbers(part) for part in value]
     if isinstance(value, float) or (type(value) is int and value == 0):
-        raise _Inexact
+        raise Inexact
     return Number(value) if type(value) is int else value

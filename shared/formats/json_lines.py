@@ -2,7 +2,7 @@
 
 Blocks go through Arrow's own JSON reader. If it rejects a block, or could have read it in another
 way than JSON means it, the block is cut into small pieces. Pieces that are rejected again go
-through `json_values`, so that each record is accepted or rejected alone. Both ways have the
+through `exact_lines`, so that each record is accepted or rejected alone. Both ways have the
 same values.
 """
 
@@ -12,15 +12,17 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from shared.formats.arrow_types import as_nullable, rows_without_columns, struct_to_arrow
 from shared.formats.fast_json import BlockRefused, FastReader, LinesRead, finer_pattern, finer_times
 from shared.formats.json_text import line_count
-from shared.formats.json_values import ExactReader
-from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
+from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
+
+if TYPE_CHECKING:
+    from shared.formats.exact_lines import ExactReader
 
 PIECE_BYTES = 128 * 1024
 """Size of the pieces of a rejected block."""
@@ -48,7 +50,7 @@ class LineReader:
         self, schema: Mapping[str, Any], *, envelope: bool, strict: bool, closed: bool = False
     ) -> None:
         self._arguments = (schema, envelope, strict, closed)
-        self._struct, self._envelope = schema_columns(schema, JsonText()), envelope
+        self._struct, self._envelope = json_schema_to_spark(schema, JsonText()), envelope
         self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(self._struct))
         self._fast = FastReader(
             self._struct,
@@ -65,6 +67,8 @@ class LineReader:
     @cached_property
     def _exact(self) -> ExactReader:
         """Return what reads the lines that the fast reader leaves to it, if there are any."""
+        from shared.formats.exact_lines import ExactReader  # noqa: PLC0415
+
         schema, envelope, strict, _ = self._arguments
         free_form = is_free_form(schema)
         return ExactReader(self._struct, free_form=free_form, envelope=envelope, strict=strict)

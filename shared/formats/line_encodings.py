@@ -135,17 +135,11 @@ def grouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
         held.append(table)
         held_bytes += table.nbytes
         if held_bytes >= size:
-            held_bytes = 0
-            yield _joined(held)
+            held, held_bytes = [pa.concat_tables(held)], 0
+            yield held.pop()  # so that only the caller holds the rows
     if held:
-        yield _joined(held)
-
-
-def _joined(held: list[pa.Table]) -> pa.Table:
-    """Return tables as one and empty the list, so that only the caller holds the rows."""
-    table = pa.concat_tables(held)
-    held.clear()
-    return table
+        held = [pa.concat_tables(held)]
+        yield held.pop()
 
 
 _LINE_STEP = 64 * 1024

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -91,6 +92,7 @@ JSON, of which an object takes three.
 Node = Mapping[str, Any]
 Typed = tuple[T.DataType, bool]
 
+_TEXT = T.StringType()
 _UNBOUNDED_INTEGER_DIGITS = 20
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _WIDE = Context(prec=100)
@@ -125,18 +127,14 @@ class JsonText(T.StringType):
         return "string"
 
 
-def json_schema_to_spark(schema: Mapping[str, Any]) -> T.StructType:
+def json_schema_to_spark(schema: Mapping[str, Any], text: T.DataType = _TEXT) -> T.StructType:
     """Return the columns of a stream, the inverse of `spark_to_json_schema`.
 
     Args:
         schema: A stream's JSON Schema, of this tap or any other. A schema without properties
             has the single column `FREE_FORM_COLUMN`.
+        text: The type of columns of JSON text.
     """
-    return schema_columns(schema, T.StringType())
-
-
-def schema_columns(schema: Mapping[str, Any], text: T.DataType) -> T.StructType:
-    """Return the same as `json_schema_to_spark`, with `text` as the type of JSON text columns."""
     reader = _SchemaReader(schema, text)
     root = reader.resolve(schema, ())[0]
     if root.get("properties"):
@@ -146,13 +144,13 @@ def schema_columns(schema: Mapping[str, Any], text: T.DataType) -> T.StructType:
     return T.StructType([T.StructField(FREE_FORM_COLUMN, text, True)])
 
 
+@dataclass
 class _SchemaReader:
     """Walks one schema document; `seen` holds the references that led to a node."""
 
-    def __init__(self, document: Node, text: T.DataType) -> None:
-        self.document = document
-        self.text = text
-        self._depth = 0
+    document: Node
+    text: T.DataType = _TEXT
+    _depth: int = field(default=0, init=False)
 
     def resolve(self, node: Node, seen: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
         """Follow `$ref` and merge `allOf`; a circle or a foreign reference becomes `{}`."""
@@ -373,7 +371,7 @@ _SCALARS: Mapping[str, Callable[[Node], T.DataType | None]] = {
 
 def resolved_node(document: Node, node: Node) -> Node:
     """Follow the references of a node and merge the parts of its `allOf`."""
-    return _SchemaReader(document, T.StringType()).resolve(node, ())[0]
+    return _SchemaReader(document).resolve(node, ())[0]
 
 
 def object_node(document: Node, node: Node) -> Node | None:
@@ -398,7 +396,7 @@ def node_types(node: Node) -> frozenset[str] | None:
 
 def is_free_form(schema: Mapping[str, Any]) -> bool:
     """Return whether the schema has no properties, so that records are kept as JSON text."""
-    root = _SchemaReader(schema, T.StringType()).resolve(schema, ())[0]
+    root = _SchemaReader(schema).resolve(schema, ())[0]
     return not root.get("properties") and root.get(HINT) != "struct"
 
 

@@ -35,7 +35,7 @@ from shared.formats.arrow_types import (
 )
 from shared.formats.json_text import Number, Refused, Value, json_text
 from shared.formats.json_values import Convert, converter
-from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
+from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
 
 _MISSING = "null or missing where a value is required"
@@ -74,7 +74,7 @@ class RowReader:
     """
 
     def __init__(self, schema: Mapping[str, Any], *, strict: bool, texts: bool = False) -> None:
-        self._struct = schema_columns(schema, JsonText())
+        self._struct = json_schema_to_spark(schema, JsonText())
         self._strict = strict
         self._texts = texts
         self._free_form = is_free_form(schema)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.formats.schema_nodes import JsonText, is_free_form, schema_columns
+from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import plain_rows
 from target_spark.validation.columns import Key, missing_key_reason, validator_of
@@ -43,7 +43,7 @@ class KeyCheck:
     """
 
     def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
-        names = () if is_free_form(schema) else schema_columns(schema, JsonText()).names
+        names = () if is_free_form(schema) else json_schema_to_spark(schema, JsonText()).names
         self._columns = [key for key in keys if key.path[0] in names]
         self._others = [key for key in keys if key.path[0] not in names]
 

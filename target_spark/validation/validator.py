@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.formats.json_text import Number
-from shared.formats.schema_nodes import JsonText, is_free_form, resolved_node, schema_columns
+from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark, resolved_node
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import as_json_value
 from shared.maps.record_metadata import COLUMNS
@@ -112,7 +112,7 @@ class RecordValidator:
         self.schema = schema
         self._files = files
         self._asked: Asked = {}
-        self.struct = schema_columns(schema, JsonText())
+        self.struct = json_schema_to_spark(schema, JsonText())
         self.exact = _mentions(schema, "multipleOf")
         self._numbers = _numbers(self.struct)
         self._validator = judge.validator_of(schema)

@@ -25,9 +25,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_text import NON_FINITE, Number, Refused, shown
-from shared.formats.json_values import ExactReader
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_kinds

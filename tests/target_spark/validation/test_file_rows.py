@@ -18,8 +18,8 @@ from validation_cases import CASES, COMMON, DEFINITIONS, OBJECT
 
 from shared.formats.file_formats import FORMATS, Encoding
 from shared.formats.json_lines import LineReader
-from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
-from shared.formats.schema_nodes import JsonText, schema_columns
+from shared.formats.json_schema import struct_to_arrow
+from shared.formats.schema_nodes import JsonText, json_schema_to_spark
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import read_task
 from target_spark.core.load_plans import InputFile
@@ -98,9 +98,9 @@ TYPED = [
     for name, cases in CASES.items()
     for place, (node, _) in enumerate(cases)
     if isinstance(node, dict) and "type" in node
-    and not has_odd(schema_columns({"properties": {"v": node}}, JsonText()))
-    and schema_columns({"properties": {"v": node}}, JsonText())["v"].dataType
-    == schema_columns({"properties": {"v": bare(node)}}, JsonText())["v"].dataType
+    and not has_odd(json_schema_to_spark({"properties": {"v": node}}, JsonText()))
+    and json_schema_to_spark({"properties": {"v": node}}, JsonText())["v"].dataType
+    == json_schema_to_spark({"properties": {"v": bare(node)}}, JsonText())["v"].dataType
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_rows_as_their_records(tmp_path: Path, name: str, place: int) -> None:
     numbered = typed.table.append_column("id", pa.array(range(typed.table.num_rows)))
     records = [record for place, record in enumerate(records) if place not in gone]
     types = Draft202012Validator({"properties": {"v": bare(node)}})
-    struct = schema_columns({"properties": {"v": bare(node)}}, JsonText())
+    struct = json_schema_to_spark({"properties": {"v": bare(node)}}, JsonText())
     is_float = "float" in str(node.get("x-spark-type"))
     schema = {"type": "object", "properties": {"v": node}, "$defs": DEFINITIONS}
     library = Draft202012Validator(schema)

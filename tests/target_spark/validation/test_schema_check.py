@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType
 
 from shared.errors import MessageError
 from shared.formats.json_text import shown
-from shared.formats.schema_nodes import JsonText, schema_columns
+from shared.formats.schema_nodes import JsonText, json_schema_to_spark
 from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.columns import SlowKeywords, checked, filled_properties
 
@@ -76,14 +76,14 @@ def test_files_are_not_taken_over_unread_where_more_than_types_is_asked(
 
 def test_alternatives_inside_of_all_of_end() -> None:
     inner = {"allOf": [{"anyOf": [{"type": "integer"}, {"type": "null"}]}]}
-    struct = schema_columns({"properties": {"a": {"allOf": [inner]}}}, JsonText())
+    struct = json_schema_to_spark({"properties": {"a": {"allOf": [inner]}}}, JsonText())
     assert struct["a"].dataType == LongType()
 
 
 def test_arrays_with_items_of_their_own_kind_stay_json() -> None:
     node = {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}
     assert isinstance(
-        schema_columns({"properties": {"a": node}}, JsonText())["a"].dataType, JsonText
+        json_schema_to_spark({"properties": {"a": node}}, JsonText())["a"].dataType, JsonText
     )
 
 
