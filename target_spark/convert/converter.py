@@ -61,6 +61,9 @@ TASK_BYTES = 64 * 1024 * 1024
 LEAST_BYTES = 16 * 1024 * 1024
 """Input bytes below which a task is not split further to keep all cores busy."""
 
+LEAST_COPIED = 128 * 1024
+"""Mean size of files whose columns are copied."""
+
 MOST_SHARES = 4
 """Tasks that share a compressed file; each must decompress it up to its own share."""
 
@@ -209,8 +212,12 @@ class Converter:
                 does not answer.
             RefusedByStoreError: The store refuses rows, but takes each of them alone.
         """
+        # Small files are read in less time than their columns are copied.
+        least = LEAST_COPIED * len(batch.files) if self._config.add_record_metadata else 0
+        is_large = sum(file.size or 0 for file in batch.files) >= least
         is_parquet = all(file.encoding.format == "parquet" for file in batch.files)
-        plan = self._adoption(batch, write) if is_parquet and batch.making is None else None
+        is_kept = is_large and is_parquet and batch.making is None
+        plan = self._adoption(batch, write) if is_kept else None
         if plan is not None and not plan.adds_metadata:
             with writing(write.pending, write.options):
                 adopted = plan.parts(batch, write)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shared.encodings.encoding_format import grouped_encoding
+from shared.encodings.encoding_format import GROUPED, grouped_encoding
 from shared.formats.file_formats import FORMATS, ContentError
 from shared.formats.typed_rows import (
     RefusedRow,
@@ -126,11 +126,12 @@ def tables_of(
 
         yield from read_csv(url, options)
         return
-    if piece.length is None:
-        tables = FORMATS[name].read(url, options)
-    else:
-        groups = range(piece.start, piece.start + piece.length)
+    if name in GROUPED:
+        length, start = piece.length, piece.start
+        groups = None if length is None else range(start, start + length)
         tables = grouped_encoding(name).read_groups(url, groups, options)
+    else:
+        tables = FORMATS[name].read(url, options)
     before = piece.rows_before
     for table in tables:
         texts, refused = without_bad_text(table, before)

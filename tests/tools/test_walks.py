@@ -61,7 +61,8 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str,
     """Return what a RECORD into Parquet, a BATCH into Delta and a CSV file out pass."""
     folder = tmp_path_factory.mktemp("walks")
     record = {"type": "RECORD", "stream": "s", "record": {"id": 1, "v": "a"}}
-    rows = pa.table({"id": [1], "v": ["a"]})
+    # Of so many rows that columns are copied.
+    rows = pa.table({"id": range(30_000), "v": ["a"] * 30_000})
     pq.write_table(rows, folder / "b.parquet", write_page_checksum=True)
     batch = {
         "type": "BATCH",

@@ -20,7 +20,7 @@ from shared.formats import row_groups
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import remote
-from target_spark.convert import adoption, write_tasks
+from target_spark.convert import adoption, converter, write_tasks
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 from target_spark.destinations.folders import stored_folder
 from target_spark.load.loader import Loader
@@ -117,6 +117,7 @@ class Copies(Bench):
             self.copied[-1] &= result is not None
             return result
 
+        monkeypatch.setattr(converter, "LEAST_COPIED", 0)
         monkeypatch.setattr(write_tasks, "copies_columns", asked)
         monkeypatch.setattr(write_tasks, "_copied", copied)
 
@@ -328,7 +329,11 @@ def test_files_whose_columns_cannot_be_copied(
     assert [r["id"] for r in b.rows()] == [1, 2, 3, 4]
 
 
-def test_files_whose_columns_are_copied_need_no_spark_for_their_size(tmp_path: Path) -> None:
+def test_files_whose_columns_are_copied_need_no_spark_for_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(converter, "LEAST_COPIED", 0)
+
     def load(name: str, **more: Any) -> Copies:
         folder = tmp_path / name
         folder.mkdir()
@@ -342,6 +347,19 @@ def test_files_whose_columns_are_copied_need_no_spark_for_their_size(tmp_path: P
     assert len(load("copied", **CHECKED).parts()) == 1
     with pytest.raises(pytest.fail.Exception, match="Spark was started"):
         load("read")
+
+
+def test_small_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their columns would be copied in more time."""
+    b, rows = Copies(tmp_path), [{"id": n, "name": f"{n}", "at": None} for n in range(50_000)]
+    least = converter.LEAST_COPIED
+    b.watch(monkeypatch)
+    monkeypatch.setattr(converter, "LEAST_COPIED", least)
+    b.load(b.file(rows[:100], **CHECKED))
+    assert b.copied == []
+    b.load(b.file(rows, **CHECKED))
+    assert b.copied == [True]
+    assert len(b.rows()) == 50_100
 
 
 @pytest.mark.parametrize("extra", [("id", pa.int64()), ("id", pa.string()), ("ID", pa.int64())])
