@@ -91,7 +91,8 @@ class Batches:
     act: Callable[[ev.Action], None]
     run_id: str
     cost: CommitCost | None = None
-    _streams: dict[int, Stream] = field(default_factory=dict, init=False)
+    _open: dict[int, PendingFlush] = field(default_factory=dict, init=False)
+    """By their positions."""
     _flushes: dict[int, PendingFlush] = field(default_factory=dict, init=False)
     _discarded: list[PendingFlush] = field(default_factory=list, init=False)
     _staged_bytes: int = field(default=0, init=False)
@@ -105,14 +106,14 @@ class Batches:
     @property
     def have_room(self) -> bool:
         """Return whether the target can receive more input."""
-        waiting = len(self._flushes) - len(self._streams)
+        waiting = len(self._flushes) - len(self._open)
         return waiting < self.limits.waiting and self._staged_bytes < self.limits.staged_bytes
 
     @property
     def deadline(self) -> float:
         """Return when an open batch is due; `math.inf` for never."""
         if self._due_at is None:
-            self._due_at = min(map(self._due, self._open()), default=math.inf)
+            self._due_at = min(map(self._due, self._open.values()), default=math.inf)
         return self._due_at
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
@@ -129,7 +130,7 @@ class Batches:
             The number of lines taken, at least 1.
         """
         flush = self.opened(stream, version, now)
-        rows, size = self.rule.room(flush.stream, flush.size)
+        rows, size = self.rule.room(stream.schema.stream, flush.size)
         # 1. How many lines the open batch takes.
         left = None if stream.expected is None else self._lines_to_segment_end(stream, now)
         if left is not None:
@@ -147,7 +148,7 @@ class Batches:
             piece = flush.staging = StagedPiece(index, first_line, self._last_file)
         self.act(ev.Stage(piece.file, data, taken, first_line))
         # 3. Count them, at the position of the newest STATE: a cut there must find the line again.
-        self._count_staged(flush, len(data))
+        self._staged_bytes += len(data)
         piece.grow(taken, len(data), first_line, self.tracker.position)
         if flush.lines_staged is not None:
             flush.lines_staged += taken
@@ -155,10 +156,15 @@ class Batches:
         flush.size.rows += taken
         flush.size.size += len(data)
         flush.size.idle = False
+        # 4. Complete the file if it is large enough: threads begin with less than a job of Spark.
+        most, limits = self.limits.file_bytes, self.limits
+        is_large = piece.size >= most or (
+            piece.size >= min(most / 2, THREADS_BYTES) and not limits.gathers()
+        )
         if stream.expected is not None:
-            self._count_segment(stream, flush, piece, taken)
-        elif self._is_complete(piece):
-            self._complete_file(stream, flush)
+            self._count_segment(flush, piece, taken)
+        elif is_large or piece.runs >= limits.file_runs:
+            self._complete_file(flush)
         self.close_if_full(flush, now)
         return taken
 
@@ -180,13 +186,13 @@ class Batches:
         if stream.is_probing:
             return 0
         flush = self.opened(stream, version, now)
-        self._complete_file(stream, flush)
+        self._complete_file(flush)
         trial, taken = replace(flush.size), 0
         rows, size = stream.file_size or (0, 0)
         is_probing = self.limits.probe and stream.file_size is None
         most = 1 if is_probing or stream.expected is not None else len(files)
         # At least one file, however large: a flush without any would wait for ever.
-        while taken < most and not (taken and self.rule.is_full(flush.stream, trial)):
+        while taken < most and not (taken and self.rule.is_full(stream.schema.stream, trial)):
             trial = replace(
                 trial, rows=trial.rows + rows, size=trial.size + size, files=trial.files + 1
             )
@@ -201,14 +207,14 @@ class Batches:
         # Only files of known size wait for more: nobody can tell when the others are enough.
         may_gather = size and piece.replay is None and not self.limits.probe
         may_gather = may_gather and self.limits.gathers()
-        self.schedule.add_piece(stream, flush, piece, now + GATHER_SECONDS if may_gather else None)
+        self.schedule.add_piece(flush, piece, now + GATHER_SECONDS if may_gather else None)
         self.close_if_full(flush, now)
         return taken
 
     def mark(self) -> None:
         """Record the arrival of a STATE message."""
         waiting = frozenset(self.tracker.waiting)
-        for piece in (flush.staging for flush in self._open()):
+        for piece in (flush.staging for flush in self._open.values()):
             if piece is not None:
                 piece.has_state = True
                 marks = {**piece.marks, self.tracker.position: piece.size}
@@ -222,10 +228,10 @@ class Batches:
         if stream.open is None:
             number, token = self._next()
             header = Batch(stream.schema, (), token, version, now)
-            flush = PendingFlush(number, header, self.tracker.begin(), BatchSize(opened_at=now))
-            stream.open = self._flushes[number] = flush
+            size = BatchSize(opened_at=now)
+            flush = PendingFlush(stream, number, header, self.tracker.begin(), size)
+            stream.open = self._flushes[number] = self._open[flush.position] = flush
             stream.has_flushes = True
-            self._streams[flush.position] = stream
             if self._due_at is not None:
                 self._due_at = min(self._due_at, self._due(flush))
         if stream.expected is not None:
@@ -252,37 +258,44 @@ class Batches:
         """
         if stream.open is None:
             return
-        self._close_one(stream.open, now)
-        if stream.swap is not None:  # its rows are not durable before the end of the input
-            return
-        # Their part is usually small. Without this, a slow stream would hold back the STATE of a
-        # fast one.
-        for position in self.tracker.holders():
-            held = self._streams.get(position)
-            if held is None or held.open is None:
+        closing = [stream.open]
+        # Those that hold back STATE are usually small. Without this, a slow stream would hold back
+        # the STATE of a fast one. The rows of a swap are not durable before the end of the input.
+        for position in self.tracker.holders() if stream.swap is None else ():
+            held = self._open.get(position, stream.open)
+            if held is stream.open:
                 continue
-            if _is_within_segment(held, held.open):
-                held.open.awaits_segment, self._due_at = True, None
+            if _is_within_segment(held):
+                held.awaits_segment, self._due_at = True, None
             else:
-                self._close_one(held.open, now)
+                closing.append(held)
+        for flush in closing:
+            # Only the first one to be due changes the deadline of all.
+            if self._due_at is not None and self._due(flush) <= self._due_at:
+                self._due_at = None
+            del self._open[flush.position]
+            self._complete_file(flush)
+            flush.closed_at, flush.reached = now, self._reached(flush)
+            flush.stream.open = None
+            self.schedule.add_step(flush.stream, flush)
 
     def input_is_idle(self, now: float) -> None:
         """Record that the input is idle, and close batches that need not wait."""
-        for flush in list(self._open()):
+        for flush in list(self._open.values()):
             flush.size.idle = True
             self.close_if_full(flush, now)
 
     def close_due(self, now: float) -> None:
         """Close the batches that have waited long enough."""
         self._due_at = None
-        for flush in [flush for flush in self._open() if self._due(flush) <= now]:
+        for flush in [flush for flush in self._open.values() if self._due(flush) <= now]:
             self._close_by_rule(flush, now)
 
     def relieve_staging(self, now: float) -> None:
         """Close the largest batch if staging is full and conversions will not empty it."""
         full = self._staged_bytes >= self.limits.staged_bytes
-        if full and self._streams and not self.schedule.is_converting:
-            self._close_by_rule(max(self._open(), key=_bytes_staged), now)
+        if full and self._open and not self.schedule.is_converting:
+            self._close_by_rule(max(self._open.values(), key=_bytes_staged), now)
 
     def converted(self, job: Conversion, event: ev.WorkDone, now: float) -> None:
         """Record that a piece has been converted."""
@@ -292,7 +305,7 @@ class Batches:
         flush.convert_seconds = now - job.began_at
         if piece.index >= flush.pieces:
             self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
-        elif job.stream.until < sys.maxsize and self._convert_without_end(job.stream, flush, piece):
+        elif job.stream.until < sys.maxsize and self._convert_without_end(flush, piece):
             return
         # A piece with a STATE inside may still be cut there, by a bad line that is found later: its
         # text is kept for that until the flush is durable.
@@ -300,7 +313,7 @@ class Batches:
         if may_be_cut and flush.number in self._flushes:
             flush.divided.append(piece)
         if isinstance(piece, StagedPiece):
-            self._count_staged(flush, -piece.size)
+            self._staged_bytes -= piece.size
             self._keep_or_remove(piece, keep=piece in flush.divided)
         else:
             flush.size.rows += event.rows + event.rejected - piece.rows
@@ -328,7 +341,7 @@ class Batches:
                 if state is not None and flush.last >= state.position:
                     flush.last = state.position - 1
                     flush.reached = Reached(state.value, state.line, is_exact=True)
-                self._cut_converted(stream, flush)
+                self._cut_converted(flush)
         for job in self.schedule.drop_conversions():
             self.discarded(job)
         for stream in streams:
@@ -416,7 +429,7 @@ class Batches:
         for piece in pieces:
             del flush.converted[piece.index]
             if isinstance(piece, StagedPiece):
-                self._count_staged(flush, piece.size)
+                self._staged_bytes += piece.size
                 self._kept_bytes -= piece.size if piece in flush.divided and piece.is_kept else 0
             flush.divided = [one for one in flush.divided if one is not piece]
         flush.unconverted += 1
@@ -432,7 +445,8 @@ class Batches:
         """Record that a discarded piece will not be converted."""
         job.flush.unconverted -= 1
         if isinstance(job.piece, StagedPiece):
-            self._remove(job.flush, job.piece)
+            self._staged_bytes -= job.piece.size
+            self._keep_or_remove(job.piece, keep=False)
 
     def committed(self, flush: PendingFlush, began_at: float, now: float) -> None:
         """Record that a flush is durable."""
@@ -441,7 +455,7 @@ class Batches:
             self._remove_kept(flush)
         closed_at = now if flush.closed_at is None else flush.closed_at
         seconds = flush.convert_seconds + now - began_at
-        self.rule.flushed(flush.stream, flush.size, seconds)
+        self.rule.flushed(flush.stream.schema.stream, flush.size, seconds)
         self.act(ev.Forget(flush.number, flush.header, now - closed_at))
         if self.cost is not None and flush.by_rule:
             warning = self.cost.committed(flush.size, flush.convert_seconds, began_at, now)
@@ -450,12 +464,12 @@ class Batches:
 
     def close_if_full(self, flush: PendingFlush, now: float) -> None:
         """Close a batch if the rule says that it is full."""
-        stream = self._streams.get(flush.position)
-        if stream is None or not (
-            flush.awaits_segment or self.rule.is_full(flush.stream, flush.size)
+        stream = flush.stream
+        if flush.closed_at is not None or not (
+            flush.awaits_segment or self.rule.is_full(stream.schema.stream, flush.size)
         ):
             return
-        if _is_within_segment(stream, flush):
+        if _is_within_segment(flush):
             flush.awaits_segment, self._due_at = True, None
             return
         if flush.awaits_segment:
@@ -463,33 +477,19 @@ class Batches:
         else:
             self._close_by_rule(flush, now)
 
-    def _open(self) -> Iterator[PendingFlush]:
-        return (stream.open for stream in self._streams.values() if stream.open is not None)
-
     def _due(self, flush: PendingFlush) -> float:
         """Return when a batch is closed for its age; a possible replay gets more time."""
-        due = self.rule.deadline(flush.stream, flush.size)
-        stream = self._streams[flush.position]
-        if stream.expected is None or not _is_within_segment(stream, flush):
+        stream = flush.stream
+        due = self.rule.deadline(stream.schema.stream, flush.size)
+        if stream.expected is None or not _is_within_segment(flush):
             return due
         patient = stream.expected.begun_at + REPLAY_PATIENCE
         return patient if flush.awaits_segment else max(due, patient)
 
     def _close_by_rule(self, flush: PendingFlush, now: float) -> None:
-        stream = self._streams.get(flush.position)
-        if stream is not None:
+        if flush.closed_at is None:
             flush.by_rule = True
-            self.close(stream, now)
-
-    def _close_one(self, flush: PendingFlush, now: float) -> None:
-        # Only the first one to be due changes the deadline of all.
-        if self._due_at is not None and self._due(flush) <= self._due_at:
-            self._due_at = None
-        stream = self._streams.pop(flush.position)
-        self._complete_file(stream, flush)
-        flush.closed_at, flush.reached = now, self._reached(flush)
-        stream.open = None
-        self.schedule.add_step(stream, flush)
+            self.close(flush.stream, now)
 
     def _reached(self, flush: PendingFlush, until: float = math.inf) -> Reached | None:
         """Return the newest STATE up to a line: a later one may cover more of the stream."""
@@ -498,21 +498,15 @@ class Batches:
             return None
         return Reached(newest.value, newest.line, newest.position > flush.last)
 
-    def _complete_file(self, stream: Stream, flush: PendingFlush) -> None:
+    def _complete_file(self, flush: PendingFlush) -> None:
         piece, flush.staging = flush.staging, None
         if piece is None:
             return
         if piece.replay is None:
             # It ends within a segment, or none is expected: the rest cannot be compared.
-            stream.expected = None
+            flush.stream.expected = None
         self.act(ev.CloseFile(piece.file))
-        self.schedule.add_piece(stream, flush, piece)
-
-    def _is_complete(self, piece: StagedPiece) -> bool:
-        most, limits = self.limits.file_bytes, self.limits
-        least = min(most / 2, THREADS_BYTES)
-        is_large = piece.size >= most or (piece.size >= least and not limits.gathers())
-        return is_large or piece.runs >= limits.file_runs
+        self.schedule.add_piece(flush, piece)
 
     def _lines_to_segment_end(self, stream: Stream, now: float) -> int | None:
         """Return the lines up to the end of the expected segment; None if there is none."""
@@ -524,20 +518,18 @@ class Batches:
             expected.begun_at = now
         return expected.lines[0] - expected.taken
 
-    def _count_segment(
-        self, stream: Stream, flush: PendingFlush, piece: StagedPiece, taken: int
-    ) -> None:
+    def _count_segment(self, flush: PendingFlush, piece: StagedPiece, taken: int) -> None:
         """Complete the file at the end of the expected segment, or if it is too large for it."""
-        expected = stream.expected
+        expected = flush.stream.expected
         if expected is None:
             return
         expected.taken += taken
         if expected.taken == expected.lines[0]:
             piece.replay = expected.next()
-            self._complete_file(stream, flush)
-            self._end_replay(stream)
+            self._complete_file(flush)
+            self._end_replay(flush.stream)
         elif piece.size >= 2 * self.limits.file_bytes:
-            self._complete_file(stream, flush)
+            self._complete_file(flush)
 
     def _file_expected(self, stream: Stream) -> int | None:
         """Return the expected segment that a batch file may be a replay of."""
@@ -553,25 +545,25 @@ class Batches:
         if stream.expected is not None and not stream.expected.lines:
             stream.expected = None
 
-    def _cut_converted(self, stream: Stream, flush: PendingFlush) -> None:
+    def _cut_converted(self, flush: PendingFlush) -> None:
         """Cut the end off the converted pieces of a flush whose input is discarded."""
         for piece in list(flush.divided):
             if piece.index >= flush.pieces:
                 flush.divided.remove(piece)
                 self._remove_kept_piece(piece)
-            elif self._convert_without_end(stream, flush, piece):
+            elif self._convert_without_end(flush, piece):
                 flush.divided.remove(piece)
                 if isinstance(piece, StagedPiece):
                     self._kept_bytes -= piece.size
-                    self._count_staged(flush, piece.size)
+                    self._staged_bytes += piece.size
 
-    def _convert_without_end(self, stream: Stream, flush: PendingFlush, piece: Piece) -> bool:
+    def _convert_without_end(self, flush: PendingFlush, piece: Piece) -> bool:
         """Convert a piece again without its discarded end; return False if it has none."""
-        pieces = piece.without_end(stream.until)
+        pieces = piece.without_end(flush.stream.until)
         if pieces:
             self.act(ev.DiscardPieces(flush.number, flush.header, piece.index))
             flush.unconverted += 1
-            job = Conversion(stream=stream, flush=flush, piece=piece)
+            job = Conversion(stream=flush.stream, flush=flush, piece=piece)
             self.schedule.convert_again(job, pieces)
         return bool(pieces)
 
@@ -594,18 +586,10 @@ class Batches:
             self._kept_bytes -= piece.size
             self._keep_or_remove(piece, keep=False)
 
-    def _remove(self, flush: PendingFlush, piece: StagedPiece) -> None:
-        self._count_staged(flush, -piece.size)
-        self._keep_or_remove(piece, keep=False)
 
-    def _count_staged(self, flush: PendingFlush, size: int) -> None:
-        flush.bytes_staged += size
-        self._staged_bytes += size
-
-
-def _is_within_segment(stream: Stream, flush: PendingFlush) -> bool:
+def _is_within_segment(flush: PendingFlush) -> bool:
     """Return whether a batch ends within a segment that may be a replay."""
-    return stream.expected is not None and flush.staging is not None
+    return flush.stream.expected is not None and flush.staging is not None
 
 
 def _waiting(stream: Stream) -> Iterator[PendingFlush]:
@@ -619,7 +603,8 @@ def _is_fixed(piece: Piece) -> TypeGuard[StagedPiece]:
 
 
 def _bytes_staged(flush: PendingFlush) -> int:
-    return flush.bytes_staged
+    """Return the bytes of an open batch that wait for their conversion, if none runs or waits."""
+    return 0 if flush.staging is None else flush.staging.size
 
 
 def _number(flush: PendingFlush) -> int:

@@ -205,11 +205,12 @@ class StagedPiece:
 Piece = FilesPiece | StagedPiece
 
 
-@dataclass
+@dataclass(eq=False)
 class PendingFlush:
     """A batch on its way: open, closed, being committed.
 
     Attributes:
+        stream: Its stream.
         number: Unique in the run.
         header: The batch without its files.
         position: Its position in the STATE tracker, which identifies it.
@@ -218,7 +219,6 @@ class PendingFlush:
         pieces: Number of pieces that are not discarded.
         lines_staged: Number of RECORD lines; None once some are discarded.
         staging: The piece whose staging file is being written.
-        bytes_staged: Bytes in its staging files that are not converted.
         unconverted: Pieces not converted yet (including a file being written).
         last_file: The tracker's position when the last file of a BATCH message arrived, or None.
         last: The tracker's position when its last record or file arrived.
@@ -233,6 +233,7 @@ class PendingFlush:
         divided: Converted pieces whose end may have to be cut off.
     """
 
+    stream: Stream
     number: int
     header: Batch
     position: int
@@ -241,7 +242,6 @@ class PendingFlush:
     pieces: int = 0
     lines_staged: int | None = 0
     staging: StagedPiece | None = None
-    bytes_staged: int = 0
     unconverted: int = 0
     last_file: int | None = None
     last: int = 0
@@ -253,16 +253,6 @@ class PendingFlush:
     converted: dict[int, Piece] = field(default_factory=dict)
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
     divided: list[Piece] = field(default_factory=list)
-
-    @property
-    def stream(self) -> str:
-        """Return its stream's name."""
-        return self.header.stream.stream
-
-    @property
-    def ready(self) -> bool:
-        """Return whether all its pieces are ready for the commit."""
-        return self.closed_at is not None and self.unconverted == 0
 
     @property
     def line(self) -> int:
@@ -387,7 +377,7 @@ class Expected:
         return self.index - 1
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
     """A stream that has a SCHEMA; `steps` wait for their turn in order of arrival.
 

@@ -487,7 +487,7 @@ class Pipeline:
         if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None and not job.stream.has_failed:
-                self._uncovered.consume(step.last_file, step.number, step.stream)
+                self._uncovered.consume(step.last_file, step.number, job.stream.schema.stream)
         elif isinstance(step, KeyPass) and not job.stream.has_failed:
             self._uncovered.consume(step.position, step.number, step.keys.stream.stream)
         elif isinstance(step, DeadLetterStep):

@@ -141,17 +141,17 @@ class Schedule:
         return min((job.due for job in (*self._later, *first)), default=math.inf)
 
     def add_piece(
-        self, stream: Stream, flush: PendingFlush, piece: Piece, gather_until: float | None = None
+        self, flush: PendingFlush, piece: Piece, gather_until: float | None = None
     ) -> None:
         """Add the conversion of a complete piece.
 
         Args:
-            stream: Its stream.
             flush: Its flush, which is open.
             piece: The piece.
             gather_until: How long its files may wait for more files; None if they must not.
         """
-        job = Conversion(stream=stream, flush=flush, piece=piece, due=gather_until or 0.0)
+        due = gather_until or 0.0
+        job = Conversion(stream=flush.stream, flush=flush, piece=piece, due=due)
         gathered = self._gathering.setdefault(flush.number, [])
         gathered.append(job)
         size = sum(job.piece.size for job in gathered)
@@ -175,13 +175,14 @@ class Schedule:
         # After failed work no STATE would cover it: a rerun would load it twice.
         if self._is_failing and not self._may_begin(step):
             return
-        if not isinstance(step, PendingFlush) or step.ready:
-            stream.running = True
-            turn = Turn(stream=stream, step=step, is_light=isinstance(step, Recollection))
-            if turn.is_light:
-                self._turns.appendleft(turn)
-            else:
-                self._turns.append(turn)
+        if isinstance(step, PendingFlush) and step.unconverted:
+            return
+        stream.running = True
+        turn = Turn(stream=stream, step=step, is_light=isinstance(step, Recollection))
+        if turn.is_light:
+            self._turns.appendleft(turn)
+        else:
+            self._turns.append(turn)
 
     def begin(self, now: float) -> Iterator[ev.Work]:
         """Start all work that may start.

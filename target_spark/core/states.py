@@ -25,7 +25,8 @@ from target_spark.core.load_plans import Reached
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 """Bytes of STATE values to keep; above that, some that wait for the same acts are dropped."""
 
-_OVERHEAD = 200
+OVERHEAD = 200
+"""Bytes that a STATE takes beside its value."""
 _FEW = 32
 
 
@@ -36,10 +37,6 @@ class SeenState:
     position: int
     line: int
     value: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.value) + _OVERHEAD
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,8 @@ class StateTracker:
         if state is None:
             return
         self._states.append(state)
-        self._bytes += state.size
-        if self._bytes > self.most_bytes:
+        self._bytes += len(state.value)
+        if self._bytes + len(self._states) * OVERHEAD > self.most_bytes:
             self._thin_out()
         # A staging file notes how many of its bytes come before each STATE, so that it can be cut
         # there. Only the newest of the STATEs that wait for the same acts will be emitted: noting
@@ -196,7 +193,7 @@ class StateTracker:
 
     def _keep(self, states: list[SeenState]) -> None:
         self._states = states
-        self._bytes = sum(state.size for state in states)
+        self._bytes = sum(len(state.value) for state in states)
 
     def _thin_out(self) -> None:
         """Drop some of the STATEs that wait for the same acts, never the newest."""
