@@ -13,7 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import orjson
@@ -283,7 +283,6 @@ class Reader:
         self._head: _Head | None = None
         self._is_alone = False
         self._line = 1
-        self._at_start = True
 
     def feed(self, data: bytes) -> Iterator[ev.InputEvent]:
         """Process the next bytes; exhaust the iterator before the next call.
@@ -298,50 +297,13 @@ class Reader:
             MessageError: A line is not a Singer message, or is too long. All earlier events have
                 been yielded.
         """
-        end = data.rfind(b"\n") + 1
-        if not end:
+        whole = data.rfind(b"\n") + 1
+        if not whole:
             self._keep(data)
             return
-        block = b"".join((*self._carry, memoryview(data)[:end])) if self._carry else data[:end]
-        self._carry, self._carried = [], 0
-        rest = data[end:]
-        yield from self._events(self._without_bom(block))
-        if rest:
-            self._keep(rest)
-
-    def end(self) -> Iterator[ev.InputEvent]:
-        """Process the end of the input.
-
-        Yields:
-            The message in the last line, if that lacks a newline.
-
-        Raises:
-            MessageError: The last line is not a Singer message (the tap died while writing).
-        """
-        line = self._without_bom(b"".join(self._carry))
-        self._carry, self._carried = [], 0
-        # Parsed whole even if the head is known: it may have been cut off.
-        event = self._parse(line, is_last=True)
-        if isinstance(event, ev.RecordsSeen):
-            event = ev.RecordsSeen(event.stream, line + b"\n", 1, self._line, event.version)
-        if event is not None:
-            yield event
-
-    def _keep(self, rest: bytes) -> None:
-        self._carry.append(rest)
-        self._carried += len(rest)
-        if self._carried > self._max_line_bytes:
-            raise self._error(
-                f"the line is longer than {self._max_line_bytes} bytes", b"".join(self._carry[:1])
-            )
-
-    def _without_bom(self, block: bytes) -> bytes:
-        at_start, self._at_start = self._at_start, False
-        return block[len(BOM) :] if at_start and block.startswith(BOM) else block
-
-    def _events(self, block: bytes) -> Iterator[ev.InputEvent]:
-        view = memoryview(block)
-        position, size = 0, len(block)
+        block = b"".join((*self._carry, memoryview(data)[:whole])) if self._carry else data[:whole]
+        self._carry, self._carried, rest = [], 0, data[whole:]
+        view, position, size = memoryview(block), 0, len(block)
         while position < size:
             head = self._head
             if head is None or not block.startswith(head.text, position):
@@ -357,6 +319,34 @@ class Reader:
                 self._is_alone = end == size
                 yield from self._run(head.stream, view, block, position, end, lines)
             position = end
+        if rest:
+            self._keep(rest)
+
+    def end(self) -> Iterator[ev.InputEvent]:
+        """Process the end of the input.
+
+        Yields:
+            The message in the last line, if that lacks a newline.
+
+        Raises:
+            MessageError: The last line is not a Singer message (the tap died while writing).
+        """
+        line = b"".join(self._carry)
+        self._carry, self._carried = [], 0
+        # Parsed whole even if the head is known: it may have been cut off.
+        event = self._parse(line, is_last=True)
+        if isinstance(event, ev.RecordsSeen):
+            event = replace(event, data=bytes(event.data) + b"\n")
+        if event is not None:
+            yield event
+
+    def _keep(self, rest: bytes) -> None:
+        self._carry.append(rest)
+        self._carried += len(rest)
+        if self._carried > self._max_line_bytes:
+            raise self._error(
+                f"the line is longer than {self._max_line_bytes} bytes", b"".join(self._carry[:1])
+            )
 
     def _head_at(self, block: bytes, position: int) -> _Head | None:
         match = _HEAD.match(block, position)
@@ -410,6 +400,8 @@ class Reader:
 
     def _parse(self, line: bytes, *, is_last: bool = False) -> ev.InputEvent | None:
         """Return the event of one line, which is parsed whole; None for a blank one."""
+        if self._line == 1:
+            line = line.removeprefix(BOM)
         if not line.strip():
             return None
         message = loads(line)
