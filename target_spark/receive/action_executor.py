@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shared.engine.engine import Engine
 from shared.errors import SingerSparkError, end_each
@@ -101,33 +101,6 @@ class ActionExecutor:
         self._abandoned: list[tuple[Batch, list[LoadResult]]] = []
         self._cleaners: list[threading.Thread] = []
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            ev.StartSpark: self._expect_records,
-            ev.Stage: self._stage,
-            ev.CloseFile: self._close_file,
-            ev.ReportLine: self._report_line,
-            ev.ReportFailure: self._report_failure,
-            ev.ReportUncovered: self._report_uncovered,
-            ev.RetryLater: self._log_retry,
-            ev.Warn: lambda action: _logger.warning("%s", action.text),
-            ev.RemoveFile: self._remove_file,
-            ev.DiscardPieces: self._discard_pieces,
-            ev.Forget: self._forget,
-            ev.EmitState: self._emit_state,
-            ev.DeleteConsumed: self._delete_consumed,
-            ev.CleanUp: self._clean_up,
-        }
-        # In threads.
-        self._works: dict[type, Callable[[Any], ev.WorkDone | None]] = {
-            ev.Recall: self._recall,
-            ev.Convert: self._convert,
-            ev.Commit: self._commit,
-            ev.Audit: lambda _: self._loader.audit(),
-            ev.Activate: self._activate,
-            ev.DeleteMissing: self._delete_missing,
-            ev.Finish: self._finish,
-            ev.WriteDeadLetters: self._write_dead_letters,
-        }
 
     def execute(self, action: ev.Action) -> None:
         """Execute one action.
@@ -135,10 +108,36 @@ class ActionExecutor:
         Raises:
             SingerSparkError: Staging or stdout cannot be written.
         """
-        if isinstance(action, ev.Work):
-            self._workers.start(action.work, partial(self._works[type(action)], action))
-        else:
-            self._handlers[type(action)](action)
+        match action:
+            case ev.Stage():
+                self._engine.receive(len(action.data))
+                self._staging.append(action.file, action.data, action.lines, action.first_line)
+            case ev.CloseFile():
+                self._inputs[action.file] = self._staging.complete(action.file)
+            case ev.RemoveFile():
+                self._remove_file(action.file)
+            case ev.StartSpark():
+                self._has_schema = True
+            case ev.DiscardPieces():
+                self._discard_pieces(action)
+            case ev.Forget():
+                self._forget(action)
+            case ev.EmitState():
+                self._emit_state(action)
+            case ev.DeleteConsumed():
+                self._delete_consumed(action)
+            case ev.CleanUp():
+                self._clean_up(action)
+            case (
+                ev.ReportLine()
+                | ev.ReportFailure()
+                | ev.ReportUncovered()
+                | ev.RetryLater()
+                | ev.Warn()
+            ):
+                self._report(action)
+            case _:
+                self._workers.start(action.work, partial(self._work, action))
 
     def close(self) -> None:
         """Write the counters."""
@@ -154,28 +153,40 @@ class ActionExecutor:
         if self._has_schema:
             self._engine.receive(0)
 
-    def _expect_records(self, action: ev.StartSpark) -> None:  # noqa: ARG002
-        self._has_schema = True
+    def _work(self, action: ev.Work) -> ev.WorkDone | None:
+        """Do a piece of work, in a thread; return its result, if it has any."""
+        match action:
+            case ev.Convert():
+                return self._convert(action)
+            case ev.Commit():
+                self._commit(action)
+            case ev.Recall():
+                return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+            case ev.Activate():
+                with self._engine.serving(action.stream.stream):
+                    self._loader.activate(action.stream, action.version)
+            case ev.DeleteMissing():
+                self._delete_missing(action)
+            case ev.Audit():
+                self._loader.audit()
+            case ev.Finish(stream=name):
+                with self._engine.serving(name):
+                    self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
+                self._note_engine(name, log=True)
+            case ev.WriteDeadLetters():
+                if self._dead_letters is not None:
+                    self._dead_letters.write_lines(action.number, action.lines)
+        return None
 
-    def _stage(self, action: ev.Stage) -> None:
-        self._engine.receive(len(action.data))
-        self._staging.append(action.file, action.data, action.lines, action.first_line)
-
-    def _close_file(self, action: ev.CloseFile) -> None:
-        self._inputs[action.file] = self._staging.complete(action.file)
-
-    def _remove_file(self, action: ev.RemoveFile) -> None:
+    def _remove_file(self, number: int) -> None:
         """Remove a staging file; if a commit may need its lines again, after the commit."""
-        flush, stream = self._staged_files.get(action.file, (None, ""))
+        flush, stream = self._staged_files.get(number, (None, ""))
         if flush in self._converted and self._loader.may_refuse(stream):
-            self._kept_files.setdefault(flush, set()).add(action.file)
+            self._kept_files.setdefault(flush, set()).add(number)
             return
-        self._inputs.pop(action.file, None)
-        self._staged_files.pop(action.file, None)
-        self._staging.remove(action.file)
-
-    def _recall(self, action: ev.Recall) -> ev.WorkDone:
-        return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+        self._inputs.pop(number, None)
+        self._staged_files.pop(number, None)
+        self._staging.remove(number)
 
     def _convert(self, action: ev.Convert) -> ev.WorkDone:
         files, stream = action.files, action.header.stream.stream
@@ -208,14 +219,6 @@ class ActionExecutor:
         if self._summary.is_observed:
             self._summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
 
-    def _write_dead_letters(self, action: ev.WriteDeadLetters) -> None:
-        if self._dead_letters is not None:
-            self._dead_letters.write_lines(action.number, action.lines)
-
-    def _activate(self, action: ev.Activate) -> None:
-        with self._engine.serving(action.stream.stream):
-            self._loader.activate(action.stream, action.version)
-
     def _delete_missing(self, action: ev.DeleteMissing) -> None:
         name = action.keys.stream.stream
         with self._engine.serving(name):
@@ -225,12 +228,6 @@ class ActionExecutor:
         if deleted:
             self._summary.has_work = True
             self._summary.add(name, deleted=deleted)
-
-    def _finish(self, action: ev.Finish) -> None:
-        name = action.stream
-        with self._engine.serving(name):
-            self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
-        self._note_engine(name, log=True)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
         for table, loaded in tables.items() if self._summary.is_read else ():
@@ -267,7 +264,7 @@ class ActionExecutor:
         batch, results = self._whole(action.flush, action.header)
         self._converted.pop(action.flush, None)
         for number in self._kept_files.pop(action.flush, ()):
-            self._remove_file(ev.RemoveFile(number))
+            self._remove_file(number)
         stream = batch.stream.stream
         if any(result.rejected or result.cut for result in results):
             self._rejections.report_batch(batch, results)
@@ -339,36 +336,38 @@ class ActionExecutor:
         left = [self._whole(number, header) for number, header in action.flushes]
         end_each(partial(self._loader.abort, *one) for one in (*left, *self._abandoned))
 
-    def _report_line(self, action: ev.ReportLine) -> None:
-        self._summary.count(rejected_lines=1)
-        self._rejections.report_line(action.line)
-
-    def _report_failure(self, action: ev.ReportFailure) -> None:
-        self._summary.note(action.stream, error=" ".join(str(action.error).split()))
-        _logger.error("%s; going on with the other streams", action.error)
-
-    def _report_uncovered(self, action: ev.ReportUncovered) -> None:
-        self._summary.note(action.stream, uncovered=action.rows)
-        _logger.log(
-            logging.WARNING if action.expected else logging.INFO,
-            "stream '%s': the input ended %d rows after its last STATE; they were %s, and the tap "
-            "will send them again%s",
-            action.stream,
-            action.rows,
-            "loaded" if action.loaded else "discarded",
-            " (see whether it failed)" if action.expected else "",
-        )
-
-    def _log_retry(self, action: ev.RetryLater) -> None:
-        self._summary.add(action.stream, retries=1)
-        _logger.warning(
-            "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
-            action.stream,
-            action.what,
-            action.seconds,
-            action.failures,
-            " ".join(str(action.error).split()),
-        )
+    def _report(self, action: ev.Report) -> None:
+        """Log what users should know of the input and the work, and count it."""
+        match action:
+            case ev.ReportLine(line):
+                self._summary.count(rejected_lines=1)
+                self._rejections.report_line(line)
+            case ev.ReportFailure(stream, error):
+                self._summary.note(stream, error=" ".join(str(error).split()))
+                _logger.error("%s; going on with the other streams", error)
+            case ev.ReportUncovered(stream, rows):
+                self._summary.note(stream, uncovered=rows)
+                _logger.log(
+                    logging.WARNING if action.expected else logging.INFO,
+                    "stream '%s': the input ended %d rows after its last STATE; they were %s, and "
+                    "the tap will send them again%s",
+                    stream,
+                    rows,
+                    "loaded" if action.loaded else "discarded",
+                    " (see whether it failed)" if action.expected else "",
+                )
+            case ev.RetryLater():
+                self._summary.add(action.stream, retries=1)
+                _logger.warning(
+                    "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
+                    action.stream,
+                    action.what,
+                    action.seconds,
+                    action.failures,
+                    " ".join(str(action.error).split()),
+                )
+            case ev.Warn():
+                _logger.warning("%s", action.text)
 
     def _whole(self, flush: int, header: Batch) -> tuple[Batch, list[LoadResult]]:
         """Return a flush with all its files and results, in order of arrival."""
