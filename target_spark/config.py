@@ -33,7 +33,6 @@ from shared.spark.packages import with_needs
 from target_spark.core.balance import Expectations
 from target_spark.core.failures import ErrorBudget
 from target_spark.core.load_plans import (
-    Backfill,
     Layout,
     SchemaContract,
     StreamSchema,
@@ -61,19 +60,16 @@ def table_rules(registry: Registry) -> tuple[Rule, ...]:
     Args:
         registry: The destinations, whose declarations decide.
     """
-    return (
-        partial(place_problems, registry),
-        partial(method_problems, registry),
-        contradictions,
-    )
+    return partial(table_problems, registry), contradictions
 
 
-def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check that the destination of the format can be used, and that just its location is set."""
-    reason = registry.broken.get(settings.get("format", TableSettings.format))
-    if reason is not None:
-        yield Problem(("format",), reason)
-    declared = _declared(registry, settings)
+def table_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check that the destination of the format can be used, its location, and what it supports."""
+    name = settings.get("format", TableSettings.format)
+    if name in registry.broken:
+        yield Problem(("format",), registry.broken[name])
+        return
+    declared = registry.declarations.get(name)
     if declared is None:
         return
     supplied = [key for key in ("path", "catalog", *registry.blocks) if key in settings]
@@ -86,14 +82,13 @@ def place_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[
     elif len(results) > 1:
         first, second, *_ = declared.places
         yield Problem((second,), f"cannot be combined with {first!r}; set only one of them")
+    yield from _unsupported(registry, declared, settings)
 
 
-def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Check settings that only some destinations support."""
-    declared = _declared(registry, settings)
-    if declared is None:
-        return
-    able = {method: registry.able(method) for method in _WHY}
+def _unsupported(
+    registry: Registry, declared: Declaration, settings: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Check the settings that only some destinations support."""
     refused = [key for key in TABLE_SETTINGS if key not in declared.uses | declared.ignores]
     streams = settings.get("streams")
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
@@ -103,8 +98,8 @@ def method_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator
         if not isinstance(block, Mapping):
             continue
         method = block.get("load_method")
-        if method in able and declared.name not in able[method]:
-            text = f"needs the format {_listed(able[method])}: {_WHY[method]}"
+        if method in _WHY and not getattr(declared.supports, method):
+            text = f"needs the format {_listed(registry.able(method))}: {_WHY[method]}"
             yield Problem((*path, "load_method"), text.format(declared.title))
         for key in refused:
             if key in _PER_STREAM and block.get(key):
@@ -123,12 +118,6 @@ _WHY = {
     "history": "{} cannot keep versions of rows",
     "overwrite": "{} cannot be replaced",
 }
-
-
-def _declared(registry: Registry, settings: Mapping[str, Any]) -> Declaration | None:
-    """Return the destination of the format; None if it cannot be used."""
-    name = settings.get("format", TableSettings.format)
-    return None if name in registry.broken else registry.declarations.get(name)
 
 
 def _useless(registry: Registry, declared: Declaration, key: str) -> str:
@@ -290,20 +279,34 @@ _UNORDERED = ("struct", "array", "map", "variant", "interval")
 
 
 def stream_settings(config: TargetConfig, stream: str) -> StreamSettings:
-    """Return the settings of a stream: the general ones, overridden by those of its patterns."""
+    """Return the settings of a stream: the general ones, overridden by those of its patterns.
+
+    Its table has prefix, schema and the names of its patterns.
+    """
     values = {field.name: getattr(config, field.name) for field in fields(LoadSettings)}
     for pattern, supplied in config.streams.items():
         if fnmatchcase(stream, pattern):
             contract = replace(values["schema_contract"], **supplied.get("schema_contract", {}))
             values |= {**supplied, "schema_contract": contract}
-    return StreamSettings(**values)
-
-
-def load_method(config: TargetConfig, stream: str) -> str:
-    """Return the load method of a stream: `append-only`, `upsert`, `history` or `overwrite`."""
-    if config.verification is not None or _backfill(config, stream) is not None:
-        return "overwrite"
-    return stream_settings(config, stream).load_method
+    own = StreamSettings(**values)
+    backfill = config.backfill
+    if backfill is not None and backfill.stream != stream:
+        backfill = None
+    overwrites = config.verification is not None or backfill is not None
+    schema = config.default_target_schema if own.schema is None else _filled(own.schema, stream)
+    return replace(
+        own,
+        name=TableName(config.table_prefix + _filled(own.table, stream), schema),
+        method="overwrite" if overwrites else own.load_method,
+        backfill=backfill,
+        layout=Layout(
+            own.partition_by,
+            own.cluster_by,
+            own.target_file_bytes,
+            own.table_properties,
+            own.compact,
+        ),
+    )
 
 
 def load_methods(config: TargetConfig) -> frozenset[str]:
@@ -313,21 +316,6 @@ def load_methods(config: TargetConfig) -> frozenset[str]:
     own = (block["load_method"] for block in config.streams.values() if "load_method" in block)
     methods = frozenset({config.load_method, *own})
     return methods if config.backfill is None else methods | {"overwrite"}
-
-
-def _backfill(config: TargetConfig, stream: str) -> Backfill | None:
-    """Return the range of the stream's table that the run replaces, if it does."""
-    backfill = config.backfill
-    return backfill if backfill is not None and backfill.stream == stream else None
-
-
-def table_name(config: TargetConfig, stream: str) -> TableName:
-    """Return the table of a stream: with prefix, schema and the names of its patterns."""
-    own = stream_settings(config, stream)
-    return TableName(
-        table=config.table_prefix + _filled(own.table, stream),
-        schema=config.default_target_schema if own.schema is None else _filled(own.schema, stream),
-    )
 
 
 def expectations(config: TargetConfig, stream: str) -> Expectations | None:
@@ -363,7 +351,8 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
         SettingsError: A column of `upsert_order_by` is missing, or its values have no order.
     """
     stream = schema.stream
-    own, method = stream_settings(config, stream), load_method(config, stream)
+    own = stream_settings(config, stream)
+    method, backfill = own.method, own.backfill
     keys = key_properties(config, schema)
     if method in BY_KEY:
         _check_keys(stream, keys, struct, method)
@@ -374,7 +363,6 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     # Then the stream may lack all other columns.
     by_keys_alone = config.verification is not None and config.verification.deletes
     is_ordered = own.load_method in BY_KEY and not by_keys_alone
-    backfill = _backfill(config, stream)
     if backfill is not None and own.load_method == "history":
         raise SettingsError(
             "a backfill would remove versions of rows",
@@ -390,29 +378,17 @@ def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType
     return TableRequest(
         stream=stream,
         struct=struct,
-        name=table_name(config, stream),
+        name=own.name,
         keys=tuple(key for key in keys if key in struct.names),
         method=method,
         schema=schema.schema,
-        layout=Layout() if by_keys_alone else table_layout(config, stream),
+        layout=Layout() if by_keys_alone else own.layout,
         hard_delete=bool(own.hard_delete),
         source=schema.source,
         replaces_source=own.hard_delete is None and schema.source is not None,
         backfill=backfill,
         order_by=_order_by(own, stream, struct) if is_ordered else (),
         contract=own.schema_contract if method != "overwrite" else SchemaContract(),
-    )
-
-
-def table_layout(config: TargetConfig, stream: str) -> Layout:
-    """Return the physical layout of a stream's table."""
-    own = stream_settings(config, stream)
-    return Layout(
-        partition_by=own.partition_by,
-        cluster_by=own.cluster_by,
-        target_file_bytes=own.target_file_bytes,
-        properties=own.table_properties,
-        compact=own.compact,
     )
 
 
@@ -426,7 +402,7 @@ def check_deletes(config: TargetConfig, schema: StreamSchema) -> None:
     keys = key_properties(config, schema)
     needs = (
         (REGISTRY.get(config.format).supports.repair, "format", "tables that can be repaired"),
-        (load_method(config, stream) == "upsert", "load_method", "'upsert'"),
+        (stream_settings(config, stream).method == "upsert", "load_method", "'upsert'"),
         (not config.write_audit_publish, "write_audit_publish", "rows that are visible at once"),
         (config.add_record_metadata, "add_record_metadata", "it"),
         ({*keys} == {*schema.key_properties} > set(), "key_properties", "those of the tap"),

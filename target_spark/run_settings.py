@@ -28,7 +28,7 @@ from shared.settings.kinds import (
 from shared.singer.run_summary import OpenLineageSettings, OpenTelemetrySettings
 from shared.spark.conf import SparkSettings
 from target_spark.core.differences import MOST_VANISHED, DryRun, Verification
-from target_spark.core.load_plans import Backfill, SchemaContract
+from target_spark.core.load_plans import Backfill, Layout, SchemaContract, TableName
 
 TYPE_CONFLICTS = ("fail", "suffix", "cast")
 NAME_STYLES = ("keep", "clean", "lower", "upper", "snake")
@@ -181,7 +181,19 @@ class _TableNames:
 
 @dataclass(frozen=True)
 class StreamSettings(LoadSettings, _TableNames):
-    """Settings for the streams of a pattern."""
+    """Settings for the streams of a pattern; for one stream, with what follows from all settings.
+
+    Attributes:
+        name: The table of the stream.
+        method: The load method of the run: comparisons and backfills overwrite.
+        backfill: The range of the table that the run replaces; None for none.
+        layout: The physical layout of the table.
+    """
+
+    name: TableName = field(default=TableName(""))
+    method: str = ""
+    backfill: Backfill | None = None
+    layout: Layout = field(default_factory=Layout)
 
 
 @dataclass(frozen=True)

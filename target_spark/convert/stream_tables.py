@@ -18,9 +18,7 @@ from shared.formats.spark_types import T
 from shared.maps.record_metadata import COLUMNS, stored_columns
 from target_spark.config import (
     key_properties,
-    load_method,
     stream_settings,
-    table_name,
     table_request,
 )
 from target_spark.core.load_plans import (
@@ -141,9 +139,9 @@ class StreamTables:
             SettingsError: Another stream has the table, and one of them would lose rows, or they
                 ask for different partitions.
         """
-        table = self.destination.table(table_name(self.config, stream))
-        method = load_method(self.config, stream)
-        new = _Claim(stream, table, method, stream_settings(self.config, stream).partition_by)
+        own = stream_settings(self.config, stream)
+        table, method = self.destination.table(own.name), own.method
+        new = _Claim(stream, table, method, own.partition_by)
         with self._claiming:
             for other in self._beside(new):
                 if not table.shared or _OVERWRITE in (method, other.method):
@@ -191,7 +189,8 @@ class StreamTables:
             SettingsError: The table must not be created.
         """
         name = stream.stream
-        rule = stream_settings(self.config, name).schema_contract.tables
+        own = stream_settings(self.config, name)
+        rule = own.schema_contract.tables
         if rule == EVOLVE:
             return True
         with self._lock:
@@ -199,7 +198,7 @@ class StreamTables:
                 self._existing[name] = self.destination.exists(self.request(stream))
             if self._existing[name]:
                 return True
-        shown = self.destination.table(table_name(self.config, name)).shown
+        shown = self.destination.table(own.name).shown
         if rule == FREEZE:
             raise SettingsError(
                 f"the table {shown} does not exist, and must not be created",

@@ -20,7 +20,7 @@ from shared.formats.schema_nodes import only_properties
 from shared.maps.record_metadata import DELETED_AT
 from shared.singer.run_summary import RunSummary
 from shared.storage.access import StorageOptions, delete
-from target_spark.config import REGISTRY, check_deletes, load_method, load_methods, stream_settings
+from target_spark.config import REGISTRY, check_deletes, load_methods, stream_settings
 from target_spark.convert.batch_files import BatchFiles, reject_duplicates
 from target_spark.convert.converter import Converter, rewrite_files
 from target_spark.convert.stream_tables import StreamTables
@@ -170,7 +170,8 @@ class Loader:
         self._tables.claim(name)
         if not self._tables.is_loaded(stream):
             return None
-        method, own = load_method(config, name), stream_settings(config, name)
+        own = stream_settings(config, name)
+        method = own.method
         discards = config.rows_without_state == DISCARD and config.verification is None
         return LoadPlan(
             overwrites=self._destination.holds_rows or method == "overwrite",
@@ -323,7 +324,8 @@ class Loader:
 
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""
-        return self._destination.may_refuse and load_method(self._config, stream) != "overwrite"
+        own = stream_settings(self._config, stream)
+        return self._destination.may_refuse and own.method != "overwrite"
 
     def recall(self, stream: StreamSchema, source: str | None = None) -> tuple[int, ...]:
         """Take the lease of a stream, and adopt an earlier run's note.
@@ -441,7 +443,7 @@ class Loader:
         config = self._config
         if not config.activate_version:
             return
-        if load_method(config, stream.stream) == "overwrite":
+        if stream_settings(config, stream.stream).method == "overwrite":
             if self._held is not None:
                 self._held.leave_out_older(stream.stream, version)
             return

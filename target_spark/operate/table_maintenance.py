@@ -21,7 +21,7 @@ from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_random
 from shared.storage.urls import shown
-from target_spark.config import table_layout
+from target_spark.config import stream_settings
 from target_spark.core.load_plans import Layout, TableRequest
 from target_spark.destinations.destination_declaration import check_format
 from target_spark.destinations.folders.table_folder import writing
@@ -303,7 +303,7 @@ class LakeTables:
         Raises:
             DestinationError: It failed; the table can be read, and the maintenance repeated.
         """
-        layout = table_layout(self._config, min(history.streams))
+        layout = stream_settings(self._config, min(history.streams)).layout
         with self._explained():
             return self._maintenance.maintain(self._spark, history, layout, dry_run=dry_run)
 

@@ -10,7 +10,7 @@ import pytest
 from extension_packages import install, install_examples, run_python
 
 from shared.encodings.encoding_format import DESTINATIONS, SWITCH
-from target_spark.config import method_problems, place_problems
+from target_spark.config import table_problems
 from target_spark.destinations.destination_declaration import (
     BUILT_IN,
     LABELS,
@@ -149,11 +149,10 @@ def test_a_view_needs_a_destination_that_has_views() -> None:
     uses = frozenset(TABLE_SETTINGS)
     plain = Declaration("plain", "plain tables", print, uses=uses)  # type: ignore[arg-type]
     settings = {"format": "plain", "path": "x", "denormalized": False, "generate_view": True}
-    problems = list(method_problems(Registry({"plain": plain}), settings))
+    problems = list(table_problems(Registry({"plain": plain}), settings))
     assert [str(problem) for problem in problems] == [
         "config['generate_view']: plain tables do not support views"
     ]
-    assert list(place_problems(Registry({"plain": plain}), settings)) == []
 
 
 def test_what_a_destination_supports_is_in_the_documentation() -> None:

@@ -10,9 +10,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from shared.errors import MessageError, SettingsError
 from target_spark.config import (
-    load_method,
     stream_settings,
-    table_name,
     table_request,
     target_config,
 )
@@ -28,10 +26,8 @@ def config(**settings: Any) -> TargetConfig:
 
 def test_without_patterns_the_general_settings_count() -> None:
     actual = config(load_method="overwrite", hard_delete=True)
-    assert (load_method(actual, "s"), stream_settings(actual, "s").hard_delete) == (
-        "overwrite",
-        True,
-    )
+    own = stream_settings(actual, "s")
+    assert (own.method, own.hard_delete) == ("overwrite", True)
 
 
 def test_the_last_pattern_that_gives_a_setting_wins() -> None:
@@ -42,7 +38,7 @@ def test_the_last_pattern_that_gives_a_setting_wins() -> None:
             "log_a": {"compact": True},
         }
     )
-    assert [load_method(actual, name) for name in ("a", "log_a", "Log_b")] == [
+    assert [stream_settings(actual, name).method for name in ("a", "log_a", "Log_b")] == [
         "upsert",
         "append-only",
         "upsert",
@@ -63,7 +59,7 @@ def test_the_last_pattern_that_gives_a_setting_wins() -> None:
 )  # fmt: skip
 def test_table_names(stream: str, rule: dict[str, Any], expected: TableName) -> None:
     actual = config(default_target_schema="raw", table_prefix="p_", streams={"*": rule})
-    assert table_name(actual, stream) == expected
+    assert stream_settings(actual, stream).name == expected
 
 
 def test_a_request() -> None:

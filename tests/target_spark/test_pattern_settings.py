@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings.loading import load_settings
-from target_spark.config import SETTINGS_SCHEMA, load_method, target_config
+from target_spark.config import SETTINGS_SCHEMA, stream_settings, target_config
 
 BLOCK = {"format": "delta", "path": "out", "streams": {"or.d*": {"load_method": "upsert"}}}
 FLAT = {"format": "delta", "path": "out", "streams.or.d*.load_method": "upsert"}
@@ -20,7 +20,7 @@ def test_a_file_may_hold_settings_for_patterns(supplied: dict[str, object], tmp_
     path.write_text(json.dumps(supplied))
     actual = load_settings(SETTINGS_SCHEMA, [str(path)], "TARGET_SPARK_", {})
     assert actual["streams"] == BLOCK["streams"]
-    assert load_method(target_config(actual), "or.ders") == "upsert"
+    assert stream_settings(target_config(actual), "or.ders").method == "upsert"
 
 
 def test_two_files_add_to_each_other(tmp_path: Path) -> None:

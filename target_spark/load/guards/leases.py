@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from target_spark.config import table_name
+from target_spark.config import stream_settings
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import StreamSchema
 from target_spark.destinations.destination import Destination
@@ -47,7 +47,7 @@ class LeaseGuard(Guard):
 
     def before_change(self, stream: str) -> None:
         """Raise AlreadyRunningError if another run has taken over the table."""
-        shown = self.destination.table(table_name(self.config, stream)).shown
+        shown = self.destination.table(stream_settings(self.config, stream).name).shown
         self.leases.check(stream, shown)
 
     def before_publish(self) -> Sequence[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from shared.singer.datasets import Dataset
 from shared.singer.logs import IN_SUMMARY
 from shared.singer.run_report import CREATED
-from target_spark.config import table_name
+from target_spark.config import stream_settings
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
@@ -53,7 +53,7 @@ class LineageGuard(Guard):
             logged = self._changes.setdefault(stream, [])
             new = [line for line in lines if line not in logged]
             logged += new
-        shown = self._destination.table(table_name(self._config, stream)).shown
+        shown = self._destination.table(stream_settings(self._config, stream).name).shown
         for line in new:
             extra = IN_SUMMARY if line.startswith(CREATED) else None
             _log.info("stream '%s', %s: %s", stream, shown, line, extra=extra)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from target_spark.config import load_method
+from target_spark.config import stream_settings
 from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema
@@ -45,7 +45,7 @@ class ReplayGuard(Guard):
 
     def must_see(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
-        return load_method(self.config, stream) in {"append-only", "history"}
+        return stream_settings(self.config, stream).method in {"append-only", "history"}
 
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
         """Adopt the note of an earlier run."""

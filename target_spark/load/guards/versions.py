@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from target_spark.config import load_method
+from target_spark.config import stream_settings
 from target_spark.core.load_plans import TableRequest
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
 from target_spark.run_settings import TargetConfig
@@ -73,7 +73,7 @@ class VersionGuard(Guard):
     def _why_ignored(self, stream: str) -> str | None:
         if not self.config.add_record_metadata:
             return "'add_record_metadata' is false"
-        if load_method(self.config, stream) == "history":
+        if stream_settings(self.config, stream).method == "history":
             return "'history' leaves unchanged rows at the version of the table that they came with"
         if not self.is_supported:
             return f"not supported by format '{self.config.format}'"

@@ -14,7 +14,7 @@ from engines import threads
 from whole_runs import run_target
 
 from shared.engine.engine import Engine
-from target_spark.config import REGISTRY, table_name, target_config
+from target_spark.config import REGISTRY, stream_settings, target_config
 from target_spark.core.differences import DryRun
 from target_spark.core.load_plans import StreamSchema
 from target_spark.load.loader import Loader
@@ -61,7 +61,7 @@ class Runs:
         loader = self.loader()
         with closing(loader):
             request = loader._tables.request(StreamSchema("t", schema("id")["schema"]))
-            assert request.name == table_name(loader._config, "t")
+            assert request.name == stream_settings(loader._config, "t").name
             return loader._destination.exists(request)
 
 

@@ -14,7 +14,7 @@ import pytest
 from shared.errors import DifferenceError, MessageError, SettingsError
 from shared.singer.stdout import MessageOutput
 from target_spark.cli import main
-from target_spark.config import load_method, table_request, target_config
+from target_spark.config import stream_settings, table_request, target_config
 from target_spark.core.differences import RangeDifference, TableDifference
 from target_spark.core.load_plans import Backfill, StreamSchema
 from target_spark.operate import trial_runs as command
@@ -113,7 +113,7 @@ class TestRequests:
         part = Backfill("a", "id", "1", "5")
         wanted = Verification(print, deletes=deletes)
         own = replace(config(**settings), verification=wanted, backfill=part)
-        assert load_method(own, "a") == "overwrite", "rows wait for the end of the input"
+        assert stream_settings(own, "a").method == "overwrite", "rows wait for the end of the input"
         return table_request(own, stream, T.StructType([T.StructField("id", T.LongType())]))
 
     def test_rows_are_compared_by_key(self) -> None:
