@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 LOCK_NAME = "owner.lock"
+_MACHINE = f"{socket.gethostname()}-"
 
 
 class OwnedFolder:
@@ -49,7 +50,7 @@ class OwnedFolder:
 
     def __init__(self, root: str | os.PathLike[str], prefix: str) -> None:
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=_own_prefix(prefix), dir=root))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{_MACHINE}", dir=root))
             self.lock = self.path / LOCK_NAME
             with suppress(FileNotFoundError):
                 self.fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -126,14 +127,11 @@ def is_trusted(path: str | os.PathLike[str]) -> bool:
     return is_ours and not stat.S_ISLNK(status.st_mode) and not status.st_mode & stat.S_IWOTH
 
 
-def _own_prefix(prefix: str) -> str:
-    return f"{prefix}{socket.gethostname()}-"
-
-
 def _own_folders(root: Path, prefix: str) -> Iterator[Path]:
     with suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.startswith(_own_prefix(prefix)) and entry.is_dir(follow_symlinks=False):
+            is_named = entry.name.startswith(f"{prefix}{_MACHINE}")
+            if is_named and entry.is_dir(follow_symlinks=False):
                 with suppress(OSError):
                     if entry.stat(follow_symlinks=False).st_uid == os.getuid():
                         yield Path(entry.path)
