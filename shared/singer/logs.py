@@ -48,7 +48,6 @@ _TAP_WAITS = 2.0
 _USUAL_SIZE = os.terminal_size((80, 24))
 _STDOUT = 1
 _COLORS = ((logging.ERROR, 31), (logging.WARNING, 33))
-_TAB = "\t"
 
 
 class Console:
@@ -77,13 +76,6 @@ class Console:
         return self._stream if self._stream is not None else sys.stderr
 
     @property
-    def is_terminal(self) -> bool:
-        """Return whether the stream is a terminal."""
-        with contextlib.suppress(ValueError, AttributeError):
-            return self.stream.isatty()
-        return False
-
-    @property
     def size(self) -> os.terminal_size:
         """Return columns and lines of the terminal now."""
         with contextlib.suppress(OSError, ValueError):
@@ -95,7 +87,9 @@ class Console:
     def suit(self, program: str, environ: Mapping[str, str], *, wants_json: bool) -> None:
         """Choose what a terminal shows; must come before standard output is claimed."""
         is_dumb = environ.get("TERM") == "dumb"
-        self.is_for_people = self.is_terminal and not wants_json
+        self.is_for_people = False
+        with contextlib.suppress(ValueError, AttributeError):
+            self.is_for_people = self.stream.isatty() and not wants_json
         self.colors = self.is_for_people and not is_dumb and not environ.get("NO_COLOR")
         self.live_after = 0.0 if self.is_for_people and not is_dumb else None
         if self.live_after is not None and program == "tap-spark":
@@ -143,7 +137,7 @@ class Console:
 
 
 def _printable_lines(text: str) -> str:
-    return "\n".join(_TAB.join(map(printable, line.split(_TAB))) for line in text.split("\n"))
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in text)
 
 
 def _is_pipe(fd: int) -> bool:
@@ -193,7 +187,8 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record; a traceback follows on lines of its own."""
-        record.source = source_name(self.program, record.name)
+        is_own = record.name.split(".", maxsplit=1)[0] in (*_OUR_PACKAGES, self.program)
+        record.source = self.program if is_own else record.name
         return _printable_lines(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
@@ -289,15 +284,6 @@ def _exception_data(
         "message": str(error),
         "traceback": frames,
     }
-
-
-def source_name(program: str, logger_name: str) -> str:
-    """Return the program for its own loggers, and the name of any other logger."""
-    return (
-        program
-        if logger_name.split(".", maxsplit=1)[0] in (*_OUR_PACKAGES, program)
-        else logger_name
-    )
 
 
 def setup_logging(program: str, environ: Mapping[str, str], console: Console = CONSOLE) -> None:

@@ -17,11 +17,11 @@ from shared.singer.logs import (
     IN_SUMMARY,
     Console,
     ConsoleHandler,
+    LineFormatter,
     choose_level,
     is_debug,
     mark_run,
     setup_logging,
-    source_name,
 )
 from shared.singer.metrics import emit
 
@@ -86,7 +86,8 @@ class TestLines:
         ],
     )
     def test_own_loggers_have_the_name_of_the_program(self, name: str, shown: str) -> None:
-        assert source_name("tap-spark", name) == shown
+        record = logging.LogRecord(name, logging.INFO, "", 0, "text", None, None)
+        assert LineFormatter("tap-spark").format(record).endswith(f"| {shown} | text")
 
     def test_set_up_twice_writes_once(self) -> None:
         logged({})
