@@ -228,6 +228,8 @@ class Engine:
         threads: Runs tasks in threads.
         spark: Runs tasks on Spark.
         may_read: The same.
+        used: Stream → what has done its work, and why; nothing if there was none. Spark counts as
+            soon as it has done a part.
     """
 
     def __init__(
@@ -250,7 +252,7 @@ class Engine:
         self._received = self._expected = 0
         self._heaviest = 0.0
         self._why_needed = ""
-        self._used: dict[str, tuple[str, str]] = {}
+        self.used: dict[str, tuple[str, str]] = {}
         self._stream: ContextVar[str | None] = ContextVar("stream", default=None)
 
     @classmethod
@@ -384,18 +386,11 @@ class Engine:
         finally:
             self._stream.reset(token)
 
-    def used(self, stream: str) -> tuple[str, str] | None:
-        """Return what has done the work of a stream, and why; None if there was none.
-
-        Spark counts as soon as it has done a part.
-        """
-        return self._used.get(stream)
-
     def _note_need(self, why: str) -> None:
         stream = self._stream.get()
         why = why or self._why_needed or "a step that only Spark can do"
         self._reject_threads(why, stream)
-        if self._used.get(stream or "", (THREADS, ""))[0] == THREADS:
+        if self.used.get(stream or "", (THREADS, ""))[0] == THREADS:
             self._note(stream, SPARK, why if self.choice == AUTO else f"engine: {self.choice}")
 
     def _note(self, stream: str | None, engine: str, reason: str) -> None:
@@ -403,8 +398,8 @@ class Engine:
         if stream is None:
             return
         with self._lock:
-            if engine == SPARK or self._used.get(stream, (THREADS, ""))[0] == THREADS:
-                self._used[stream] = engine, reason
+            if engine == SPARK or self.used.get(stream, (THREADS, ""))[0] == THREADS:
+                self.used[stream] = engine, reason
 
     def _reject_threads(self, why: str, stream: str | None) -> None:
         if self.choice == THREADS:

@@ -341,7 +341,7 @@ def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
             write_keys(run, plan, source)
         state_writer.finish(lambda state: end_stream(state, plan))
     run.summary.note(plan.stream, seconds=round(seconds(), 3))
-    used = run.engine.used(plan.stream)
+    used = run.engine.used.get(plan.stream)
     if used is not None:
         run.summary.note(plan.stream, engine=used[0], engine_reason=used[1])
     by = "" if used is None else f", read by {used[0]} ({used[1]})"

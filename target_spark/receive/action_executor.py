@@ -237,7 +237,7 @@ class ActionExecutor:
 
     def _note_engine(self, stream: str, *, log: bool = False) -> None:
         """Note what loads a stream, if rows needed any work."""
-        used = self._engine.used(stream)
+        used = self._engine.used.get(stream)
         if used is not None:
             engine, reason = used
             if self._summary.is_read:

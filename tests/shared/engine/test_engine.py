@@ -76,7 +76,7 @@ def test_threads_do_the_work_up_to_the_limit_also_while_spark_is_up(session: Any
     chooser = engine(starter)
     assert all(takes(chooser, LIMIT / 4) for _ in range(4))
     assert takes(chooser, 1) is (session is None)
-    assert chooser.used("s") == (THREADS if session is None else SPARK, "<0.1 of <0.1 MiB")
+    assert chooser.used.get("s") == (THREADS if session is None else SPARK, "<0.1 of <0.1 MiB")
 
 
 def test_spark_starts_once_half_of_the_limit_is_done_and_more_comes() -> None:
@@ -133,7 +133,7 @@ def test_what_needs_spark_starts_it_with_the_first_row() -> None:
     chooser.receive(0)
     assert starter.starts == 1
     assert not takes(chooser, 1, "format x")
-    assert chooser.used("s") == (SPARK, "format x")
+    assert chooser.used.get("s") == (SPARK, "format x")
 
 
 def test_heavy_rows_count_for_more() -> None:
@@ -150,7 +150,7 @@ def test_each_pass_over_the_rows_has_the_whole_limit() -> None:
     starter = Starter()
     chooser = engine(starter)
     assert takes(chooser, LIMIT, kind=TYPES)
-    assert chooser.used("s") is None
+    assert chooser.used.get("s") is None
     assert takes(chooser, LIMIT)
 
 
@@ -158,7 +158,7 @@ def test_with_spark_all_rows_are_its() -> None:
     starter = Starter("up")
     chooser = engine(starter, SPARK)
     assert not takes(chooser, 1)
-    assert chooser.used("s") == (SPARK, "engine: spark")
+    assert chooser.used.get("s") == (SPARK, "engine: spark")
     chooser.receive(1)
     assert starter.starts
 
@@ -184,9 +184,9 @@ def test_a_session_that_is_asked_for_counts_for_the_stream_that_is_served() -> N
     with chooser.serving("s"):
         takes(chooser, LIMIT / 2)
         assert chooser.session("a MERGE") == "up"
-    assert chooser.used("s") == (SPARK, "a MERGE")
+    assert chooser.used.get("s") == (SPARK, "a MERGE")
     chooser.session("other work")
-    assert chooser.used("t") is None
+    assert chooser.used.get("t") is None
 
 
 @pytest.mark.parametrize("master", ["local[1]", "local[64]", "spark://host:7077", "yarn"])

@@ -179,7 +179,7 @@ def test_more_than_the_limit_is_read_by_spark() -> None:
     from tap_spark.state.stream_plans import RowForm
 
     assert source.read_on_driver(plan, RowForm.RECORDS, engine) is None
-    assert engine.used("s") == ("spark", "1048576 of 256 MiB")
+    assert engine.used.get("s") == ("spark", "1048576 of 256 MiB")
 
 
 BROKEN = {
