@@ -307,8 +307,13 @@ def _fault(schema: Schema, path: Location, value: Json) -> Problem | None:
     if never and isinstance(value, str) and re.search(never["pattern"], value):
         text = _shown(schema, path, value)
         return Problem(path, f"{text} {never['message']}", text, never["allowed"], None, True)
-    plain = schema.get("anyOf", (schema,))[0]
-    keyword = _broken(plain, _parsed(schema, value))
+    plain, parsed = schema.get("anyOf", (schema,))[0], _parsed(schema, value)
+    broken = (
+        keyword
+        for keyword, (kind, holds, _) in _KEYWORDS.items()
+        if keyword in plain and _TYPES[kind](parsed) and not holds(parsed, plain[keyword])
+    )
+    keyword = next(broken, None)
     if keyword is None:
         return None
     if WRONG in schema:
@@ -367,11 +372,16 @@ def _matches(text: str, pattern: str) -> bool:
     return re.search(exact, text) is not None
 
 
+def _is_of(value: Json, types: str | Sequence[str]) -> bool:
+    return any(_TYPES[name](value) for name in ((types,) if isinstance(types, str) else types))
+
+
 def _all_differ(items: Sequence[Json], _: bool) -> bool:
     return len({json.dumps(item, sort_keys=True) for item in items}) == len(items)
 
 
 _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
+    "type": ("any", _is_of, "is not of type {choices}"),
     "enum": ("any", lambda value, limit: value in limit, "is not one of {choices}"),
     "minimum": ("number", operator.ge, "is less than the minimum of {limit}"),
     "exclusiveMinimum": ("number", operator.gt, "must be greater than {limit}"),
@@ -389,35 +399,17 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[Json, Json], bool], str]] = {
 """Keyword → the type it applies to, its test, and the error of a value that fails it."""
 
 _SUPPORTED = frozenset(_KEYWORDS) | {
-    *("type", "items", "properties", "additionalProperties", "required", "secret"),
+    *("items", "properties", "additionalProperties", "required", "secret"),
     *("$schema", "title", "description", "default", "examples", "format"),
 }
 
 
-def _broken(schema: Schema, value: Json) -> str | None:
-    """Return the first keyword that a value does not fit."""
-    types = _type_names(schema)
-    if types and not any(_TYPES[name](value) for name in types):
-        return "type"
-    for keyword, (kind, holds, _) in _KEYWORDS.items():
-        if keyword in schema and _TYPES[kind](value) and not holds(value, schema[keyword]):
-            return keyword
-    return None
-
-
-def _type_names(schema: Schema) -> tuple[str, ...]:
-    types = schema.get("type", ())
-    return (types,) if isinstance(types, str) else tuple(types)
-
-
 def _text(keyword: str, schema: Schema, shown_value: str) -> str:
-    if keyword == "type":
-        return f"{shown_value} is not of type {', '.join(map(repr, _type_names(schema)))}"
     limit = schema[keyword]
     words = {
         "limit": limit,
         "keyword": repr(keyword),
-        "choices": ", ".join(map(repr, limit)) if keyword == "enum" else "",
+        "choices": ", ".join(map(repr, limit)) if isinstance(limit, (list, tuple)) else repr(limit),
         "meaning": schema.get("x-pattern-meaning", repr(limit)),
     }
     text = _KEYWORDS[keyword][2].format(**words)
