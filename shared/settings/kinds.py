@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 from shared.settings.checking import (
@@ -159,6 +159,7 @@ class Field:
         dotted: Its dotted spelling, if that is not the path.
         side: The only program that has it; None for both.
         required: Whether it must be given.
+        key: The last key of the path.
     """
 
     path: tuple[str, ...]
@@ -169,11 +170,7 @@ class Field:
     dotted: str | None = None
     side: Side | None = None
     required: bool = False
-
-    @property
-    def key(self) -> str:
-        """The last key of the path."""
-        return self.path[-1]
+    key: str = ""
 
     @property
     def description(self) -> str:
@@ -248,21 +245,23 @@ def group(owner: type, description: str, **defaults: Json) -> Any:
 
 def typed(owner: type[T], values: Mapping[str, Json]) -> T:
     """Make a dataclass, whose keys are not dotted, of checked values; ignore other values."""
-    present = (field for field in fields_of(owner) if field.key in values)
+    declared = fields_of(owner)  # type: ignore[arg-type]  # It takes `type[T]` for unhashable.
+    present = (field for field in declared if field.key in values)
     return owner(**{field.attribute: field.make(values[field.key]) for field in present})
 
 
+@cache
 def fields_of(owner: type) -> tuple[Field, ...]:
     """Return the settings that a dataclass declares."""
-    declared = (field for field in dataclasses.fields(owner) if "setting" in field.metadata)
-    return tuple(
-        dataclasses.replace(
-            field.metadata["setting"],
-            path=field.metadata["setting"].path or (field.name,),
-            attribute=field.name,
-        )
-        for field in declared
-    )
+    settings = []
+    for field in dataclasses.fields(owner):
+        if "setting" in field.metadata:
+            declared = field.metadata["setting"]
+            path = declared.path or (field.name,)
+            settings.append(
+                dataclasses.replace(declared, path=path, key=path[-1], attribute=field.name)
+            )
+    return tuple(settings)
 
 
 def schema_of(owner: type, description: str = "", **defaults: Json) -> Schema:
