@@ -66,16 +66,20 @@ class RecordMetadata:
             deleted_at: `_sdc_deleted_at` of the records, which is kept.
             versions: `version` of each record, if messages have it.
         """
+        nothing = pa.scalar(None, _INSTANT)
         values = {
-            "_sdc_extracted_at": extracted_at,
+            "_sdc_extracted_at": nothing if extracted_at is None else extracted_at,
             RECEIVED_AT: pa.scalar(round(self.received_at * 1e6), pa.int64()).cast(_INSTANT),
             "_sdc_batched_at": pa.scalar(round(self.batched_at * 1e6), pa.int64()).cast(_INSTANT),
-            DELETED_AT: deleted_at,
+            DELETED_AT: nothing if deleted_at is None else deleted_at,
             "_sdc_sequence": pa.scalar(round(self.received_at * 1e3), pa.int64()),
             TABLE_VERSION: pa.scalar(self.version, pa.int64()) if versions is None else versions,
             "_sdc_sync_started_at": pa.scalar(round(self.sync_started_at * 1e3), pa.int64()),
         }
-        return {name: _filled(value, rows) for name, value in values.items()}
+        return {
+            name: pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+            for name, value in values.items()
+        }
 
 
 def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
@@ -104,9 +108,3 @@ def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
         fields += [T.StructField(name, T.TimestampType(), True) for name in TIMESTAMPS]
         fields += [T.StructField(name, T.LongType(), True) for name in INTEGERS]
     return T.StructType(fields)
-
-
-def _filled(value: pa.Scalar | pa.ChunkedArray | None, rows: int) -> pa.Array | pa.ChunkedArray:
-    if value is None:
-        return pa.nulls(rows, _INSTANT)
-    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
