@@ -345,7 +345,7 @@ def _tables(sources: tuple[str, ...], *, maintains: bool = False) -> Iterator[La
 
     table_maintenance.check_kept(config, maintains=maintains)
     raise_on_sigterm()
-    engine = engine_of(config, config.spark)
+    engine = engine_of(config, config.spark, REGISTRY.get(config.format).needs)
     try:
         yield table_maintenance.LakeTables(config, engine.session("the history of tables"))
     finally:

@@ -29,7 +29,6 @@ from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Va
 from shared.settings.checking import Problem, Rule, complete_settings
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.conf import spark_problems
-from shared.spark.packages import with_needs
 from target_spark.core.balance import Expectations
 from target_spark.core.failures import ErrorBudget
 from target_spark.core.load_plans import (
@@ -199,7 +198,6 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
     return replace(
         config,
         block=declared.typed(values.get(declared.name, {})) if declared.block is not None else None,
-        spark=with_needs(config.spark, declared.needs),
         batch_config=batch.batch_config,
         strategy=batch.strategy,
         failure=batch.failure,

@@ -33,6 +33,7 @@ from shared.errors import (
 )
 from shared.formats.file_formats import Encoding
 from shared.singer.run_summary import RunSummary
+from shared.spark.packages import with_needs
 from shared.spark.session import start_session
 from target_spark.config import REGISTRY, target_config
 from target_spark.core.differences import DryRun, TableDifference, Verification
@@ -111,7 +112,9 @@ class DestinationSuite:
     def session(self, config: TargetConfig) -> SparkSession:
         """Return the Spark session; by default one that all tests of the process share."""
         if DestinationSuite._session is None:
-            DestinationSuite._session = start_session(config.spark)
+            DestinationSuite._session = start_session(
+                with_needs(config.spark, REGISTRY.get(config.format).needs)
+            )
         return DestinationSuite._session
 
     @property

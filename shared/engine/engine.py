@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +22,7 @@ from shared.errors import SettingsError, Where
 from shared.settings.checking import FORMER
 from shared.settings.kinds import at_least, one_of, setting
 from shared.spark.conf import SparkSettings, local_cores
+from shared.spark.packages import Need
 from shared.spark.session import SessionStarter, run_tasks
 
 if TYPE_CHECKING:
@@ -430,20 +431,20 @@ class _OtherSession:
         """Do nothing: others stop it."""
 
 
-def engine_of(settings: EngineSettings, spark: SparkSettings) -> Engine:
+def engine_of(settings: EngineSettings, spark: SparkSettings, needs: Sequence[Need] = ()) -> Engine:
     """Return the engine of a run.
 
     Args:
         settings: Those of the engine.
         spark: How to start or reach Spark. A server of others has a configuration of its own.
+        needs: What formats need in Spark beside that.
     """
     may_read = spark.remote is None and not any(
         name.startswith(_CHANGES_READING) for name in spark.conf
     )
     threads = local_cores(spark)
-    return Engine(
-        SessionStarter(spark), settings.engine, settings.spark_above, threads, may_read=may_read
-    )
+    starter = SessionStarter(spark, needs)
+    return Engine(starter, settings.engine, settings.spark_above, threads, may_read=may_read)
 
 
 def _mib(size: float) -> str:

@@ -24,7 +24,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -33,7 +33,7 @@ from shared.errors import SparkStartError
 from shared.settings.kinds import typed
 from shared.spark.conf import SCHEDULES, SparkSettings, is_one_process, with_cores
 from shared.spark.jvm import FOLDER_PREFIX, ORDERLY_SECONDS
-from shared.spark.packages import EXTENSIONS, NEEDED
+from shared.spark.packages import EXTENSIONS, NEEDED, Need, with_needs
 from shared.spark.spark_release import installed
 from shared.storage.owned_folders import OwnedFolder, remove_stale
 
@@ -240,17 +240,25 @@ class BothEnds:
         return {}
 
 
-def declare(side: str, settings: SparkSettings, apart: str = "", waiting: int = 0) -> None:
+def declare(
+    side: str,
+    settings: SparkSettings,
+    apart: str = "",
+    waiting: int = 0,
+    needs: Sequence[Need] = (),
+) -> None:
     """Say what this program needs of Spark, if one command has started both.
 
     Args:
         side: `tap` or `target`.
-        settings: With the packages of its formats.
+        settings: How to start or reach Spark.
         apart: Why it cannot share a Spark; empty if it can.
         waiting: How many of its tasks may wait for the other program at a time.
+        needs: What its formats need beside that.
     """
     ends = BothEnds.of(os.environ)
     if ends is not None:
+        settings = with_needs(settings, needs)
         ends.write(side, {"settings": asdict(settings), "apart": apart, "waiting": waiting})
 
 

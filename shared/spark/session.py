@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from shared.spark.connect import (
     require_connect,
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, has_account, spawn_jvm
-from shared.spark.packages import PACKAGES, check_released, missing_jars, resolved
+from shared.spark.packages import PACKAGES, Need, check_released, missing_jars, resolved, with_needs
 from shared.spark.running_java import BothEnds, JavaRecord
 from shared.spark.s3a import executor_environment
 from shared.spark.spark_errors import start_error
@@ -55,10 +55,12 @@ class SessionStarter:
 
     Args:
         settings: How to start or reach Spark.
+        needs: What formats need beside it; looked up once Spark starts.
     """
 
-    def __init__(self, settings: SparkSettings) -> None:
+    def __init__(self, settings: SparkSettings, needs: Sequence[Need] = ()) -> None:
         self._settings = settings
+        self._needs = needs
         self._session: SparkSession | None = None
         self._context: Any = None
         self._making = threading.Lock()
@@ -193,6 +195,7 @@ class SessionStarter:
 
     def _start(self) -> Any:
         """Return the session, or the context of a Java that only schedules tasks."""
+        self._settings = with_needs(self._settings, self._needs)
         submission = running_java.current()
         if submission is not None:
             return _submitted_session(submission, self._settings)

@@ -91,13 +91,13 @@ def run(
             hint="name a folder that this machine and all executors share, or a URL (s3://…); "
             "`tap-spark spark-server` needs none, while it runs",
         )
-    spark = _spark_of(config)
+    spark, needs = _spark_of(config), REGISTRY.get(config.format).needs
     apart = "`engine: threads` of the target" if config.engine == THREADS else ""
-    declare("target", spark, apart)
+    declare("target", spark, apart, needs=needs)
     # Not above: it imports pyarrow and pyspark, and the command line must answer at once.
     from target_spark.load.loader import Loader  # noqa: PLC0415
 
-    engine = engine_of(config, spark)
+    engine = engine_of(config, spark, needs)
     status = os.fstat(input_fd)
     if stat.S_ISREG(status.st_mode):
         engine.expect(status.st_size)

@@ -18,7 +18,7 @@ from shared.formats.file_formats import FORMATS
 from shared.spark.session import SessionStarter
 from shared.storage.access import StorageOptions
 from shared.storage.urls import join
-from target_spark.config import target_config
+from target_spark.config import REGISTRY, target_config
 from target_spark.load.loader import Loader
 from target_spark.operate.rewind import history_lines, rewind
 from target_spark.operate.table_maintenance import LakeTables
@@ -138,7 +138,8 @@ def _state(at: int) -> str:
 def main() -> None:
     """Run the target by each settings of a file; the arguments are the file and a folder."""
     listed = json.loads(Path(sys.argv[1]).read_text())
-    starter = SessionStarter(target_config(listed[0]).spark)
+    config = target_config(listed[0])
+    starter = SessionStarter(config.spark, REGISTRY.get(config.format).needs)
     starter.start()
     try:
         for supplied in listed:
