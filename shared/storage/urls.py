@@ -11,6 +11,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 S3_SCHEMES = ("s3://", "s3a://")
@@ -65,8 +66,11 @@ class Roots:
 
     def __init__(self, urls: Iterable[str]) -> None:
         self._urls = tuple(urls)
-        self._folders = [path for url in self._urls if (path := _real_path(url)) is not None]
         self._remote = [_parts(url) for url in self._urls if local_path(url) is None]
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        return [path for url in self._urls if (path := _real_path(url)) is not None]
 
     def __repr__(self) -> str:
         return f"Roots({', '.join(place(url) for url in self._urls)})"
