@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -177,6 +177,7 @@ LOOKERS = 16
 """Threads that look at files: most of it is waiting."""
 
 
+@dataclass(eq=False)
 class Converter:
     """Converts batches by tasks of the engine; methods may be called from any thread.
 
@@ -187,21 +188,14 @@ class Converter:
         tables: Tables of the run.
     """
 
-    def __init__(
-        self,
-        config: TargetConfig,
-        engine: Engine,
-        files: BatchFiles,
-        tables: StreamTables,
-    ) -> None:
-        self._config = config
-        self._engine = engine
-        self._files = files
-        self._tables = tables
-        self._started_at = time.time()
-        self._slow = SlowKeywords()
-        # Streams whose files are copied: tasks look at each file themselves.
-        self._copied: set[tuple[str, pa.Schema]] = set()
+    config: TargetConfig
+    engine: Engine
+    files: BatchFiles
+    tables: StreamTables
+    _started_at: float = field(default_factory=time.time, init=False)
+    _slow: SlowKeywords = field(default_factory=SlowKeywords, init=False)
+    # Streams whose files are copied: tasks look at each file themselves.
+    _copied: set[tuple[str, pa.Schema]] = field(default_factory=set, init=False)
 
     def convert(self, batch: Batch, write: TableWrite) -> LoadResult:
         """Convert the batch's files into hidden parts.
@@ -213,7 +207,7 @@ class Converter:
             RefusedByStoreError: The store refuses rows, but takes each of them alone.
         """
         # Small files are read in less time than their columns are copied.
-        least = LEAST_COPIED * len(batch.files) if self._config.add_record_metadata else 0
+        least = LEAST_COPIED * len(batch.files) if self.config.add_record_metadata else 0
         is_large = sum(file.size or 0 for file in batch.files) >= least
         is_parquet = all(file.encoding.format == "parquet" for file in batch.files)
         is_kept = is_large and is_parquet and batch.making is None
@@ -247,12 +241,12 @@ class Converter:
 
     def _without_refused(self, batch: Batch, write: TableWrite) -> TableWrite:
         """Find the records whose rows cannot be written; return how others are written."""
-        self._tables.trace(batch.stream.stream)
-        write = self._tables.prepare(batch)
+        self.tables.trace(batch.stream.stream)
+        write = self.tables.prepare(batch)
         if write.sink is not None:
             trial = self._reports(batch, replace(write, sink=write.sink.trial()))
             refused = {row["rows"]: row["text"] for row in trial if row["kind"] == "refused row"}
-            self._tables.leave_out(batch, refused)
+            self.tables.leave_out(batch, refused)
         return write
 
     def _reports(
@@ -283,14 +277,14 @@ class Converter:
         needs = write_tasks.NEEDS_MAP if batch.making else write_tasks.NEEDS_COLUMNS
         why = needs if task is None else ""
         work = Work(batch.source, weighed, why, write_tasks.RESULTS_DDL)
-        if self._engine.takes(work) and task is not None:
-            return reports(self._engine.threads, task, len(read.tasks), work, write.pending)
-        with self._files.reachable(read) as reachable:
+        if self.engine.takes(work) and task is not None:
+            return reports(self.engine.threads, task, len(read.tasks), work, write.pending)
+        with self.files.reachable(read) as reachable:
             by_spark = _spark_task(batch, write, reachable)
-            return reports(self._engine.spark, by_spark, len(reachable.tasks), work, write.pending)
+            return reports(self.engine.spark, by_spark, len(reachable.tasks), work, write.pending)
 
     def _read_plan(self, batch: Batch, write: TableWrite) -> ReadPlan:
-        add, making = self._config.add_record_metadata, batch.making
+        add, making = self.config.add_record_metadata, batch.making
         metadata = RecordMetadata(
             received_at=batch.received_at,
             batched_at=time.time(),
@@ -298,11 +292,11 @@ class Converter:
             version=batch.version,
         )
         cores = os.cpu_count() or 1
-        with self._files.readable(batch):
+        with self.files.readable(batch):
             tasks = plan_tasks(
                 batch.files,
                 task_bytes_of(batch.files, cores),
-                options=self._files.options,
+                options=self.files.options,
                 cores=cores,
                 shares_lines=write.sink is not None,
             )
@@ -311,16 +305,15 @@ class Converter:
             schema=record_schema((making or batch.stream).schema, add),
             columns=arrow_schema(write.struct, write.encoding.format),
             metadata=metadata if add else None,
-            strict=self._config.validate_records,
-            options=self._files.options,
-            rejects=write.pending if self._config.failure.policy == "SendToDLQ" else None,
+            strict=self.config.validate_records,
+            options=self.files.options,
+            rejects=write.pending if self.config.failure.policy == "SendToDLQ" else None,
             reject_options=write.options,
-            document=None if self._config.denormalized else DOCUMENT,
-            keys=tuple(Key(name, (name,)) for name in self._tables.keys(batch.stream)),
-            refused=self._tables.left_out(batch),
+            document=None if self.config.denormalized else DOCUMENT,
+            keys=tuple(Key(name, (name,)) for name in self.tables.keys(batch.stream)),
         )
         if write.row_origin is not None:
-            read = with_origins(read)
+            read = replace(with_origins(read), refused=self.tables.left_out(batch))
         if read.strict and not is_plain(read.schema):
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
@@ -330,9 +323,9 @@ class Converter:
         """Return how the table can have the columns of the files as they are; None if not."""
         from target_spark.convert.adoption import adoption  # noqa: PLC0415
 
-        keys = self._tables.keys(batch.stream)
-        request = self._tables.request(batch.stream)
-        return adoption(self._config, request, write, batch.files, keys)
+        keys = self.tables.keys(batch.stream)
+        request = self.tables.request(batch.stream)
+        return adoption(self.config, request, write, batch.files, keys)
 
 
 def rewrite_files(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import StructField, StructType
@@ -47,15 +47,13 @@ _OVERWRITE = "overwrite"
 
 @dataclass(frozen=True)
 class _Claim:
+    """A table of a stream, and all folders that it is in."""
+
     stream: str
     table: TableId
     method: str
     partition_by: tuple[str, ...]
-
-
-def _folders(key: str) -> Iterator[str]:
-    """Yield all folders that a table is in."""
-    return (key[:end] for end, char in enumerate(key) if char == "/")
+    folders: tuple[str, ...]
 
 
 def _disagree(one: _Claim, other: _Claim) -> bool:
@@ -141,7 +139,8 @@ class StreamTables:
         """
         own = stream_settings(self.config, stream)
         table, method = self.destination.table(own.name), own.method
-        new = _Claim(stream, table, method, own.partition_by)
+        folders = tuple(table.key[:end] for end, char in enumerate(table.key) if char == "/")
+        new = _Claim(stream, table, method, own.partition_by, folders)
         with self._claiming:
             for other in self._beside(new):
                 if not table.shared or _OVERWRITE in (method, other.method):
@@ -152,7 +151,7 @@ class StreamTables:
                     raise _partitions(other, new)
             self._claims[stream] = new
             self._places.setdefault(table.key, {})[stream] = new
-            for folder in _folders(table.key):
+            for folder in folders:
                 self._below.setdefault(folder, {})[stream] = new
 
     def claim_alone(self, stream: str, message: str) -> None:
@@ -177,7 +176,7 @@ class StreamTables:
         near = (
             self._places.get(key, {}),
             self._below.get(key, {}),
-            *(self._places.get(folder, {}) for folder in _folders(key)),
+            *(self._places.get(folder, {}) for folder in claim.folders),
         )
         every = (other for claims in near for other in claims.values())
         return [other for other in every if other.stream != claim.stream]

@@ -178,7 +178,8 @@ class FileDestination(Destination):
             existing = read_table_schema(folder, self.encoding.format)
         table = None if request.method == OVERWRITE else existing
         old = table.struct if table else None
-        columns = merge_columns(old, contracted(old, request), folder.table)
+        own = request.struct if old is None else contracted(old, request)
+        columns = merge_columns(old, own, folder.table)
         named = partition_columns(request, columns, table.partition_by if table else None)
         new = TableSchema(self.encoding.format, columns, named)
         if table is not None:
@@ -390,11 +391,10 @@ class FileDestination(Destination):
         names = self._names[key]
         if names and present.issuperset(names.values()):
             return {}, rows
-        inside = _inside(write)
-        if not must_rewrite(write.encoding.format, flush.write.stored, inside.struct):
+        if not must_rewrite(write.encoding.format, flush.write.stored, write.stored):
             return names, rows
         pairs = [(url, self._pending(write)) for url in names]
-        rewritten = self._rewrite(pairs, inside)
+        rewritten = self._rewrite(pairs, _inside(write))
         return {new: names[old] for old, new in pairs}, sum(rewritten.values())
 
     def _schema_part(self, write: TableWrite) -> dict[str, str]:

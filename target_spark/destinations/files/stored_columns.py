@@ -154,7 +154,8 @@ def read_table_schema(folder: TableFolder, format_name: str) -> TableSchema | No
     """
     data = folder.side()
     if data is None:
-        return _foreign_schema(folder, format_name)
+        names = folder.files()
+        return _foreign_schema(folder, names, format_name) if names else None
     try:
         table = TableSchema.from_bytes(data)
     except (ValueError, KeyError, TypeError) as error:
@@ -183,19 +184,17 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
     return merged
 
 
-def contracted(old: StructType | None, request: TableRequest) -> StructType:
+def contracted(old: StructType, request: TableRequest) -> StructType:
     """Return the stream's columns that its contract lets into a table.
 
     Args:
-        old: Columns of the table; None for a table that does not exist or is replaced.
+        old: Columns of the table, which exists and is not replaced.
         request: The request of the stream.
 
     Raises:
         SettingsError: The table would change, and must not.
     """
     contract, new = request.contract, request.struct
-    if old is None:
-        return new
     existing = {field.name: field.dataType for field in old}
     columns: list[StructField] = []
     for column in new:
@@ -307,11 +306,8 @@ def check_ours(
             )
 
 
-def _foreign_schema(folder: TableFolder, format_name: str) -> TableSchema | None:
+def _foreign_schema(folder: TableFolder, names: tuple[str, ...], format_name: str) -> TableSchema:
     """Return the union of the columns in the files of a table written by other programs."""
-    names = folder.files()
-    if not names:
-        return None
     if _is_delta(folder):
         raise _unusable(folder, "it is a Delta table")
     existing = FORMATS[format_name]

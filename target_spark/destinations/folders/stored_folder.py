@@ -38,7 +38,6 @@ from target_spark.destinations.folders.table_folder import (
     holding,
     is_partition,
     is_settled,
-    side_name,
     visible,
     writing,
 )
@@ -77,8 +76,8 @@ def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
 
     A record beside `second` says so as long as they last.
     """
-    put_right(second)
-    parent, record = _record(second)
+    record = put_right(second)
+    parent = str(record.parent)
     record.write_text(json.dumps([os.path.relpath(path, parent) for path in (first, spare)]))
     make_durable(str(record))
     make_durable(parent)
@@ -91,25 +90,23 @@ def exchange_in_two_steps(first: str, second: str, spare: str) -> None:
     os.unlink(record)  # noqa: PTH108
 
 
-def put_right(folder: str) -> None:
+def put_right(folder: str) -> Path:
     """Restore a folder if a killed run has moved it aside, and not put another one in its place.
 
     Otherwise a folder that is missing was removed by others, and stays removed.
+
+    Returns:
+        The file beside it that says which folders are exchanged, as long as they are.
     """
-    parent, record = _record(folder)
-    if not record.exists():
-        return
-    with suppress(ValueError):  # Cut off, as no rename had begun.
-        new, old = (os.path.join(parent, name) for name in json.loads(record.read_bytes()))  # noqa: PTH118
-        if os.path.lexists(new) and os.path.lexists(old) and not os.path.lexists(folder):
-            os.rename(old, folder)  # noqa: PTH104
-    os.unlink(record)  # noqa: PTH108
-
-
-def _record(folder: str) -> tuple[str, Path]:
-    """Return the parent of a folder, and the file there that says which folders are exchanged."""
     parent, name = os.path.split(folder)
-    return parent, Path(parent, f".{name}.exchange")
+    record = Path(parent, f".{name}.exchange")
+    if record.exists():
+        with suppress(ValueError):  # Cut off, as no rename had begun.
+            new, old = (os.path.join(parent, path) for path in json.loads(record.read_bytes()))  # noqa: PTH118
+            if os.path.lexists(new) and os.path.lexists(old) and not os.path.lexists(folder):
+                os.rename(old, folder)  # noqa: PTH104
+        os.unlink(record)  # noqa: PTH108
+    return record
 
 
 @cache
@@ -146,7 +143,7 @@ class LocalFolder:
         self.table = os.path.realpath(table)
         self._path = Path(self.table)
         self._beside = self._path.parent / f".{self._path.name}"
-        self._side = self._path.with_name(side_name(self._path.name))
+        self._side = Path(f"{self._beside}.schema")
         self._run = Path(f"{self._beside}{_RUN}{run}")
         self._search = search or run
         self.pending = str(self._run / "pending")
@@ -224,7 +221,7 @@ class LocalFolder:
             # change.
             if (self._path / OLD_SIDE_FILE).exists():
                 side, drop = side or self.side(), drop | {OLD_SIDE_FILE}
-            # 1. One more file: its rename is the one step.
+            # One more file: its rename is the one step.
             one_file = len(change.add) == 1 and not drop and side is None
             if one_file and self._path.exists():
                 [(pending, name)] = change.add.items()
@@ -233,20 +230,7 @@ class LocalFolder:
                 Path(pending).rename(place)
                 make_durable(str(place.parent))
             elif change.add or drop or side is not None:
-                # 2. Anything else: build the folder aside, announce the new side file beside the
-                #    one that holds, then exchange the folders. Whoever comes after a crash knows by
-                #    the first new file which of the two side files holds.
-                complete = self._built(change.add, drop)
-                if side is not None:
-                    marker = next(iter(change.add.values()), None)
-                    self._write_side(announced(side, self.side(), marker))
-                self._put(complete)
-                # Readers have the change. `_settle` and the end of the run do what fails now.
-                with suppress(OSError):
-                    if side is not None:
-                        self._write_side(side)
-                    for pending in change.add:
-                        Path(pending).unlink()
+                self._replace(change.add, drop, side)
 
     def close(self) -> None:
         """Remove the hidden folder of this run."""
@@ -273,26 +257,27 @@ class LocalFolder:
         complete.rename(self._side)
         make_durable(str(self._side.parent))
 
-    def _built(self, add: Mapping[str, str], drop: frozenset[str]) -> Path:
-        """Return a complete folder of hard links with a change applied, beside the table."""
+    def _replace(self, add: Mapping[str, str], drop: frozenset[str], side: bytes | None) -> None:
+        """Replace the table by a folder with a change applied, in one step."""
+        # 1. Build it aside, of hard links.
         self._serial += 1
-        target = self._run / f"next-{self._serial}"
-        target.mkdir()
+        complete = self._run / f"next-{self._serial}"
+        complete.mkdir()
         if self._path.exists():
-            link_tree(self._path, target, drop)
+            link_tree(self._path, complete, drop)
         for pending, name in add.items():
-            make_folders((target / name).parent)
-            os.link(pending, target / name)
-        for inside in {(target / name).parent for name in add.values()} - {target}:
+            make_folders((complete / name).parent)
+            os.link(pending, complete / name)
+        for inside in {(complete / name).parent for name in add.values()} - {complete}:
             make_durable(str(inside))
-        make_durable(str(target))
-        return target
-
-    def _put(self, complete: Path) -> None:
-        """Replace the table by a complete folder, in one step."""
-        self._serial += 1
-        spare = self._run / f"replaced-{self._serial}"
+        make_durable(str(complete))
+        # 2. Announce the new side file beside the one that holds. Whoever comes after a crash knows
+        #    by the first new file which of the two holds.
+        if side is not None:
+            self._write_side(announced(side, self.side(), next(iter(add.values()), None)))
+        # 3. Exchange the folders.
         if self._path.exists():
+            spare = self._run / f"replaced-{self._serial}"
             exchange(str(complete), self.table, str(spare))
             self._retired.append((spare, time.monotonic()))
         else:
@@ -301,6 +286,12 @@ class LocalFolder:
         # Also the folder that the old table has moved to, or a crash of the machine might show it
         # twice.
         make_durable(str(self._run))
+        # 4. Readers have the change. `_settle` and the end of the run do what fails now.
+        with suppress(OSError):
+            if side is not None:
+                self._write_side(side)
+            for pending in add:
+                Path(pending).unlink()
 
     def _remove_retired(self) -> None:
         while self._retired:
@@ -533,7 +524,7 @@ class RemoteFolder:
     @property
     def _side(self) -> str:
         parent, _, name = self._place[1].rstrip("/").rpartition("/")
-        return join(parent, side_name(name))
+        return join(parent, f".{name}.schema")
 
     @property
     def _old_side(self) -> str:

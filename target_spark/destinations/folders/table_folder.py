@@ -221,11 +221,6 @@ _OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
 """Names of files that the target has written or rewritten: with a time in milliseconds."""
 
 
-def side_name(table: str) -> str:
-    """Return the name of the side file of a table's folder, beside it."""
-    return f".{table}.schema"
-
-
 def is_ours(name: str) -> bool:
     """Return whether the target has written or rewritten a file of this name."""
     return _OURS.fullmatch(name.rpartition("/")[2]) is not None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from table_plans import struct
 
+from shared.encodings.encoding_format import Encoding
 from shared.errors import SettingsError
 from target_spark.core.load_plans import SchemaContract, TableName, TableRequest
+from target_spark.destinations.files.file_destination import FileDestination
 from target_spark.destinations.files.stored_columns import contracted
+from tests.helpers.file_tables import rewrite_here
 
 OLD = struct("id BIGINT, name STRING, s STRUCT<a:INT>")
 
@@ -54,7 +58,9 @@ def test_columns_of_versions_are_never_left_out() -> None:
         columns("id BIGINT, _sdc_valid_from TIMESTAMP", columns="discard")
 
 
-def test_a_new_table_has_all_columns() -> None:
+def test_a_new_table_has_all_columns(tmp_path: Path) -> None:
     contract = SchemaContract(columns="freeze", types="freeze")
     request = TableRequest("st", struct("x INT"), TableName("t"), contract=contract)
-    assert contracted(None, request) == struct("x INT")
+    destination = FileDestination(str(tmp_path), Encoding("parquet"), rewrite_here)
+    assert destination.prepare(request).struct == struct("x INT")
+    destination.finish(request)

@@ -79,7 +79,7 @@ def test_a_kill_between_both_steps_changes_nothing(
     put(folder, OURS, b"old")
     with monkeypatch.context() as patch:
         if isinstance(folder, LocalFolder):
-            patch.setattr(folder, "_put", lambda _: 1 / 0)
+            patch.setattr(stored_folder, "exchange", lambda *_: 1 / 0)
         else:
             patch.setattr(folder._place[0], "cp_file", lambda *_: 1 / 0)  # type: ignore[attr-defined]
         with pytest.raises((ZeroDivisionError, DestinationError)):
