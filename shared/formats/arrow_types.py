@@ -119,14 +119,15 @@ def _orc_type(kind: T.DataType) -> pa.DataType:
 
 
 def as_nullable(data_type: T.DataType) -> Any:
-    """Return the same type with null allowed at every depth (map keys stay as they are)."""
+    """Return the same type with null allowed at every depth, and without metadata."""
     if isinstance(data_type, T.StructType):
         fields = [T.StructField(f.name, as_nullable(f.dataType), True) for f in data_type.fields]
         return T.StructType(fields)
     if isinstance(data_type, T.ArrayType):
         return T.ArrayType(as_nullable(data_type.elementType), True)
     if isinstance(data_type, T.MapType):
-        return T.MapType(data_type.keyType, as_nullable(data_type.valueType), True)
+        key, value = as_nullable(data_type.keyType), as_nullable(data_type.valueType)
+        return T.MapType(key, value, True)
     return data_type
 
 
@@ -281,8 +282,3 @@ def breaks_nullability(
         values = pc.list_flatten(column)
         return breaks_nullability(values, data_type.elementType, data_type.containsNull)
     return False
-
-
-def loose(dtype: T.DataType) -> T.DataType:
-    """Return the type, nullable at every depth and without metadata, for a comparison."""
-    return mapped(dtype, lambda kind: kind)

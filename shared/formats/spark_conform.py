@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats.arrow_types import loose
+from shared.formats.arrow_types import as_nullable
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.spark_release import too_old
@@ -212,7 +212,8 @@ class Fitting:
 
     def value(self, value: Column, have: T.DataType, want: T.DataType, path: Path) -> Column:
         """Return the value as one of the wanted type; keep a value of the same type."""
-        if loose(have) == loose(want) and not any(key[: len(path)] == path for key in self.names):
+        is_same = as_nullable(have) == as_nullable(want)
+        if is_same and not any(key[: len(path)] == path for key in self.names):
             return value
         if isinstance(have, T.StructType) and isinstance(want, T.StructType):
             return F.when(value.isNotNull(), self._struct(value, have, want, path))
@@ -223,7 +224,7 @@ class Fitting:
             )
         if isinstance(have, T.MapType) and isinstance(want, T.MapType):
             return self._map(value, have, want, path)
-        return value if loose(have) == loose(want) else self.leaf(value, have, want, path)
+        return value if is_same else self.leaf(value, have, want, path)
 
     def _struct(self, value: Column, have: T.StructType, want: T.StructType, path: Path) -> Column:
         present = {field.name: field.dataType for field in have.fields}

@@ -54,7 +54,8 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             checker = checker or _checker(read)
             fitting = checker.fitting(result, table)
             result = checker.with_keys(fitting, table)
-        reported = read.reported(fitting.rejects, result.rejects)
+        rejected = result.rejects
+        reported = read.reported(fitting.rejects, rejected) if rejected else ()
         if reported or (refused and read.reports_rejects):
             number = row_numbers(before, refused)
             # A generator: the texts of many rows are not held at once.

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
 from shared.errors import SettingsError, SourceError, Where
-from shared.formats.arrow_types import loose
+from shared.formats.arrow_types import as_nullable
 from shared.formats.spark_conform import conformed, is_json_object, is_valid_utf8, json_types
 from shared.maps.record_metadata import DELETED_AT
 from shared.spark.spark_errors import explain
@@ -200,7 +200,7 @@ class LayoutReader:
         schemas = SchemaRegistry(connection.schema_registry).versions(subject)
         empty = F.lit(None).cast("binary")
         decoded = self._spark.range(0).select(from_avro(empty, schemas[-1].text).alias(name))
-        return MessagePart(name, "avro", loose(decoded.schema[name].dataType), schemas)
+        return MessagePart(name, "avro", as_nullable(decoded.schema[name].dataType), schemas)
 
     @cached_property
     def _inferred(self) -> tuple[T.DataType, T.DataType]:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from shared.errors import SourceError
-from shared.formats.arrow_types import loose
+from shared.formats.arrow_types import as_nullable
 from shared.formats.spark_conform import Names, Path, conformed
 from shared.settings.texts import quoted
 from shared.storage.urls import local_path
@@ -348,7 +348,7 @@ class DeltaSource(LakeSource):
         before, after = (
             self._version(spark, n).schema for n in (version.number - 1, version.number)
         )
-        same = loose(before) == loose(after)
+        same = as_nullable(before) == as_nullable(after)
         return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
     def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:

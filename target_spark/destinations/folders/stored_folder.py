@@ -243,7 +243,8 @@ class LocalFolder:
 
     def _settle(self) -> None:
         """Write what holds after a change of the folder that has failed."""
-        if not is_settled(_content(self._side)):
+        content = _content(self._side)
+        if content is not None and not is_settled(content):
             self._write_side(self.side())
 
     def _write_side(self, content: bytes | None) -> None:

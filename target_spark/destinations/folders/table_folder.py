@@ -260,9 +260,9 @@ def holding(content: bytes | None, names: Collection[str]) -> bytes | None:
     return None if text is None else str(text).encode()
 
 
-def is_settled(content: bytes | None) -> bool:
-    """Return whether a content holds for every state of the folder."""
-    return content is None or _change(content) is None
+def is_settled(content: bytes) -> bool:
+    """Return whether the content of a side file holds for every state of the folder."""
+    return _change(content) is None
 
 
 def _change(content: bytes) -> dict[str, Any] | None:

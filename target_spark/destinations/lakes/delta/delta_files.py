@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql.types import StructType
 
-from shared.formats.arrow_types import as_nullable, loose, spark_to_arrow
+from shared.formats.arrow_types import as_nullable, spark_to_arrow
 from shared.formats.columnar_encoding import column_facts
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
@@ -400,7 +400,7 @@ def same_columns(change: TableChange, struct: StructType) -> bool:
         item.how == "as is"
         and item.target == name
         and not item.names
-        and loose(item.dtype) == loose(struct[name].dataType)
+        and as_nullable(item.dtype) == as_nullable(struct[name].dataType)
         and "variant" not in item.dtype.simpleString()
         for name, item in supplied.items()
     )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SettingsError, Where
-from shared.formats.arrow_types import loose, mapped
+from shared.formats.arrow_types import as_nullable, mapped
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path
@@ -287,8 +287,8 @@ def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> b
     """Return whether the table has exactly the requested columns and partitions."""
     if now is None or change.create is None:
         return False
-    have = [(field.name, loose(field.dataType)) for field in now.struct]
-    want = [(column.name, loose(column.dtype)) for column in change.create]
+    have = [(field.name, as_nullable(field.dataType)) for field in now.struct]
+    want = [(column.name, as_nullable(column.dtype)) for column in change.create]
     names = change.mapping
     partitions = tuple(names.get(name, name) for name in request.layout.partition_by)
     strict = {field.name for field in now.struct if not field.nullable}
@@ -314,7 +314,7 @@ def additions(
     strict = {field.name for field in now.struct if not field.nullable}
     loosened = tuple(sorted(name for name in strict if name in want and want[name].nullable))
     same = all(
-        field.name in want and loose(field.dataType) == loose(want[field.name].dtype)
+        field.name in want and as_nullable(field.dataType) == as_nullable(want[field.name].dtype)
         for field in now.struct
     )
     if not same or now.partitions != partitions or not strict - set(loosened):

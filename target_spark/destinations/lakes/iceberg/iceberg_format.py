@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import Pauses, SettingsError, Where, repeated
-from shared.formats.arrow_types import loose
+from shared.formats.arrow_types import as_nullable
 from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import TableName, TableRequest
@@ -497,8 +497,8 @@ def _fits(
     """
     if change.create is None:
         return False
-    have = [(field.name, loose(field.dataType)) for field in struct]
-    want = [(column.name, loose(column.dtype)) for column in change.create]
+    have = [(field.name, as_nullable(field.dataType)) for field in struct]
+    want = [(column.name, as_nullable(column.dtype)) for column in change.create]
     strict = {field.name for field in struct if not field.nullable}
     wanted_strict = {column.name for column in change.create if not column.nullable}
     wanted = partitions_sql(request, change.mapping)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
-from shared.formats.arrow_types import loose
+from shared.formats.arrow_types import as_nullable
 from shared.settings.texts import quoted
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
@@ -346,14 +346,14 @@ def can_replace(transaction: IcebergTransaction, now: Described, change: TableCh
 
 def new_columns(now: Described, change: TableChange) -> list[NewColumn]:
     """Return the columns of `change.create`; keep existing ones with the same name and type."""
-    have = {field.name: loose(field.dataType) for field in now.struct}
+    have = {field.name: as_nullable(field.dataType) for field in now.struct}
     return [
         NewColumn(
             column.name,
             column.dtype,
             not column.nullable,
             column.comment,
-            have.get(column.name) == loose(column.dtype),
+            have.get(column.name) == as_nullable(column.dtype),
         )
         for column in change.create or ()
     ]
