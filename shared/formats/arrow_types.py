@@ -179,12 +179,18 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = table.num_rows
     positions = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        conform_column(table.column(positions[field.name]), field.type)
+        table.column(positions[field.name])
         if field.name in positions
         else pa.nulls(rows, field.type)
         for field in schema
     ]
-    return pa.table(columns, schema=schema)
+    return pa.table(
+        [
+            column if column.type.equals(field.type) else conform_column(column, field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
 
 
 def dropped_fields(
@@ -215,9 +221,7 @@ def dropped_fields(
 def conform_column(
     column: pa.Array | pa.ChunkedArray, kind: pa.DataType
 ) -> pa.Array | pa.ChunkedArray:
-    """Return a column converted to a type; errors as `conform`."""
-    if column.type.equals(kind):
-        return column
+    """Return a column converted to another type; errors as `conform`."""
     if isinstance(column, pa.Array):
         return _conform_array(column, kind)
     return pa.chunked_array([_conform_array(chunk, kind) for chunk in column.chunks], kind)

@@ -57,11 +57,30 @@ def resolve(
         MessageError: A file is rejected; names the stream and the first such file.
     """
     roots = None if allowed_roots is None else Roots(allowed_roots)
-    results = tuple(
-        file if file.encoding.format == STAGED else _resolved(file, stream, roots) for file in files
-    )
+    results = list[InputFile]()
+    for file in files:
+        form, where = file.encoding.format, Where(stream=stream, file=shown(file.url))
+        if form == STAGED:
+            results.append(file)
+            continue
+        if form not in COMPRESSIONS:
+            raise MessageError(
+                f"unknown batch file format '{form}'",
+                where=where,
+                hint=f"known are {', '.join(COMPRESSIONS)}",
+            )
+        if missing := FORMATS[form].missing():
+            raise SettingsError(missing, where=where)
+        real = place(file.url)
+        if roots is not None and not roots.hold(file.url):
+            raise MessageError(
+                "the file is outside of batch_config.allowed_roots",
+                where=where,
+                hint=f"its path with `..` and links resolved is {shown(real)}",
+            )
+        results.append(replace(file, url=real if local_path(file.url) is not None else file.url))
     reject_duplicates(results, stream)
-    return results
+    return tuple(results)
 
 
 def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
@@ -81,26 +100,6 @@ def reject_duplicates(files: Iterable[InputFile], stream: str) -> None:
                 where=Where(stream=stream, file=shown(file.url)),
             )
         seen.add(result)
-
-
-def _resolved(file: InputFile, stream: str, roots: Roots | None) -> InputFile:
-    where = Where(stream=stream, file=shown(file.url))
-    if file.encoding.format not in COMPRESSIONS:
-        raise MessageError(
-            f"unknown batch file format '{file.encoding.format}'",
-            where=where,
-            hint=f"known are {', '.join(COMPRESSIONS)}",
-        )
-    if missing := FORMATS[file.encoding.format].missing():
-        raise SettingsError(missing, where=where)
-    result = place(file.url)
-    if roots is not None and not roots.hold(file.url):
-        raise MessageError(
-            "the file is outside of batch_config.allowed_roots",
-            where=where,
-            hint=f"its path with `..` and links resolved is {shown(result)}",
-        )
-    return replace(file, url=result if local_path(file.url) is not None else file.url)
 
 
 def roots_of(config: BatchConfig) -> Roots:

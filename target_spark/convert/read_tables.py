@@ -45,8 +45,8 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
             twice = next(name for name in names if names.count(name) > 1)
             raise ContentError(f"two of its columns are named '{twice}'")
         rejects.read += table.num_rows + len(refused)
-        if looks:
-            read.add_undeclared(reader.undeclared(table), rejects)
+        if looks and (undeclared := reader.undeclared(table)):
+            read.add_undeclared(undeclared, rejects)
         result = reader.read(table)
         rejects.cut |= result.cut
         fitting = result

@@ -182,7 +182,7 @@ def load(
         except OSError as error:
             # Reported, not raised: Spark would try the task again, on a full disk, too.
             rows = [failure(error, write.pending)]
-        yield results([*rows, *rejects.rows()])
+        yield pa.RecordBatch.from_pylist([*rows, *rejects.rows()], RESULTS)
 
 
 def read_frame(
@@ -245,7 +245,7 @@ def written(
         rows = [_refused(error)]
     except OSError as error:
         rows = [failure(error, write.pending)]
-    return results([*rows, *rejects])
+    return pa.RecordBatch.from_pylist([*rows, *rejects], RESULTS)
 
 
 def _write(
@@ -366,11 +366,6 @@ def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def results(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Return the results of a task as a batch for Spark."""
-    return pa.RecordBatch.from_pylist(rows, RESULTS)
-
-
 def _refused(error: PartitionError | RefusedByStoreError) -> dict[str, Any]:
     kind = "refused" if isinstance(error, PartitionError) else "refused by store"
     return {"kind": kind, "text": str(error)}
@@ -415,7 +410,7 @@ def rewrite(
             rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
         except OSError as error:
             rows = [failure(error, write.pending)]
-        yield results(rows)
+        yield pa.RecordBatch.from_pylist(rows, RESULTS)
 
 
 def _rewritten(
