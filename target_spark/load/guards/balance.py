@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from target_spark.core.balance import Counts, check_commit, check_conversion, merged_rows
+from target_spark.core.balance import check_commit, check_conversion
 from target_spark.core.load_plans import LoadResult
-from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
+from target_spark.load.guards.guard import CommitStep, ConvertStep, Guard
 
 
 class BalanceGuard(Guard):
@@ -19,13 +19,4 @@ class BalanceGuard(Guard):
     def after_commit(self, step: CommitStep) -> None:
         """Compare the rows of the parts with those of the commit."""
         counts = check_commit(step.batch, step.results, step.committed)
-        step.loaded = replace(step.loaded, counts=counts)
-
-    def after_end(self, step: EndStep) -> None:
-        """Compare the rows of flushes that were held with those of their commit."""
-        older = step.left_out
-        counts = Counts(committed=-older, merged=older, unconfirmed=-older)
-        if step.committed is not None and step.committed.rows is not None:
-            merged = merged_rows(step.stream, step.written, step.committed)
-            counts += Counts(committed=-merged, merged=merged, unconfirmed=-step.written)
         step.loaded = replace(step.loaded, counts=counts)

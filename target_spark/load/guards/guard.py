@@ -60,8 +60,6 @@ class EndStep:
         awaits_state: Whether a STATE was to be expected: rows without one will come again.
         request: The request that rows were last written for; None if there were none.
         flushes: Flushes that were held, and are committed now.
-        written: Rows of flushes of which a commit tells only now.
-        left_out: Rows of held flushes that are left out.
         committed: What the destination tells at the end; None for nothing.
         loaded: What has changed since the last commit.
     """
@@ -70,8 +68,6 @@ class EndStep:
     awaits_state: bool
     request: TableRequest | None
     flushes: Sequence[Flush] = ()
-    written: int = 0
-    left_out: int = 0
     committed: Committed | None = None
     loaded: Loaded = field(default_factory=lambda: Loaded(Counts()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 
+from target_spark.core.balance import Counts, merged_rows
 from target_spark.destinations.destination import Destination, Flush
 from target_spark.load.guards.guard import CommitStep, EndStep, Guard
 
@@ -58,17 +59,24 @@ class HeldFlushes(Guard):
     def before_end(self, step: EndStep) -> None:
         """Give the held flushes to be committed."""
         with self._lock:
-            held = tuple(self._held.get(step.stream, {}).values())
-            written = self._unpublished.get(step.stream, 0)
-        step.flushes = tuple(one.flush for one in held)
-        step.written = written + sum(one.rows for one in held if not one.is_older)
-        step.left_out = sum(one.rows for one in held if one.is_older)
+            step.flushes = tuple(one.flush for one in self._held.get(step.stream, {}).values())
 
     def after_end(self, step: EndStep) -> None:
-        """Forget the stream: all its rows are visible."""
+        """Forget the stream, all rows of which are visible, and compare them with the commit.
+
+        Raises:
+            BalanceError: The commit has another number of rows than the flushes.
+        """
         with self._lock:
-            self._unpublished.pop(step.stream, None)
-            self._held.pop(step.stream, None)
+            written = self._unpublished.pop(step.stream, 0)
+            held = self._held.pop(step.stream, {}).values()
+        written += sum(one.rows for one in held if not one.is_older)
+        older = sum(one.rows for one in held if one.is_older)
+        counts = Counts(committed=-older, merged=older, unconfirmed=-older)
+        if step.committed is not None and step.committed.rows is not None:
+            merged = merged_rows(step.stream, written, step.committed)
+            counts += Counts(committed=-merged, merged=merged, unconfirmed=-written)
+        step.loaded = replace(step.loaded, counts=counts)
 
     def leave_out_older(self, stream: str, version: int) -> None:
         """Remove the parts of held flushes of a version before this one."""
