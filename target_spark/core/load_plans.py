@@ -182,6 +182,10 @@ class StreamSchema:
     source: str | None = None
 
 
+ADDING = frozenset({"append-only", "history"})
+"""Load methods by which a record that comes twice adds a row twice."""
+
+
 @dataclass(frozen=True)
 class LoadPlan:
     """How a stream is loaded.

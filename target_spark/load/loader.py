@@ -28,6 +28,7 @@ from target_spark.convert.task_reports import record_error
 from target_spark.core.balance import Counts, Loaded
 from target_spark.core.differences import VANISHED, TableDifference, Verification
 from target_spark.core.load_plans import (
+    ADDING,
     Batch,
     ConvertAgainError,
     InputFile,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ADDING = frozenset({"append-only", "history"})
-"""Load methods by which a record that comes twice adds a row twice."""
 COMMIT = "a commit that only Spark can make"
 NO_OPERATIONS = "target_spark.destinations.operations:Operations"
 CONSENT = (
@@ -176,7 +175,8 @@ class Loader:
         return LoadPlan(
             overwrites=self._destination.holds_rows or method == "overwrite",
             replaces=method == "overwrite" and not own.overwrite_unfinished,
-            recalls=any(must_see(name) for must_see in self._at["must_see"]),
+            # A lease comes before the first record, and so does the note of an earlier run.
+            recalls=config.overlapping_runs.policy != ALLOW or self.can_detect_replays(name),
             # Not if they may come again without harm: replays are detected, or replace rows by key.
             discards=discards and method in ADDING and not self.can_detect_replays(name),
         )
@@ -320,7 +320,7 @@ class Loader:
 
     def can_detect_replays(self, stream: str) -> bool:
         """Return whether replayed records of a stream can be detected."""
-        return self._replays is not None and self._replays.must_see(stream)
+        return self._replays is not None and stream_settings(self._config, stream).method in ADDING
 
     def may_refuse(self, stream: str) -> bool:
         """Return whether `commit` may refuse rows of a stream, so that files are read once more."""

@@ -79,10 +79,6 @@ class Guard:
     they get; the guards after them in the list see that.
     """
 
-    def must_see(self, stream: str) -> bool:  # noqa: ARG002
-        """Return whether `before_stream` must be called before the first record of a stream."""
-        return False
-
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:  # noqa: ARG002
         """Look at a stream before its first record.
 

@@ -30,10 +30,6 @@ class LeaseGuard(Guard):
     destination: Destination
     tables: StreamTables
 
-    def must_see(self, stream: str) -> bool:  # noqa: ARG002
-        """Return True: the lease comes first."""
-        return True
-
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:  # noqa: ARG002
         """Take the lease of a stream; raise AlreadyRunningError if another run has it."""
         request = self.tables.request(stream)

@@ -15,7 +15,7 @@ from itertools import chain
 from target_spark.config import stream_settings
 from target_spark.convert.batch_files import BatchFiles
 from target_spark.convert.stream_tables import StreamTables
-from target_spark.core.load_plans import Batch, LoadResult, Segment, StreamSchema
+from target_spark.core.load_plans import ADDING, Batch, LoadResult, Segment, StreamSchema
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
 from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
@@ -43,14 +43,10 @@ class ReplayGuard(Guard):
     _sources: dict[str, str] = field(default_factory=dict, init=False)
     _bookmarks: Bookmarks | None = field(default=None, init=False)
 
-    def must_see(self, stream: str) -> bool:
-        """Return whether replayed records of a stream can be detected."""
-        return stream_settings(self.config, stream).method in {"append-only", "history"}
-
     def before_stream(self, stream: StreamSchema, source: str) -> tuple[int, ...]:
         """Adopt the note of an earlier run."""
         name = stream.stream
-        if not self.must_see(name):
+        if stream_settings(self.config, name).method not in ADDING:
             return ()
         note = self.destination.recall(self.tables.request(stream))
         journal = Journal(self.config.replays.max_segments)

@@ -85,7 +85,7 @@ def test_moments_come_in_order(tmp_path: Path) -> None:
     loader._watch((witness_of(moments),))
     run_target(loader._config, loader, tmp_path, MESSAGES)
     assert moments == [
-        "must_see",
+        "before_stream",
         "before_conversion",
         "after_conversion",
         "before_change",
