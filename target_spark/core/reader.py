@@ -371,7 +371,7 @@ class Reader:
         """
         version = _version(block, start, end)
         first = version if lines == 1 else _version(block, start, block.index(b"\n", start) + 1)
-        if first != version or not is_version(version):
+        if first != version or not isinstance(version, int | None):
             yield from self._run_by_version(stream, view, block, start, end)
             return
         yield ev.RecordsSeen(stream, view[start:end], lines, self._line, version)
@@ -383,7 +383,7 @@ class Reader:
         while start < end:
             stop = block.index(b"\n", start) + 1
             version, lines = _version(block, start, stop), 1
-            if not is_version(version):
+            if not isinstance(version, int | None):
                 event = self._parse(block[start:stop])
                 self._line, start = self._line + 1, stop
                 if event is not None:
@@ -458,6 +458,8 @@ def _is_needed(line: bytes, *, is_last: bool) -> bool:
 def _version(block: bytes, start: int, end: int) -> object:
     """Return the `version` of the RECORD line that ends at `end`; the first line is at `start`.
 
+    It is an integer, or None without one, or `INVALID`.
+
     In valid JSON the pattern can only match the envelope's own last keys: quotes inside strings
     are escaped, and the one brace after them closes the line. If it does not match (more keys,
     or a column with this name), the line is parsed.
@@ -469,7 +471,8 @@ def _version(block: bytes, start: int, end: int) -> object:
     if match:
         return int(match.group(1) or match.group(2))
     message = loads(block[last:end])
-    return message.get("version") if isinstance(message, dict) else None
+    version = message.get("version") if isinstance(message, dict) else None
+    return version if is_version(version) else INVALID
 
 
 FEW = 32
