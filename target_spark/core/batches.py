@@ -307,10 +307,10 @@ class Batches:
             self.act(ev.DiscardPieces(flush.number, flush.header, flush.pieces))
         elif job.stream.until < sys.maxsize and self._convert_without_end(flush, piece):
             return
-        # A piece with a STATE inside may still be cut there, by a bad line that is found later: its
-        # text is kept for that until the flush is durable.
-        may_be_cut = piece.is_divided and piece.index < flush.pieces
-        if may_be_cut and flush.number in self._flushes:
+        # A piece with a STATE inside may still be cut there, by a bad line that is found later, and
+        # one of several messages between them: text is kept for that until the flush is durable.
+        is_divided = piece.messages if isinstance(piece, FilesPiece) else piece.is_divided
+        if is_divided and piece.index < flush.pieces and flush.number in self._flushes:
             flush.divided.append(piece)
         if isinstance(piece, StagedPiece):
             self._staged_bytes -= piece.size

@@ -184,7 +184,8 @@ class Uncovered:
     Attributes:
         line: Line of the last STATE; 0 if there was none.
         rows: Rows after it, by stream.
-        consumed: Last file and number of durable flushes with batch files, and their stream.
+        consumed: Durable flushes with batch files, which a later STATE lets be deleted: position
+            of the last file, number of the flush, and stream.
     """
 
     rows: Counter[str] = field(default_factory=Counter, init=False)
@@ -229,10 +230,6 @@ class Uncovered:
                 awaits = streams[name].end.awaits_state(self.line)
                 is_loaded = name not in self._discarded
                 yield ev.ReportUncovered(name, rows, is_loaded, awaits)
-
-    def consume(self, position: int, flush: int, stream: str) -> None:
-        """Add a durable flush whose files a STATE after `position` lets be deleted."""
-        self.consumed.append((position, flush, stream))
 
     def keep_files(self, stream: str) -> None:
         """Keep all files of a stream: it has failed."""

@@ -108,11 +108,6 @@ class FilesPiece:
     messages: tuple[FilesPiece, ...] = ()
     replay: int | None = None
 
-    @property
-    def is_divided(self) -> bool:
-        """Return whether it has several messages, the last of which may be cut off."""
-        return bool(self.messages)
-
     def without_end(self, line: int) -> tuple[FilesPiece, ...]:
         """Return pieces with all messages before a line of stdin; empty if these are all."""
         kept = tuple(message for message in self.messages if message.line < line)

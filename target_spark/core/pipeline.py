@@ -479,7 +479,7 @@ class Pipeline:
         self._schedule.offer(job.stream)
 
     def _step_done(self, job: Turn) -> None:
-        step = job.step
+        step, consumed = job.step, self._uncovered.consumed
         if isinstance(step, Ending | Recollection):
             return
         # From here on a STATE may cover it; the release at the end of `handle` decides.
@@ -487,9 +487,9 @@ class Pipeline:
         if isinstance(step, PendingFlush):
             self._batches.committed(step, job.began_at, self._now)
             if step.last_file is not None and not job.stream.has_failed:
-                self._uncovered.consume(step.last_file, step.number, job.stream.schema.stream)
+                consumed.append((step.last_file, step.number, job.stream.schema.stream))
         elif isinstance(step, KeyPass) and not job.stream.has_failed:
-            self._uncovered.consume(step.position, step.number, step.keys.stream.stream)
+            consumed.append((step.position, step.number, job.stream.schema.stream))
         elif isinstance(step, DeadLetterStep):
             self._dead_bytes -= sum(len(line.data) for line in step.lines)
             self._actions.extend(ev.ReportLine(line) for line in step.lines)

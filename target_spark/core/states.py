@@ -314,9 +314,9 @@ def joint_state(results: Sequence[TableState]) -> JointState:
             f"the STATEs of '{other.table}' and '{ordered[-1].table}' differ and have no "
             "`bookmarks` with the names of the streams"
         )
-    plain = next((o.table for o, v in zip(ordered, values, strict=True) if _marks(v) is None), None)
-    if plain is not None:
-        raise StateConflict(f"the STATE of '{plain}' has no `bookmarks`, others have")
+    for one, value in zip(ordered, values, strict=True):
+        if not isinstance(value.get(_BOOKMARKS), dict):
+            raise StateConflict(f"the STATE of '{one.table}' has no `bookmarks`, others have")
     notes += [
         f"stream '{one.stream}' has no bookmark: the tap sends it from its beginning"
         for one, own in owns
@@ -338,10 +338,6 @@ def _decoded(text: str) -> dict[str, Any]:
         return {}
 
 
-def _marks(value: dict[str, Any]) -> dict[str, Any] | None:
-    entry = value.get(_BOOKMARKS)
-    return entry if isinstance(entry, dict) else None
-
-
 def _own(value: dict[str, Any], stream: str) -> Any:
-    return (_marks(value) or {}).get(stream)
+    bookmarks = value.get(_BOOKMARKS)
+    return bookmarks.get(stream) if isinstance(bookmarks, dict) else None
