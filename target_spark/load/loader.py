@@ -137,7 +137,9 @@ class Loader:
             guards.append(self._held)
         if config.activate_version:
             guards.append(self._versions)
-        guards += [BalanceGuard(), LineageGuard(config, destination)]
+        lineage = LineageGuard(config, destination)
+        destination.changed = lineage.changed
+        guards += [BalanceGuard(), lineage]
         if self._expected is not None:
             guards.append(self._expected)
         if self._operations is not None and config.write_audit_publish:

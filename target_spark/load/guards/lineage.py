@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shared.singer.datasets import Dataset
@@ -20,20 +20,19 @@ from target_spark.run_settings import TargetConfig
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class LineageGuard(Guard):
     """Tells what each flush has done to its table.
 
     Args:
         config: The settings.
-        destination: Names its tables, and tells of changes of their columns.
+        destination: Names its tables; the loader lets it call `changed`.
     """
 
-    def __init__(self, config: TargetConfig, destination: Destination) -> None:
-        self._config = config
-        self._destination = destination
-        self._lock = threading.Lock()
-        self._changes: dict[str, list[str]] = {}
-        destination.changed = self.changed
+    config: TargetConfig
+    destination: Destination
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _changes: dict[str, list[str]] = field(default_factory=dict, init=False)
 
     def after_commit(self, step: CommitStep) -> None:
         """Add the changes of the table, and its name in lineage."""
@@ -53,13 +52,13 @@ class LineageGuard(Guard):
             logged = self._changes.setdefault(stream, [])
             new = [line for line in lines if line not in logged]
             logged += new
-        shown = self._destination.table(stream_settings(self._config, stream).name).shown
+        shown = self.destination.table(stream_settings(self.config, stream).name).shown
         for line in new:
             extra = IN_SUMMARY if line.startswith(CREATED) else None
             _log.info("stream '%s', %s: %s", stream, shown, line, extra=extra)
 
     def _datasets(self, request: TableRequest) -> list[Dataset]:
-        default = self._config.format, self._destination.table(request.name).shown
-        place, name = self._destination.dataset(request.name) or default
+        default = self.config.format, self.destination.table(request.name).shown
+        place, name = self.destination.dataset(request.name) or default
         fields = tuple((f.name, f.dataType.simpleString()) for f in request.struct.fields)
         return [Dataset(name, place, fields, request.stream)]
