@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shared.errors import (
     BalanceError,
@@ -22,7 +23,6 @@ from target_spark.destinations.destination import (
 )
 from target_spark.destinations.lakes.lake_table import (
     ACTIVATION,
-    HeldEdit,
     LakeTable,
     Mark,
     OpenTable,
@@ -31,6 +31,9 @@ from target_spark.destinations.lakes.lake_table import (
     summed,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork, settle
+
+if TYPE_CHECKING:
+    from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
 
@@ -134,15 +137,17 @@ class HeldTables:
             return done or Committed()
         results = []
         for step in table.held:
-            if isinstance(step, HeldEdit):
-                self._work.repeat(table, stream, partial(self._edit_again, table, step))
-            else:
+            if isinstance(step, Flush):
                 done = self._work.repeat(table, stream, partial(self._load_again, table, step))
                 results.append(done or Committed())
+            else:
+                self._work.repeat(table, stream, partial(self._edit_again, table, *step))
         return summed(results)
 
-    def _edit_again(self, table: OpenTable, step: HeldEdit, _: int) -> None:
-        self._work.edit(table, step.request, step.edit)
+    def _edit_again(
+        self, table: OpenTable, request: TableRequest, edit: VersionEdit, _: int
+    ) -> None:
+        self._work.edit(table, request, edit)
 
     def _load_again(self, table: OpenTable, flush: Flush, _: int) -> Committed | None:
         return self._work.load(table, flush)

@@ -30,7 +30,6 @@ from target_spark.destinations.destination import (
 )
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
-    HeldEdit,
     LakeTable,
     OpenTable,
     Place,
@@ -171,7 +170,7 @@ class LakeDestination(Destination):
         table = self.open_table(request)
         with table.lock:
             if self.holds_rows:
-                table.held.append(HeldEdit(request, edit))
+                table.held.append((request, edit))
                 return None
             is_changed = self.work.repeat(
                 table, request.stream, lambda _: self.work.edit(table, request, edit)

@@ -150,15 +150,8 @@ def _folders(url: str, options: StorageOptions) -> list[str]:
     return [name.rstrip("/").rpartition("/")[2] for name in folders]
 
 
-@dataclass(frozen=True)
-class HeldEdit:
-    """An ACTIVATE_VERSION that takes effect after the flushes before it."""
-
-    request: TableRequest
-    edit: VersionEdit
-
-
-Step = Flush | HeldEdit
+Step = Flush | tuple[TableRequest, "VersionEdit"]
+"""What waits: a flush, or an ACTIVATE_VERSION that takes effect after the flushes before it."""
 
 
 def steps_of(held: Sequence[Step]) -> list[Step]:
@@ -182,9 +175,9 @@ def summed(results: Sequence[Committed]) -> Committed:
 
 
 def _kind(step: Step) -> Hashable:
-    if isinstance(step, HeldEdit):
-        return step.request.stream
-    return step.request.struct.json(), step.request.keys
+    if isinstance(step, Flush):
+        return step.request.struct.json(), step.request.keys
+    return step[0].stream
 
 
 def _merged(group: Sequence[Step]) -> Iterator[Step]:

@@ -14,7 +14,7 @@ from shared.errors import BalanceError, DestinationError, SettingsError
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.lake_table import HeldEdit, Step, steps_of, summed
+from target_spark.destinations.lakes.lake_table import Step, steps_of, summed
 from target_spark.tables.version_edit import VersionEdit
 
 Make = Callable[..., Load]
@@ -28,7 +28,7 @@ def flush(number: int, *parts: str, column: str = "id") -> Flush:
 
 
 def test_flushes_in_a_row_become_one_step() -> None:
-    edit = HeldEdit(flush(1).request, VersionEdit(2, True, 0.0))
+    edit = flush(1).request, VersionEdit(2, True, 0.0)
     held: list[Step] = [flush(1, "a"), flush(2), flush(3, "b", "c"), edit, flush(4), edit]
     [whole, *rest] = steps_of(held)
     assert isinstance(whole, Flush)
