@@ -234,7 +234,7 @@ class LakeTables:
         self._config = config
         form: LakeFormat = _FORMATS[config.format](config)
         self._kept = history_of(form, config)
-        self._spark = own_session(spark, form.conf)
+        self._spark = own_session(spark, config, form.conf)
 
     def histories(self) -> list[TableHistory]:
         """Return all tables that a run has loaded into.

@@ -269,7 +269,7 @@ class LakeDestination(Destination):
             )
 
     def _own_session(self) -> SparkSession:
-        return own_session(self._spark(), self._form.conf)
+        return own_session(self._spark(), self._config, self._form.conf)
 
     def _close(self) -> None:
         """Remove the hidden files of this run when the process ends; keep notes."""

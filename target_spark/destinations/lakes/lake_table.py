@@ -525,13 +525,19 @@ BY_CASE = {"spark.sql.caseSensitive": "true"}
 """Configuration to read parts whose columns or fields `differs_by_case`."""
 
 
-def own_session(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Return a session with its own configuration, or the given one if that is not possible."""
+def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session with its own configuration, or the same one if that is not possible.
+
+    Args:
+        spark: The session.
+        config: The settings, whose `storage_options` it gets.
+        conf: See `LakeFormat`.
+    """
     try:
         own = spark.newSession()
     except (AttributeError, NotImplementedError):  # Spark Connect
         own = spark
-    for name, value in conf.items():
+    for name, value in {**storage_conf(config), **conf}.items():
         own.conf.set(name, value)
     return own
 

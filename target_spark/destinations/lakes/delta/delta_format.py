@@ -17,7 +17,6 @@ from shared.engine.engine import SPARK, Spark
 from shared.settings.texts import quoted
 from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
-from shared.storage.access import StorageOptions
 from shared.storage.urls import S3_SCHEMES, join, shown
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
@@ -66,7 +65,6 @@ from target_spark.destinations.lakes.lake_table import (
     configured,
     one_writer,
     read_mark,
-    storage_conf,
 )
 from target_spark.destinations.lakes.lake_work import first_able, first_of
 from target_spark.run_settings import TargetConfig
@@ -130,7 +128,6 @@ class DeltaFormat(LakeFormat):
         self.copies = config.write_audit_publish
         self._path = config.path
         self._catalog = config.catalog
-        self._options = StorageOptions(config.storage_options)
         self._written: dict[str, int] = {}
         package = DeltaPackage(
             self._written,
@@ -141,7 +138,7 @@ class DeltaFormat(LakeFormat):
             tasks=None if spark is None or config.spark.remote else Spark(spark),
         )
         self.packages = (package,)
-        self.conf: Mapping[str, str] = {**storage_conf(config), **_ANY_VERSION}
+        self.conf: Mapping[str, str] = _ANY_VERSION
         self.rules = NameRules(
             style=config.column_names,
             max_bytes=None,

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import as_nullable
-from shared.storage.access import StorageOptions
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
@@ -126,7 +125,6 @@ class IcebergFormat(LakeFormat):
     def __init__(self, config: TargetConfig, branch: str | None = None) -> None:
         self._path = config.path
         self._catalog = config.catalog
-        self._options = StorageOptions(config.storage_options)
         self.branch = branch
         on_branch = {} if branch is None else {_WAP_BRANCH: branch}
         self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}

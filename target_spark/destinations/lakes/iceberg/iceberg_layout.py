@@ -29,7 +29,7 @@ from target_spark.destinations.lakes.lake_sql import (
     table_comment,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import Place, absolute, storage_conf
+from target_spark.destinations.lakes.lake_table import Place, absolute
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import NameRules, PartitionStep, legal_name
@@ -258,7 +258,7 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
         return {**settings, **conf}
     default = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop"}
     default[f"{name}.warehouse"] = absolute(config.path)
-    return {**storage_conf(config), **default, **conf}
+    return {**default, **conf}
 
 
 def location_of(path: str, catalog: str | None, name: TableName) -> Place:

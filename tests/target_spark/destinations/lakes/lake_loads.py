@@ -147,7 +147,7 @@ class Load:
 
     def reader(self) -> SparkSession:
         """Return a session that has read nothing yet."""
-        return own_session(self.spark, self.destination._form.conf)
+        return own_session(self.spark, self.config, self.destination._form.conf)
 
     def sql(self, statement: str) -> list[Any]:
         """Run a statement as another program would; `{t}` is the table."""
