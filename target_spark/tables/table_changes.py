@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import types as T  # noqa: N812
 
-from shared.formats.arrow_types import as_nullable
-from shared.formats.json_schema import common_scalar, shown_type
+from shared.formats.json_schema import shown_type
 from shared.singer.run_report import CREATED, RENAMED
 
 _RECORD_METADATA = re.compile(r"_sdc_[a-z0-9_]{1,50}")
@@ -67,22 +67,22 @@ def assign_names(
         end in a digest of the key: the result does not depend on the order.
     """
     supplied = {key: renamed[key] for key in wishes if key in renamed}
+    legal = {key: legal_name(wish, rules) for key, wish in wishes.items() if key not in supplied}
     taken = {rules.fold(name) for name in renamed.values()}
     wanted: dict[str, list[str]] = {}
-    for key, wish in wishes.items():
-        if key not in supplied:
-            wanted.setdefault(rules.fold(legal_name(wish, rules)), []).append(key)
+    for key, name in legal.items():
+        wanted.setdefault(rules.fold(name), []).append(key)
     losers: list[str] = []
     for fold, keys in wanted.items():
-        ranked = sorted(keys, key=lambda key: _rank(key, legal_name(wishes[key], rules)))
-        legal = legal_name(wishes[ranked[0]], rules)
-        alone = len(keys) == 1 or legal == ranked[0]
+        ranked = sorted(keys, key=lambda key: _rank(key, legal[key]))
+        alone = len(keys) == 1 or legal[ranked[0]] == ranked[0]
         if alone and fold not in taken:
-            supplied[ranked.pop(0)] = legal
+            first = ranked.pop(0)
+            supplied[first] = legal[first]
         losers += ranked
     taken |= {rules.fold(name) for name in supplied.values()}
     for key in sorted(losers):
-        supplied[key] = _distinct(key, legal_name(wishes[key], rules), rules, taken)
+        supplied[key] = _distinct(key, legal[key], rules, taken)
         taken.add(rules.fold(supplied[key]))
     return {key: supplied[key] for key in wishes}
 
@@ -224,6 +224,13 @@ class Column:
     comment: str | None = None
 
 
+def described(schema: Mapping[str, Any], name: str) -> str | None:
+    """Return the description of a property in a stream's JSON Schema; None if it has none."""
+    node = (schema.get("properties") or {}).get(name)
+    text = node.get("description") if isinstance(node, Mapping) else None
+    return text if isinstance(text, str) and text else None
+
+
 @dataclass(frozen=True)
 class Projected:
     """The source of the values of one column of the table.
@@ -296,12 +303,18 @@ class TableChange:
 
 def change_lines(change: TableChange) -> tuple[str, ...]:
     """Return what a change does to a table, one phrase for each step; none for no change."""
+    new = {column.name for column in (*(change.create or ()), *change.add)}
+    renamed = (
+        f"{RENAMED}'{source}' as '{name}'"
+        for source, name in of_columns(change.mapping).items()
+        if name in new and source != name and VARIANT not in source
+    )
     if change.create is not None:
         columns = ", ".join(f"{column.name} {shown_type(column.dtype)}" for column in change.create)
-        return (f"{CREATED}{columns}", *_renamed(change, change.create))
+        return (f"{CREATED}{columns}", *renamed)
     return (
         *(f"add the column '{one.name}' ({shown_type(one.dtype)})" for one in change.add),
-        *_renamed(change, change.add),
+        *renamed,
         *(f"add the field '{'.'.join(at)}' ({shown_type(new)})" for at, new in change.add_nested),
         *(
             f"widen '{'.'.join(at)}' from {shown_type(old)} to {shown_type(new)}"
@@ -311,13 +324,6 @@ def change_lines(change: TableChange) -> tuple[str, ...]:
         *(f"allow nulls in '{name}'" for name in change.nullable),
         *(_repartitioned(gone, come) for gone, come in change.partitions),
     )
-
-
-def _renamed(change: TableChange, columns: Sequence[Column]) -> Iterator[str]:
-    new = {column.name for column in columns}
-    for source, name in of_columns(change.mapping).items():
-        if name in new and source != name and VARIANT not in source:
-            yield f"{RENAMED}'{source}' as '{name}'"
 
 
 def _repartitioned(old: str | None, new: str | None) -> str:
@@ -356,83 +362,8 @@ class Capabilities:
     hint: str = ""
 
 
-@dataclass(frozen=True)
-class Growth:
-    """The growth of a column to hold values of another type too.
-
-    Attributes:
-        dtype: Its new type.
-        widen: Path, type and wider type of each widened column.
-        add: Path and type of the fields to add.
-    """
-
-    dtype: T.DataType
-    widen: tuple[tuple[Path, T.DataType, T.DataType], ...] = ()
-    add: tuple[tuple[Path, T.DataType], ...] = ()
-
-
-def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> Growth | None:
-    """Plan how a column grows to hold the values of another type without loss.
-
-    Args:
-        old: Its type.
-        new: The type of the new values, with the table's names of fields.
-        can: The capabilities of the format.
-        path: Path of the column.
-
-    Returns:
-        The growth; None if it is not possible.
-    """
-    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
-        return _struct(old, new, can, path)
-    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
-        inner = growth(old.elementType, new.elementType, can, (*path, "element"))
-        return inner and replace(inner, dtype=T.ArrayType(inner.dtype, old.containsNull))
-    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
-        return _map(old, new, can, path)
-    wider = common_scalar(old, new)
-    if wider == old or can.takes(old, new):
-        return Growth(old)
-    if wider is None or not can.widen(old, wider):
-        return None
-    return Growth(wider, widen=((path, old, wider),))
-
-
-def _struct(old: T.StructType, new: T.StructType, can: Capabilities, path: Path) -> Growth | None:
-    later = {part.name: part for part in new.fields}
-    fields: list[T.StructField] = []
-    parts: list[Growth] = []
-    for part in old.fields:
-        come = later.pop(part.name, None)
-        inner = (
-            Growth(part.dataType)
-            if come is None
-            else growth(part.dataType, come.dataType, can, (*path, part.name))
-        )
-        if inner is None:
-            return None
-        parts.append(inner)
-        fields.append(T.StructField(part.name, inner.dtype, part.nullable, part.metadata))
-    if later and not can.nested:
-        return None
-    added = [T.StructField(part.name, as_nullable(part.dataType)) for part in later.values()]
-    return Growth(
-        T.StructType([*fields, *added]),
-        tuple(step for inner in parts for step in inner.widen),
-        (
-            *(step for inner in parts for step in inner.add),
-            *(((*path, part.name), part.dataType) for part in added),
-        ),
-    )
-
-
-def _map(old: T.MapType, new: T.MapType, can: Capabilities, path: Path) -> Growth | None:
-    """Plan the growth of a map's values; new keys would need a rewrite of all files."""
-    key = growth(old.keyType, new.keyType, Capabilities(nested=False), (*path, "key"))
-    value = growth(old.valueType, new.valueType, can, (*path, "value"))
-    if key is None or value is None:
-        return None
-    return replace(value, dtype=T.MapType(old.keyType, value.dtype, old.valueContainsNull))
+ANYTHING = Capabilities(widen=lambda _old, _new: True)
+"""The capabilities for a table without rows."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def partition_columns(
     """
     if not (request.layout.partition_by or table):
         return ()
-    from target_spark.tables.evolution import partition_fields  # noqa: PLC0415
+    from target_spark.tables.partitions import partition_fields  # noqa: PLC0415
 
     fields = partition_fields(request)
     for field in fields:

@@ -70,8 +70,14 @@ from target_spark.destinations.lakes.row_changes import (
     view_sql,
 )
 from target_spark.replays import Note
-from target_spark.tables.evolution import ANYTHING, TableChange, plan_change, without_computed
-from target_spark.tables.table_changes import OURS, change_lines, matched_names, of_columns
+from target_spark.tables.evolution import TableChange, plan_change, without_computed
+from target_spark.tables.table_changes import (
+    ANYTHING,
+    OURS,
+    change_lines,
+    matched_names,
+    of_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

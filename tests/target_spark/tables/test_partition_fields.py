@@ -6,7 +6,7 @@ import pytest
 from table_plans import request
 
 from shared.errors import SettingsError
-from target_spark.tables.evolution import PartitionField, partition_fields
+from target_spark.tables.partitions import PartitionField, partition_fields
 
 COLUMNS = "id INT, at TIMESTAMP, `a b` STRING, `days(at)x` INT, `bucket(2, id)` INT"
 

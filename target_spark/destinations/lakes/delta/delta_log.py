@@ -32,7 +32,8 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
-from target_spark.tables.evolution import TableChange, cluster_columns, partition_fields
+from target_spark.tables.partitions import cluster_columns, partition_fields
+from target_spark.tables.table_changes import TableChange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

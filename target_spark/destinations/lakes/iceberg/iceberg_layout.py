@@ -31,7 +31,7 @@ from target_spark.destinations.lakes.lake_sql import (
 )
 from target_spark.destinations.lakes.lake_table import Place, absolute
 from target_spark.run_settings import TargetConfig
-from target_spark.tables.evolution import PartitionField, cluster_columns, partition_fields
+from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
 from target_spark.tables.table_changes import NameRules, PartitionStep, legal_name
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     replaced_properties,
     same_partitions,
 )
-from target_spark.tables.evolution import partition_fields
+from target_spark.tables.partitions import partition_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
