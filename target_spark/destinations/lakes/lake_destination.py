@@ -86,7 +86,7 @@ class LakeDestination(Destination):
         self._form = form
         self.holds_rows = form.copies
         self._config = config
-        self.work = LakeWork(form, config.type_conflicts, self._tell)
+        self.work = LakeWork(form, config.type_conflicts, self)
         self._spark = spark
         self._shares_session = config.spark.remote is not None
         self._folders = pending_folders(config)
@@ -282,9 +282,6 @@ class LakeDestination(Destination):
                 remove_parts(flush)
         else:
             table.folder.close()
-
-    def _tell(self, stream: str, lines: Sequence[str]) -> None:
-        self.changed(stream, lines)
 
     def _opened(self) -> list[tuple[str, OpenTable]]:
         with self._lock:

@@ -31,6 +31,7 @@ from target_spark.core.load_plans import (
     without_column,
 )
 from target_spark.destinations.destination import (
+    Destination,
     Flush,
     RefusedByStoreError,
 )
@@ -194,12 +195,12 @@ class LakeWork:
     Args:
         form: The table format.
         conflicts: What becomes of values whose type the column cannot hold.
-        changed: See `Destination`.
+        destination: Told of changes of columns: see `Destination.changed`.
     """
 
     form: LakeFormat
     conflicts: str
-    changed: Callable[[str, Sequence[str]], None]
+    destination: Destination
     _left_out: set[tuple[str, tuple[str, ...]]] = field(default_factory=set, init=False)
 
     def shape(
@@ -222,7 +223,7 @@ class LakeWork:
             else:
                 return now, change
             if not table.is_copy:
-                self.changed(request.stream, change_lines(change))
+                self.destination.changed(request.stream, change_lines(change))
         raise DestinationError(
             f"{table.place.shown} still lacks columns for the rows after it was altered",
             lasts=True,
@@ -235,7 +236,7 @@ class LakeWork:
         form, change = self.form, self.plan(None, request)
         first_able(form, table.spark, lambda engine: engine.create(table.place, change, request))
         if not table.is_copy:
-            self.changed(request.stream, change_lines(change))
+            self.destination.changed(request.stream, change_lines(change))
         now = self.now(table)
         if now is None or now.names != change.renamed:
             return None
