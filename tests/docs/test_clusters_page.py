@@ -19,12 +19,12 @@ from doc_pages import ROOT, blocks, text_of
 from shared.settings.loading import ENV, load_settings
 from shared.spark import s3a
 from shared.spark.conf import SparkSettings, session_conf
-from shared.spark.packages import LAKES
+from shared.spark.packages import LAKES, with_needs
 from shared.spark.spark_release import installed
 from tap_spark.config import PROGRAM as TAP
 from tap_spark.config import tap_config
 from target_spark.config import PROGRAM as TARGET
-from target_spark.config import target_config
+from target_spark.config import REGISTRY, target_config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +72,11 @@ SETTING_NAMES = {f"spark.{field.name}" for field in dataclasses.fields(SparkSett
 
 
 def spark_settings(kind: str, program: str) -> SparkSettings:
-    check: Any = {"tap": tap_config, "target": target_config}[program]
-    actual: SparkSettings = check(SETTINGS[kind, program]).spark
-    return actual
+    """Return the settings of a program's session, with the needs of its formats."""
+    if program == "tap":
+        return tap_config(SETTINGS[kind, program]).spark
+    config = target_config(SETTINGS[kind, program])
+    return with_needs(config.spark, REGISTRY.get(config.format).needs)
 
 
 @EVERY
