@@ -91,8 +91,6 @@ class EncodingFormat:
             also written without nested columns), or one column of whole JSON lines (`lines`).
         packed: Files are compressed as a whole, and their names say so (`.json.gz`).
         requires: Python packages it needs: module, and its requirement for `pip install`.
-        text: Whether rows are lines of text.
-        flat: Whether all columns are text in the files, nested ones as JSON.
 
     Raises:
         ValueError: It contradicts itself.
@@ -108,14 +106,20 @@ class EncodingFormat:
     rows: Literal["tables", "texts", "lines"] = "tables"
     packed: bool = False
     requires: Mapping[str, str] = field(default_factory=dict)
-    text: bool = field(init=False)
-    flat: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", self.rows == "lines")
-        object.__setattr__(self, "flat", self.rows == "texts")
         for problem in _problems(self):
             raise ValueError(f"encoding '{self.name}': {problem}")
+
+    @property
+    def text(self) -> bool:
+        """Return whether rows are lines of text."""
+        return self.rows == "lines"
+
+    @property
+    def flat(self) -> bool:
+        """Return whether all columns are text in the files, nested ones as JSON."""
+        return self.rows == "texts"
 
     def extension(self, compression: str) -> str:
         """Return how names of files end that have this compression."""
