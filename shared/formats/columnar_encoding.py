@@ -249,7 +249,7 @@ def read_struct(data: memoryview, at: int = 0) -> tuple[Struct, int]:
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _zigzag(data, at)
+            number, at = _value(data, at, I16)
         value = None
         if kind not in (TRUE, FALSE):
             value, at = _value(data, at, kind)
@@ -276,7 +276,8 @@ def structs_in(fields: Struct, number: int) -> list[Struct]:
 
 def _value(data: memoryview, at: int, kind: int) -> tuple[Any, int]:
     if kind in _INTEGERS:
-        return _zigzag(data, at)
+        number, at = _varint(data, at)
+        return (number >> 1) ^ -(number & 1), at
     if kind == STRUCT:
         return read_struct(data, at)
     if kind in (LIST, SET):
@@ -303,11 +304,6 @@ def _list(data: memoryview, at: int) -> tuple[tuple[int, list[Any]], int]:
         value, at = _value(data, at, kind)
         values.append(value)
     return (kind, values), at
-
-
-def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
-    number, at = _varint(data, at)
-    return (number >> 1) ^ -(number & 1), at
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import orjson
 
@@ -56,16 +56,12 @@ def loads(text: bytes) -> Any:
         return INVALID
 
 
-def is_version(value: object) -> TypeGuard[int | None]:
-    """Return whether a value can be a table version: tables store it as an integer of 64 bits."""
-    return value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63)
-
-
 def _version_of(message: dict[str, Any]) -> int | None:
     value = message.get("version")
-    if not is_version(value):
-        raise MalformedError("with a 'version' that is not an integer of 64 bits")
-    return value
+    if value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63):
+        return value
+    # Tables could not store it.
+    raise MalformedError("with a 'version' that is not an integer of 64 bits")
 
 
 def _strings(message: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -471,8 +467,10 @@ def _version(block: bytes, start: int, end: int) -> object:
     if match:
         return int(match.group(1) or match.group(2))
     message = loads(block[last:end])
-    version = message.get("version") if isinstance(message, dict) else None
-    return version if is_version(version) else INVALID
+    try:
+        return _version_of(message) if isinstance(message, dict) else None
+    except MalformedError:
+        return INVALID
 
 
 FEW = 32

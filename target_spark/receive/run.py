@@ -211,7 +211,7 @@ def _pipeline(
         rule = flush_rule(strategy, config.batch_wait_limit_seconds)
     plan: Callable[[StreamSchema], LoadPlan | None] = loader.plan
     if config.validate_records:
-        plan = checked(plan)
+        plan = partial(checked, plan)
     limits = Limits(
         parallel=min(MOST_JOBS, os.cpu_count() or 1),
         converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,

@@ -145,25 +145,21 @@ def are_filled(table: pa.Table, columns: Collection[str] | None) -> bool:
 
 
 def checked(
-    plan: Callable[[StreamSchema], LoadPlan | None],
-) -> Callable[[StreamSchema], LoadPlan | None]:
-    """Return the plan for streams with a check of the schema before it.
+    plan: Callable[[StreamSchema], LoadPlan | None], stream: StreamSchema
+) -> LoadPlan | None:
+    """Return what `plan` returns for a stream, after a check of its schema.
 
-    Raises (from the function):
+    Raises:
         MessageError: The schema is not valid by the metaschema of the draft.
     """
-
-    def check(stream: StreamSchema) -> LoadPlan | None:
-        problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
-        if problem is not None:
-            raise MessageError(
-                f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
-                where=Where(stream=stream.stream),
-                hint="records cannot be validated; fix the tap, or set `validate_records: false`",
-            )
-        return plan(stream)
-
-    return check
+    problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
+    if problem is not None:
+        raise MessageError(
+            f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",
+            where=Where(stream=stream.stream),
+            hint="records cannot be validated; fix the tap, or set `validate_records: false`",
+        )
+    return plan(stream)
 
 
 _SCHEMAS = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
         planned.append(stream.stream)
         return LoadPlan()
 
-    check = checked(plan)
+    check = partial(checked, plan)
     assert check(StreamSchema("good", {"properties": {"a": {"type": "integer"}}}))
     with pytest.raises(MessageError) as refused:
         check(StreamSchema("orders", {"properties": {"total": {"type": "decimal"}}}))
@@ -35,7 +36,7 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
 
 
 def test_what_the_plan_says_is_passed_on() -> None:
-    assert checked(lambda _: None)(StreamSchema("s", {})) is None
+    assert checked(lambda _: None, StreamSchema("s", {})) is None
 
 
 def test_slow_keywords_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
