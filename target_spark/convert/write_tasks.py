@@ -37,7 +37,7 @@ from target_spark.destinations.folders.table_folder import PartitionError, parti
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from shared.formats.row_groups import ColumnCopy
+    from shared.formats.column_copies import ColumnCopy
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -328,7 +328,7 @@ def copies_columns(read: ReadPlan, write: TableWrite) -> bool:
 
 def _column_copy(read: ReadPlan, pieces: Sequence[Piece]) -> ColumnCopy | None:
     """Return the copy of the columns of some pieces; None if their rows must be read."""
-    from shared.formats.row_groups import ColumnCopy  # noqa: PLC0415
+    from shared.formats.column_copies import ColumnCopy  # noqa: PLC0415
 
     metadata = read.metadata
     if metadata is None:

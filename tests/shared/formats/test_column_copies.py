@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.formats import columnar_encoding, row_groups
+from shared.formats import column_copies, columnar_encoding
+from shared.formats.column_copies import ColumnCopy
 from shared.formats.columnar_encoding import (
     BINARY,
     DOUBLE,
@@ -29,7 +30,6 @@ from shared.formats.columnar_encoding import (
     structs_in,
 )
 from shared.formats.file_formats import FORMATS
-from shared.formats.row_groups import ColumnCopy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,8 +95,8 @@ def random_sources(
     chance: random.Random, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[pa.Schema, Sources, list[pa.Table], str]:
     """Write files that can be copied; return their columns, groups, rows, and compression."""
-    monkeypatch.setattr(row_groups, "LEAST_BYTES", 0)
-    monkeypatch.setattr(row_groups, "_BLOCK_ROWS", chance.choice([1, 7, 1000, 10**5]))
+    monkeypatch.setattr(column_copies, "LEAST_BYTES", 0)
+    monkeypatch.setattr(column_copies, "_BLOCK_ROWS", chance.choice([1, 7, 1000, 10**5]))
     monkeypatch.setattr(columnar_encoding, "ROW_GROUP_BYTES", chance.choice([500, 10**4, 10**7]))
     kinds = chance.choices(KINDS, k=chance.randint(1, 6))
     fields = [pa.field(f"c{n}", kind, chance.random() < 0.9) for n, kind in enumerate(kinds)]
@@ -229,7 +229,7 @@ def test_other_files_are_read(
 def test_files_with_large_columns_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(BASE, tmp_path / "a.parquet", **CHECKED)
     sources = [(str(tmp_path / "a.parquet"), None)]
-    monkeypatch.setattr(row_groups, "MOST_BYTES", 10)
+    monkeypatch.setattr(column_copies, "MOST_BYTES", 10)
     assert copy(tmp_path, sources, BASE.schema) is None
     assert not ColumnCopy(sources, BASE.schema, added, lambda _: True).fitting("snappy")
 
@@ -255,7 +255,7 @@ def test_what_would_take_much_memory_is_read(
     limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(BASE, tmp_path / "a", **CHECKED)
-    monkeypatch.setattr(row_groups, limit, 10)
+    monkeypatch.setattr(column_copies, limit, 10)
     assert copy(tmp_path, [(str(tmp_path / "a"), None)], BASE.schema) is None
 
 

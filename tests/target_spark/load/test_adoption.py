@@ -16,7 +16,7 @@ import pytest
 
 from shared.engine.engine import COPIED, Engine
 from shared.errors import DestinationError, RecordError
-from shared.formats import row_groups
+from shared.formats import column_copies
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import remote
@@ -481,7 +481,7 @@ def test_spark_reads_what_was_taken_over(spark: Any, tmp_path: Path) -> None:
 def test_spark_reads_copied_columns(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_groups, "LEAST_BYTES", 0)
+    monkeypatch.setattr(column_copies, "LEAST_BYTES", 0)
     b = Copies(tmp_path)
     b.watch(monkeypatch)
     b.load(b.file([row(n) for n in range(900)], row_group_size=100, **CHECKED))
