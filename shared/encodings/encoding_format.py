@@ -303,7 +303,7 @@ def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
 
 _JSONL = EncodingFormat(
     name="jsonl",
-    implementation="shared.formats.line_encodings:LineFormat",
+    implementation="shared.formats.jsonl_encoding:LineFormat",
     suffix=".json",
     compressions=PACKINGS,
     levels={"gzip": 9},

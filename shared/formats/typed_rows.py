@@ -71,6 +71,9 @@ class RowReader:
         schema: The stream's JSON Schema.
         strict: Reject values of another type; as for `shared.formats.json_lines.LineReader`.
         texts: Columns hold the texts of a CSV file.
+
+    Attributes:
+        declared: The columns of the stream, of which a file must have one; None if it need not.
     """
 
     def __init__(self, schema: Mapping[str, Any], *, strict: bool, texts: bool = False) -> None:
@@ -79,11 +82,8 @@ class RowReader:
         self._texts = texts
         self._free_form = is_free_form(schema)
         self.arrow_schema: pa.Schema = struct_to_arrow(as_nullable(self._struct))
-
-    def fits(self, names: list[str]) -> bool:
-        """Return whether a file with these columns can hold records of the stream."""
-        declared = set(self.arrow_schema.names)
-        return self._free_form or not declared or bool(declared.intersection(names)) or not names
+        names = () if self._free_form else self.arrow_schema.names
+        self.declared = frozenset(names) if names else None
 
     def read(self, table: pa.Table) -> RowsRead:
         """Convert all rows."""

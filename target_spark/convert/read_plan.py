@@ -141,8 +141,7 @@ class ReadPlan:
         if self.metadata is not None:
             deleted = table.column(DELETED_AT) if DELETED_AT in table.column_names else None
             added = self.metadata.columns(table.num_rows, extracted_at, deleted, versions)
-            for name, column in added.items():
-                table = with_column(table, name, column)
+            table = pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **added})
         return conform(table, self.columns)
 
 

@@ -34,12 +34,10 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
     columns = columns_to_fill(read.schema, read.keys, strict=read.strict)
     checker: RowChecker | None = None
     before, looks = piece.rows_before, read.looks_for_undeclared
-    existing = None if read.names is None else frozenset(read.names)
+    declared = reader.declared if read.names is None else frozenset(read.names)
     for table, refused in tables_of(piece, read.options):
         names = table.column_names
-        if not (
-            reader.fits(names) if existing is None else not names or existing.intersection(names)
-        ):
+        if names and declared is not None and declared.isdisjoint(names):
             raise ContentError("it has none of the stream's columns")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
