@@ -392,8 +392,8 @@ def read_groups(
         OSError: The file cannot be opened, or is damaged.
         pyarrow.ArrowInvalid: As `shared.formats.row_groups.read_groups`.
     """
-    check_mark(url, (FILE_MARK, STREAM_MARK), "arrow", options, packed=True)
-    with open_plain(url, options) as source:
+    codec = check_mark(url, (FILE_MARK, STREAM_MARK), "arrow", options, packed=True)
+    with open_plain(url, codec, options) as source:
         layout = layout_of(source)
         chosen = layout.batches if groups is None else layout.batches[groups.start : groups.stop]
         blocks = layout.messages(chosen)

@@ -111,19 +111,31 @@ def check_mark(
     options: StorageOptions | None,
     *,
     packed: bool = False,
-) -> None:
+) -> str | None:
     """Raise an error if a file does not begin with the first bytes of its format.
+
+    Args:
+        url: The file.
+        mark: These bytes; one of several.
+        label: Name of the format.
+        options: Of the storage.
+        packed: The file may be compressed as a whole.
+
+    Returns:
+        What its content is compressed with, or None.
 
     Raises:
         ContentError: It does not.
         OSError: The file cannot be opened.
     """
     head = head_of(url, LOOKED_AT, options)
-    if packed and codec_of_head(head):
+    codec = codec_of_head(head) if packed else None
+    if codec is not None:
         with open_input(url, options) as source:
             head = bytes(source.read(LOOKED_AT))
     if not head.startswith(mark):
         raise ContentError(f"labelled {label}, but it looks like {looks_like(url, options)}")
+    return codec
 
 
 def grouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:

@@ -229,8 +229,8 @@ def read_groups(
     """
     from pyarrow import parquet  # noqa: PLC0415
 
-    check_mark(url, b"PAR1", "parquet", options, packed=True)
-    with open_plain(url, options) as source:
+    codec = check_mark(url, b"PAR1", "parquet", options, packed=True)
+    with open_plain(url, codec, options) as source:
         footer = parquet.read_metadata(source)
         chosen = range(footer.num_row_groups) if groups is None else groups
         largest = max((packed_bytes(footer.row_group(number)) for number in chosen), default=0)

@@ -168,19 +168,26 @@ def open_random(
 
 
 @contextmanager
-def open_plain(url: str, options: StorageOptions | None = None) -> Iterator[pa.NativeFile]:
+def open_plain(
+    url: str, codec: str | None, options: StorageOptions | None = None
+) -> Iterator[pa.NativeFile]:
     """Open a file for random access; a compressed one through a copy on disk.
+
+    Args:
+        url: The file.
+        codec: See `codec_of`.
+        options: Of the storage.
 
     Raises:
         pyarrow.ArrowInvalid: The copy would take more than half of the disk that is free.
     """
-    if codec_of(url, options) is None:
+    if codec is None:
         with open_random(url, options) as source:
             yield source
         return
     with tempfile.NamedTemporaryFile(prefix="singer-spark-") as copy:
         room = shutil.disk_usage(copy.name).free // 2
-        with open_input(url, options) as source:
+        with unpacked(open_random(url, options), codec) as source:
             while chunk := source.read(_COPY_BYTES):
                 room -= len(chunk)
                 if room < 0:

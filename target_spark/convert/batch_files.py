@@ -27,6 +27,7 @@ from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_settings import COMPRESSIONS, BatchConfig
 from shared.spark.connect import executors_share_disk
 from shared.storage.access import (
+    StorageFacts,
     StorageOptions,
     delete,
     delete_all,
@@ -157,31 +158,24 @@ class BatchFiles:
         if all(file.encoding.format == STAGED and file.size is not None for file in batch.files):
             return batch
         files = resolve(batch.files, batch.source, self._config.allowed_roots)
-        for file in files:
-            if self.options.are_kept_from(file.url):
-                self._warn_once(
-                    "batch_config.storage.options are ignored for files such as '%s': name their "
-                    "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
-                    file.url,
-                )
-        return replace(batch, files=self._with_facts(batch, files))
-
-    def _with_facts(self, batch: Batch, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
         far = [file.url for file in files if local_path(file.url) is None]
+        for url in filter(self.options.are_kept_from, far):
+            self._warn_once(
+                "batch_config.storage.options are ignored for files such as '%s': name their "
+                "host or bucket in batch_config.allowed_roots or batch_config.storage.root",
+                url,
+            )
         facts, results = iter(facts_of(far, self.options) if far else ()), list[InputFile]()
         for file in files:
             path = local_path(file.url)
             try:
-                if path is not None:
-                    results.append(replace(file, size=Path(path).stat().st_size))
-                    continue
-                seen = next(facts)
+                seen = next(facts) if path is None else StorageFacts(Path(path).stat().st_size)
                 if isinstance(seen, OSError):
                     raise seen
             except OSError as error:
                 raise self._unreadable(batch, error, file.url) from error
             results.append(replace(file, size=seen.size, checksum=seen.checksum))
-        return tuple(results)
+        return replace(batch, files=tuple(results))
 
     @contextmanager
     def readable(self, batch: Batch) -> Iterator[None]:
