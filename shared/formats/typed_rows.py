@@ -341,6 +341,7 @@ def _time(value: date | time | timedelta) -> str:
 
 NOT_TEXT = "text that is not UTF-8 is not Unicode text"
 _NO_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _BYTES = {
     pa.string(): pa.binary(),
     pa.string_view(): pa.binary_view(),
@@ -447,7 +448,7 @@ def _with_replacements(value: Any, kind: pa.DataType) -> Any:
             (_with_replacements(k, kind.key_type), _with_replacements(v, kind.item_type))
             for k, v in value
         ]
-    if _is_list(kind):
+    if isinstance(kind, _LISTS):
         return [_with_replacements(part, kind.value_type) for part in value]
     return value.decode(errors="replace")
 
@@ -461,14 +462,9 @@ def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.
         return pa.struct([field.with_type(_retyped(field.type, types)) for field in kind])
     if is_.is_map(kind):
         return pa.map_(_retyped(kind.key_type, types), _retyped(kind.item_type, types))
-    if not _is_list(kind):
+    if not isinstance(kind, _LISTS):
         return types.get(kind, kind)
     items = kind.value_field.with_type(_retyped(kind.value_type, types))
     if is_.is_fixed_size_list(kind):
         return pa.list_(items, kind.list_size)
     return pa.large_list(items) if is_.is_large_list(kind) else pa.list_(items)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    is_ = pa.types
-    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))
