@@ -46,8 +46,8 @@ class StagedFile:
 class Staging:
     """The staging files of one run.
 
-    Used as a context manager: entering makes the private folder and removes folders that killed
-    runs have left in the same root; leaving removes all files.
+    Used as a context manager: entering removes folders that killed runs have left in the same root,
+    the first line makes the private folder, and leaving removes all files. Batch files need none.
 
     Args:
         root: Folder (or `file://` URL) for it. It is in the system's temporary folder if this is
@@ -63,7 +63,6 @@ class Staging:
         self.root = (_local_path(root) if root else None) or Path(tempfile.gettempdir())
         self._limit = open_files
         self._owned: OwnedFolder | None = None
-        self._folder = self.root
         self._files: dict[int, StagedFile] = {}
         self._handles: OrderedDict[int, StagedFile] = OrderedDict()
         self._paths: dict[int, Path] = {}
@@ -73,8 +72,6 @@ class Staging:
         with _named(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             remove_stale(self.root, WORK_PREFIX)
-            self._owned = OwnedFolder(self.root, WORK_PREFIX)
-            self._folder = self._owned.path
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +88,10 @@ class Staging:
         """
         file = self._files.get(number)
         if file is None:
-            path = self._folder / f"{number:08d}.jsonl"
+            if self._owned is None:
+                with _named(self.root):
+                    self._owned = OwnedFolder(self.root, WORK_PREFIX)
+            path = self._owned.path / f"{number:08d}.jsonl"
             file = self._files[number] = StagedFile(path)
             self._paths[number] = path
         with _named(file.path):

@@ -86,9 +86,10 @@ def test_the_lines_from_one_of_stdin_on_are_cut_off(tmp_path, before, kept, wide
 
 def test_the_folder_is_private_and_goes_at_the_end(tmp_path):
     with Staging(str(tmp_path / "new" / "root")) as staging:
+        assert folders(tmp_path / "new" / "root") == [], "it is for lines"
+        staging.append(1, b"a\n", 1, 1)
         (folder,) = folders(tmp_path / "new" / "root")
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        staging.append(1, b"a\n", 1, 1)
     assert folders(tmp_path / "new" / "root") == []
 
 
@@ -101,18 +102,21 @@ def test_it_goes_after_a_failure_too(tmp_path):
 
 def test_the_system_folder_is_the_default(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with Staging(None):
+    with Staging(None) as staging:
+        staging.append(1, b"a\n", 1, 1)
         assert len(folders(tmp_path)) == 1
 
 
 def test_a_file_url_is_a_path(tmp_path):
-    with Staging(f"file://{tmp_path}"):
+    with Staging(f"file://{tmp_path}") as staging:
+        staging.append(1, b"a\n", 1, 1)
         assert len(folders(tmp_path)) == 1
 
 
 def test_a_file_url_may_be_escaped(tmp_path):
     (tmp_path / "a b").mkdir()
-    with Staging(f"file://localhost{tmp_path}/a%20b"):
+    with Staging(f"file://localhost{tmp_path}/a%20b") as staging:
+        staging.append(1, b"a\n", 1, 1)
         assert len(folders(tmp_path / "a b")) == 1
 
 
@@ -123,12 +127,15 @@ def test_a_file_of_another_machine_is_refused():
 
 def test_lines_wait_on_this_disk_if_the_root_is_an_object_store(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with Staging("s3://bucket/x"):
+    with Staging("s3://bucket/x") as staging:
+        staging.append(1, b"a\n", 1, 1)
         assert len(folders(tmp_path)) == 1
 
 
 def test_many_streams_share_a_few_descriptors(tmp_path):
     with Staging(str(tmp_path), open_files=4) as staging:
+        staging.append(99, b"a\n", 1, 1)
+        staging.complete(99)
         before = open_below(tmp_path)
         for turn in range(3):
             for number in range(50):
@@ -153,6 +160,13 @@ def test_an_unwritable_root_is_named(tmp_path):
         Staging(str(tmp_path / "file" / "x")).__enter__()
 
 
+def test_a_root_that_has_gone_is_named(tmp_path):
+    with Staging(str(tmp_path / "root")) as staging:
+        (tmp_path / "root").rmdir()
+        with pytest.raises(DestinationError, match=str(tmp_path / "root")):
+            staging.append(1, b"a\n", 1, 1)
+
+
 @pytest.mark.parametrize("when", ["append", "complete"])
 def test_a_full_disk_is_told_with_its_path(tmp_path, monkeypatch, when):
     with Staging(str(tmp_path)) as staging:
@@ -174,10 +188,11 @@ def test_a_full_disk_is_told_with_its_path(tmp_path, monkeypatch, when):
 
 def test_a_folder_that_vanished_is_told(tmp_path):
     with Staging(str(tmp_path)) as staging:
+        staging.append(1, b"a\n", 1, 1)
         (folder,) = folders(tmp_path)
         shutil.rmtree(folder)
         with pytest.raises(DestinationError, match="cannot be written"):
-            staging.append(1, b"a\n", 1, 1)
+            staging.append(2, b"a\n", 1, 2)
 
 
 def dead_run(root: Path) -> Path:
@@ -199,6 +214,7 @@ def test_the_folder_of_a_killed_run_goes_at_the_next_start(tmp_path):
 def test_the_folder_of_a_living_run_stays(tmp_path):
     with Staging(str(tmp_path)) as first:
         first.append(1, b"a\n", 1, 1)
-        with Staging(str(tmp_path)):
+        with Staging(str(tmp_path)) as second:
+            second.append(1, b"a\n", 1, 1)
             assert len(folders(tmp_path)) == 2
         assert first.complete(1).size == 2
