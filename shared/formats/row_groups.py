@@ -74,12 +74,8 @@ class CheckedPages:
     def close(self) -> None:
         self.closed = True
 
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes; see `read_buffer`."""
-        return bytes(self.read_buffer(size))
-
-    def read_buffer(self, size: int = -1) -> pa.Buffer:
-        """Return the next bytes.
+    def read(self, size: int = -1) -> pa.Buffer:
+        """Return the next bytes, which Arrow does not copy.
 
         Raises:
             ContentError: They contain the header of a page that holds more than the footer says.

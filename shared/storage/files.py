@@ -140,10 +140,6 @@ def codec_of_head(head: bytes) -> str | None:
 
 def head_of(url: str, count: int, options: StorageOptions | None = None) -> bytes:
     """Return the first bytes of a file, without decompression."""
-    path = local_path(url)
-    if path is not None:
-        with pa.OSFile(path, "rb") as source:
-            return bytes(source.read(count))
     with open_random(url, options, ahead=False) as source:
         return bytes(source.read(count))
 
