@@ -72,7 +72,7 @@ _SPLIT_SHARE = 1.5
 
 def plan_tasks(
     files: Sequence[InputFile],
-    task_bytes: int = TASK_BYTES,
+    task_bytes: int | None = None,
     options: StorageOptions | None = None,
     cores: int = 1,
     *,
@@ -86,7 +86,7 @@ def plan_tasks(
 
     Args:
         files: The files to read, with their sizes.
-        task_bytes: Input bytes of a task.
+        task_bytes: Input bytes of a task; None for `TASK_BYTES`, or more of staged lines.
         options: Options of the storage.
         cores: Number of tasks that can run at a time, as far as known.
         shares_lines: Whether all cores share the lines of a file below that size.
@@ -94,6 +94,9 @@ def plan_tasks(
     Raises:
         OSError: A file that may be split cannot be opened.
     """
+    if task_bytes is None:  # The next staged lines wait: these are one share for each core.
+        staged = sum(file.size or 0 for file in files if file.encoding.format == STAGED)
+        task_bytes = max(TASK_BYTES, -(-staged // cores))
     group_bytes = math.ceil(_share(sum(file.size or 0 for file in files), task_bytes, cores))
     pieces: list[tuple[Piece, int]] = []
     for file in files:
@@ -110,17 +113,6 @@ def plan_tasks(
         tasks.setdefault(int(middle / share), []).append(piece)
         before += piece_bytes
     return tuple(map(tuple, tasks.values()))
-
-
-def task_bytes_of(files: Sequence[InputFile], cores: int) -> int:
-    """Return the input bytes of a task; of staged lines, whose next ones wait, a share of a core.
-
-    Args:
-        files: The files of a job.
-        cores: Number of tasks that can run at a time, as far as known.
-    """
-    staged = sum(file.size or 0 for file in files if file.encoding.format == STAGED)
-    return max(TASK_BYTES, -(-staged // cores))
 
 
 def _share(total: int, task_bytes: int, cores: int) -> float:
@@ -295,7 +287,6 @@ class Converter:
         with self.files.readable(batch):
             tasks = plan_tasks(
                 batch.files,
-                task_bytes_of(batch.files, cores),
                 options=self.files.options,
                 cores=cores,
                 shares_lines=write.sink is not None,

@@ -14,7 +14,7 @@ from shared.encodings.encoding_format import grouped_encoding
 from shared.formats.file_formats import Encoding
 from shared.storage.files import open_output
 from target_spark.convert import converter
-from target_spark.convert.converter import TASK_BYTES, plan_tasks, task_bytes_of
+from target_spark.convert.converter import TASK_BYTES, plan_tasks
 from target_spark.convert.read_lines import line_of, lines_before
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import read_task
@@ -55,7 +55,7 @@ def test_small_files_go_together_in_order() -> None:
 )
 def test_files_are_dealt_out_evenly(sizes: list[int], cores: int, expected: list[int]) -> None:
     files = [InputFile(f"/none/{n}", LINES, None, size << 20) for n, size in enumerate(sizes)]
-    tasks = plan_tasks(files, cores=cores)
+    tasks = plan_tasks(files, TASK_BYTES, cores=cores)
     assert [len(task) for task in tasks] == expected
     assert [piece.file for task in tasks for piece in task] == files
 
@@ -75,9 +75,9 @@ def test_cores_share_the_lines_of_a_file_if_tasks_leave_no_files(
     size: int, form: Encoding, cores: int, tasks: int
 ) -> None:
     file = InputFile("/none/0", form, None, size << 20)
-    planned = plan_tasks([file], cores=cores, shares_lines=True)
+    planned = plan_tasks([file], TASK_BYTES, cores=cores, shares_lines=True)
     assert len(planned) == tasks
-    assert len(plan_tasks([file], cores=cores)) == 1
+    assert len(plan_tasks([file], TASK_BYTES, cores=cores)) == 1
     if tasks > 1:
         pieces = [piece for task in planned for piece in task]
         assert [piece.start for piece in pieces[1:]] == [
@@ -93,12 +93,15 @@ def test_large_files_are_split() -> None:
 @pytest.mark.parametrize(
     ("size", "cores", "expected"), [(257, 2, 2), (257, 1, 1), (257, 8, 5), (64, 2, 1), (200, 3, 3)]
 )
-def test_staged_lines_are_split_among_all_cores(size: int, cores: int, expected: int) -> None:
+def test_staged_lines_are_split_among_all_cores(
+    tmp_path: Path, size: int, cores: int, expected: int
+) -> None:
     file = InputFile("/none/0", LINES, None, size << 20)
-    tasks = plan_tasks([file], task_bytes_of([file], cores), cores=cores)
+    tasks = plan_tasks([file], cores=cores)
     assert len(tasks) == expected
-    other = InputFile("/none/0", Encoding("jsonl"), None, size << 20)
-    assert task_bytes_of([other], cores) == TASK_BYTES
+    (tmp_path / "0").write_text("{}\n")
+    other = InputFile(str(tmp_path / "0"), Encoding("jsonl"), None, size << 20)
+    assert plan_tasks([other], cores=cores) == plan_tasks([other], TASK_BYTES, cores=cores)
 
 
 def test_what_cannot_be_split(tmp_path: Path) -> None:
