@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -20,7 +21,6 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,15 @@ def remove_stale(root: str | os.PathLike[str], prefix: str) -> list[Path]:
     Returns:
         The folders removed. What cannot be read or removed is left alone.
     """
-    return [folder for folder in _own_folders(Path(root), prefix) if _removed(folder)]
+    removed: list[Path] = []
+    with suppress(OSError):
+        for folder in Path(root).glob(f"{glob.escape(prefix + _MACHINE)}*"):
+            with suppress(OSError):
+                status = folder.lstat()
+                is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+                if is_own and _removed(folder):
+                    removed.append(folder)
+    return removed
 
 
 def is_locked(lock: str | os.PathLike[str]) -> bool:
@@ -125,16 +133,6 @@ def is_trusted(path: str | os.PathLike[str]) -> bool:
         return False
     is_ours = status.st_uid in {0, os.getuid()}
     return is_ours and not stat.S_ISLNK(status.st_mode) and not status.st_mode & stat.S_IWOTH
-
-
-def _own_folders(root: Path, prefix: str) -> Iterator[Path]:
-    with suppress(OSError), os.scandir(root) as entries:
-        for entry in entries:
-            is_named = entry.name.startswith(f"{prefix}{_MACHINE}")
-            if is_named and entry.is_dir(follow_symlinks=False):
-                with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                        yield Path(entry.path)
 
 
 def _removed(folder: Path) -> bool:
