@@ -25,7 +25,7 @@ from shared.formats.line_encodings import (
 )
 from shared.storage import limits
 from shared.storage.access import StorageOptions
-from shared.storage.files import open_output, open_plain, open_random
+from shared.storage.files import is_bomb, open_output, open_plain, open_random
 
 FILE_MARK = b"ARROW1"
 STREAM_MARK = b"\xff\xff\xff\xff"
@@ -191,7 +191,7 @@ def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
         rows, batch = _rows_and_fields(data)
         lengths = (length for length, _ in batch.structs(1, _NODE)) if batch else ()
         plain = max(rows, *lengths, 0) + (_plain_bytes(data, block.head, batch) if batch else 0)
-    if limits.is_bomb(block.size, plain):
+    if is_bomb(block.size, plain):
         raise ContentError(limits.bomb_text())
     return data
 

@@ -25,7 +25,7 @@ from shared.formats.line_encodings import (
 )
 from shared.storage import limits
 from shared.storage.access import StorageOptions
-from shared.storage.files import open_plain, open_random
+from shared.storage.files import is_bomb, open_plain, open_random
 from shared.storage.urls import local_path
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
@@ -255,7 +255,7 @@ def packed_bytes(group: Any) -> int:
     columns = [group.column(number) for number in range(group.num_columns)]
     packed: int = sum(column.total_compressed_size for column in columns)
     plain = sum(column.total_uncompressed_size for column in columns)
-    if limits.is_bomb(packed, plain):
+    if is_bomb(packed, plain):
         raise ContentError(limits.bomb_text())
     return packed
 

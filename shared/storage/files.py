@@ -105,6 +105,11 @@ def open_input(url: str, options: StorageOptions | None = None) -> pa.NativeFile
     return raw if codec is None else unpacked(raw, codec)
 
 
+def is_bomb(packed: int, plain: int) -> bool:
+    """Return whether so many compressed bytes hold more than any data does."""
+    return plain > max(limits.FREE_BYTES, limits.MAX_RATIO * packed)
+
+
 def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
     """Return the content of a compressed file.
 
@@ -115,7 +120,7 @@ def unpacked(raw: pa.NativeFile, codec: str | None) -> pa.NativeFile:
     def count(part: pa.Buffer) -> pa.Buffer:
         nonlocal plain
         plain += len(part)
-        if limits.is_bomb(raw.tell(), plain):
+        if is_bomb(raw.tell(), plain):
             raise pa.ArrowInvalid(limits.bomb_text())
         return part
 

@@ -23,13 +23,8 @@ FREE_OBJECT_BYTES = 2 << 30
 """As `FREE_BYTES`, of the Python objects that the values of an Avro block become."""
 
 
-def is_bomb(packed: int, plain: int) -> bool:
-    """Return whether so many compressed bytes hold more than any data does."""
-    return plain > max(FREE_BYTES, MAX_RATIO * packed)
-
-
 def bomb_text() -> str:
-    """Return the reason for a file that is such a bomb."""
+    """Return the reason for a file that holds more than `FREE_BYTES` and `MAX_RATIO` allow."""
     return f"its content is more than {MAX_RATIO} times its size; unpack it first"
 
 
