@@ -34,8 +34,8 @@ from target_spark.destinations.lakes.lake_table import (
     sync_to_disk,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork
-from target_spark.destinations.lakes.run_files import lake_leases, note_file
-from target_spark.destinations.leases import RunLeases
+from target_spark.destinations.lakes.run_files import hidden_folder, note_file
+from target_spark.destinations.leases import FolderLeases, RunLeases
 from target_spark.operate.lake_histories import FormatHistory, history_of
 from target_spark.operate.table_history import (
     DAY,
@@ -260,11 +260,12 @@ class LakeTables:
         Raises:
             AlreadyRunningError: A run does.
         """
-        settings, leases = self._config.overlapping_runs, lake_leases(self._config)
+        settings, leases = self._config.overlapping_runs, FolderLeases(self._config)
         with closing(RunLeases(settings)) as held:
             for history in histories:
+                folder = history.place.folder or hidden_folder(self._config, history.place)
                 for stream in sorted(history.streams):
-                    lease = partial(leases, history.place, stream)
+                    lease = partial(leases, folder, stream)
                     held.take(stream, history.place.shown, lease)
             yield
 

@@ -14,8 +14,8 @@ from shared.storage.urls import join
 from target_spark.config import target_config
 from target_spark.destinations import leases
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.lakes.run_files import lake_leases
-from target_spark.destinations.leases import Holder, NoLeasesError, S3Lease, this_run
+from target_spark.destinations.lakes.run_files import hidden_folder
+from target_spark.destinations.leases import FolderLeases, Holder, NoLeasesError, S3Lease, this_run
 
 TAKE = """
 import json, sys
@@ -152,7 +152,7 @@ def test_machines_share_the_leases_of_a_catalog_by_the_staging_root(
     )
     table = Place("`lake`.`shop`.`orders`", "lake.shop.orders")
     first, second, other = (
-        lake_leases(config)(table, stream) for stream in ("orders", "orders", "refunds")
+        FolderLeases(config)(hidden_folder(config, table), stream) for stream in ("orders", "orders", "refunds")
     )
     assert first is not None
     assert second is not None

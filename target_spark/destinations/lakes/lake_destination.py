@@ -40,11 +40,11 @@ from target_spark.destinations.lakes.lake_work import LakeWork, first_able, sett
 from target_spark.destinations.lakes.run_files import (
     LocalNoteFile,
     RemoteNoteFile,
-    lake_leases,
+    hidden_folder,
     note_file,
     pending_folders,
 )
-from target_spark.destinations.leases import Lease
+from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import change_lines
@@ -90,7 +90,7 @@ class LakeDestination(Destination):
         self._spark = spark
         self._shares_session = config.spark.remote is not None
         self._folders = pending_folders(config)
-        self._leases = lake_leases(config)
+        self._leases = FolderLeases(config)
         self._notes: dict[tuple[str, str], LocalNoteFile | RemoteNoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
@@ -202,7 +202,8 @@ class LakeDestination(Destination):
 
     def lease(self, request: TableRequest) -> Lease | None:
         """See `Destination`."""
-        return self._leases(self._form.place(request.name), request.stream)
+        place = self._form.place(request.name)
+        return self._leases(place.folder or hidden_folder(self._config, place), request.stream)
 
     def preview(self, request: TableRequest) -> Sequence[str]:
         """See `Destination`. The columns of a replaced table do not depend on the old ones."""

@@ -44,7 +44,6 @@ from target_spark.destinations.folders.table_folder import (
     writing,
 )
 from target_spark.destinations.lakes.lake_table import Place
-from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.replays import Note, read_note
 from target_spark.run_settings import TargetConfig
 
@@ -60,7 +59,7 @@ def note_file(config: TargetConfig, place: Place, stream: str) -> LocalNoteFile 
         place: The table.
         stream: The stream.
     """
-    table = place.folder or _hidden_folder(config, place)
+    table = place.folder or hidden_folder(config, place)
     url = stream_file(table, "uncovered", stream)
     path = local_path(url)
     if path is not None:
@@ -68,20 +67,11 @@ def note_file(config: TargetConfig, place: Place, stream: str) -> LocalNoteFile 
     return RemoteNoteFile(url, StorageOptions(config.storage_options))
 
 
-def lake_leases(config: TargetConfig) -> Callable[[Place, str], Lease | None]:
-    """Return a function that returns the lease of a table for a stream; None for no leases.
+def hidden_folder(config: TargetConfig, place: Place) -> str:
+    """Return where the notes and leases of a table are whose own folder only the catalog knows.
 
-    Of a table whose folder only a catalog knows, the lease is on this machine alone.
-
-    Args:
-        config: The settings.
+    Without `staging.root`, it is on this machine alone.
     """
-    leases = FolderLeases(config)
-    return lambda place, stream: leases(place.folder or _hidden_folder(config, place), stream)
-
-
-def _hidden_folder(config: TargetConfig, place: Place) -> str:
-    """Return where the notes and leases of a table are whose own folder only the catalog knows."""
     if config.staging.root is not None:
         root = join(config.staging.root, "notes")
     else:
