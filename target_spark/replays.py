@@ -150,19 +150,20 @@ class Journal:
 
     Args:
         most: Most segments to keep; with more, replays of them are not detected later.
+        inherited: Records of an ended run that may still be replayed: the entries of its note.
+        anchor: See `Note`: the anchor of that note.
 
     Attributes:
-        anchor: See `Note`: the anchor of the inherited note.
         lock: Held while the journal changes and its note is stored, so that notes are stored in
             their order.
     """
 
     most: int
+    inherited: list[Entry] = field(default_factory=list)
+    anchor: str | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, init=False)
-    anchor: str | None = field(default=None, init=False)
     _durable: list[Entry] = field(default_factory=list, init=False)
     _pending: list[Entry] = field(default_factory=list, init=False)
-    _inherited: list[Entry] = field(default_factory=list, init=False)
     _matched: int = field(default=0, init=False)
     _unknown_until: int | None = field(default=None, init=False)
     _is_stale: bool = field(default=False, init=False)
@@ -170,26 +171,12 @@ class Journal:
     @property
     def is_open(self) -> bool:
         """Return whether a STATE can change anything."""
-        kept = self._durable or self._inherited or self._is_stale
+        kept = self._durable or self.inherited or self._is_stale
         return bool(kept or self._unknown_until is not None)
-
-    @property
-    def expects_replays(self) -> bool:
-        """Return whether records of an earlier run may still be replayed."""
-        return bool(self._inherited)
 
     def forget(self) -> None:
         """Forget all records: they will not come again."""
-        self._durable, self._inherited, self._unknown_until = [], [], None
-
-    def inherit(self, note: Note) -> tuple[int, ...]:
-        """Adopt the note of an ended run.
-
-        Returns:
-            Lines of each segment that may be replayed, in order; 0 for a batch file.
-        """
-        self._inherited, self.anchor = list(note.entries), note.anchor
-        return tuple(entry.segment.lines for entry in self._inherited)
+        self._durable, self.inherited, self._unknown_until = [], [], None
 
     def match(self, index: int, whole: Segment, parts: Sequence[Segment]) -> bool:
         """Compare a piece with an inherited segment; the earlier ones have been compared.
@@ -205,11 +192,11 @@ class Journal:
         with self.lock:
             if index < self._matched:
                 return True
-            first = self._inherited[0] if self._inherited and index == self._matched else None
+            first = self.inherited[0] if self.inherited and index == self._matched else None
             if first is None or _content(first.segment) != _content(whole):
                 self._end_replay()
                 return False
-            del self._inherited[0]
+            del self.inherited[0]
             self._matched += 1
             self._add([Entry(first.token, part) for part in parts])
             return True
@@ -223,7 +210,7 @@ class Journal:
         with self.lock:
             self._pending = [Entry(token, segment) for segment in segments]
             if segments:
-                self._inherited = []
+                self.inherited = []
             has_changed = bool(segments) or self._is_stale
             self._is_stale = False
             return has_changed
@@ -250,10 +237,10 @@ class Journal:
                 if self._unknown_until < position:
                     self._unknown_until = None
                 return was_stale
-            if self._inherited and not self._matched:
+            if self.inherited and not self._matched:
                 # The tap may have gone past these records without sending them.
                 if bookmark is None or bookmark != self.anchor:
-                    self._inherited = []
+                    self.inherited = []
                     return True
                 return was_stale
             count = len(self._durable)
@@ -274,7 +261,7 @@ class Journal:
     def note(self, anchor: str | None) -> Note:
         """Return the note: records that are or will be durable, then those that may be replayed."""
         with self.lock:
-            entries = (*self._durable, *self._pending, *self._inherited)
+            entries = (*self._durable, *self._pending, *self.inherited)
             if self._unknown_until is not None or len(entries) > self.most:
                 return Note()
             return Note(entries, anchor)
@@ -293,7 +280,7 @@ class Journal:
 
     def _end_replay(self) -> None:
         """Expect no more replays; the stored note is outdated until it is replaced."""
-        self._inherited, self._is_stale = [], True
+        self.inherited, self._is_stale = [], True
 
 
 def whole_segment(file: InputFile) -> Segment:

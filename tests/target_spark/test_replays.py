@@ -211,35 +211,31 @@ class TestJournal:
         assert digests(journal) == ["d"]
 
     def test_a_replay_in_order(self) -> None:
-        journal = Journal(10)
-        left = Note(tuple(Entry("r-1", segment(name)) for name in "abc"))
-        assert journal.inherit(left) == (1, 1, 1)
+        left = [Entry("r-1", segment(name)) for name in "abc"]
+        journal = Journal(10, list(left))
         assert journal.match(0, segment("a"), [segment("a", 3, 3)])
         assert journal.match(0, segment("a"), [segment("a", 3, 3)]), "a conversion done again"
         assert journal.note(None).entries == (
             Entry("r-1", segment("a", 3, 3)),
-            *left.entries[1:],
+            *left[1:],
         )
         assert not journal.match(1, segment("x"), [segment("x", 4, 4)])
         assert not journal.match(2, segment("c"), [segment("c", 5, 5)]), "over for good"
         assert digests(journal) == ["a"]
 
     def test_a_piece_that_was_left_out_ends_the_replay(self) -> None:
-        journal = Journal(10)
-        journal.inherit(Note(tuple(Entry("r-1", segment(name)) for name in "abc")))
+        journal = Journal(10, [Entry("r-1", segment(name)) for name in "abc"])
         assert not journal.match(1, segment("b"), [])
         assert not journal.match(0, segment("a"), [])
 
     def test_new_records_end_the_replay(self) -> None:
-        journal = Journal(10)
-        journal.inherit(Note((Entry("r-1", segment("a")),)))
+        journal = Journal(10, [Entry("r-1", segment("a"))])
         assert journal.begin("r-2", [segment("z")])
         assert digests(journal) == ["z"]
         assert not journal.match(0, segment("a"), [])
 
     def test_a_flush_of_replays_alone_changes_nothing(self) -> None:
-        journal = Journal(10)
-        journal.inherit(Note(tuple(Entry("r-1", segment(name)) for name in "ab")))
+        journal = Journal(10, [Entry("r-1", segment(name)) for name in "ab"])
         assert journal.match(0, segment("a"), [segment("a", 3, 3)])
         assert not journal.begin("", [])
         journal.committed()
@@ -247,16 +243,14 @@ class TestJournal:
         assert digests(journal) == ["a", "b"]
 
     def test_the_stored_note_goes_before_a_state_once_the_replay_is_over(self) -> None:
-        journal = Journal(10)
-        journal.inherit(Note((Entry("r-1", segment("a")),)))
+        journal = Journal(10, [Entry("r-1", segment("a"))])
         assert not journal.match(0, segment("x"), [])
         assert journal.is_open
         assert journal.cover(1, None)
         assert not journal.cover(2, None)
 
     def test_a_note_that_could_not_be_stored_is_stored_by_the_next_attempt(self) -> None:
-        journal = Journal(10)
-        journal.inherit(Note((Entry("r-1", segment("a")),)))
+        journal = Journal(10, [Entry("r-1", segment("a"))])
         assert not journal.match(0, segment("x"), [])
         assert journal.begin("", [])
         journal.not_stored()
@@ -265,8 +259,7 @@ class TestJournal:
 
     def test_a_state_before_the_first_record(self) -> None:
         for bookmark, stays in ((None, False), ("other", False), ("same", True)):
-            journal = Journal(10)
-            journal.inherit(Note((Entry("r-1", segment("a")),), "same"))
+            journal = Journal(10, [Entry("r-1", segment("a"))], "same")
             assert journal.cover(1, bookmark) is not stays
             assert journal.match(0, segment("a"), []) is stays
 

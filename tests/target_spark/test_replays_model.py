@@ -89,7 +89,9 @@ class Run:
         elif isinstance(action, ev.Recall):
             note = self.table.held(read_note(self.table.note))
             self.table.note = note.to_text()
-            return ev.WorkDone(action.work, expected=self.journal.inherit(note))
+            self.journal = Journal(PLENTY, list(note.entries), note.anchor)
+            lines = tuple(entry.segment.lines for entry in note.entries)
+            return ev.WorkDone(action.work, expected=lines)
         elif isinstance(action, ev.Convert):
             if action.header.stream.stream == "s":
                 self.convert(action)

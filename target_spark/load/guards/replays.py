@@ -49,10 +49,11 @@ class ReplayGuard(Guard):
         if stream_settings(self.config, name).method not in ADDING:
             return ()
         note = self.destination.recall(self.tables.request(stream))
-        journal = Journal(self.config.replays.max_segments)
-        expected = journal.inherit(note)
+        most = self.config.replays.max_segments
         self._sources[name] = source
-        self._journals[name] = journal
+        self._journals[name] = Journal(most, list(note.entries), note.anchor)
+        # Lines of each segment that may be replayed; 0 for a batch file.
+        expected = tuple(entry.segment.lines for entry in note.entries)
         if expected:
             count = sum(expected)
             _log.info(
@@ -132,7 +133,7 @@ class ReplayGuard(Guard):
         if journal is None or not journal.is_open:
             return
         with journal.lock:
-            if not (step.awaits_state or journal.expects_replays):
+            if not (step.awaits_state or journal.inherited):
                 journal.forget()
             self._keep(step.stream, journal)
 
