@@ -24,7 +24,6 @@ from shared.storage.urls import shown
 from target_spark.config import stream_settings
 from target_spark.core.load_plans import Layout, TableRequest
 from target_spark.destinations.destination_declaration import check_format
-from target_spark.destinations.folders.table_folder import writing
 from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
 from target_spark.destinations.lakes.lake_table import (
@@ -294,9 +293,7 @@ class LakeTables:
             raise DestinationError(
                 f"{place.shown} has changed meanwhile", hint="end all loads into it and run again"
             ) from None
-        if place.folder is not None:
-            with writing(place.folder):
-                sync_to_disk(place.folder)
+        sync_to_disk(place.folder)
 
     def maintain(self, history: TableHistory, *, dry_run: bool) -> Maintained:
         """Compact a table, and remove what nothing needs any more.

@@ -152,7 +152,8 @@ def test_machines_share_the_leases_of_a_catalog_by_the_staging_root(
     )
     table = Place("`lake`.`shop`.`orders`", "lake.shop.orders")
     first, second, other = (
-        FolderLeases(config)(hidden_folder(config, table), stream) for stream in ("orders", "orders", "refunds")
+        FolderLeases(config)(hidden_folder(config, table), stream)
+        for stream in ("orders", "orders", "refunds")
     )
     assert first is not None
     assert second is not None

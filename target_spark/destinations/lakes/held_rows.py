@@ -29,8 +29,9 @@ from target_spark.destinations.lakes.lake_table import (
     run_of,
     steps_of,
     summed,
+    sync_to_disk,
 )
-from target_spark.destinations.lakes.lake_work import LakeWork, settle
+from target_spark.destinations.lakes.lake_work import LakeWork
 
 if TYPE_CHECKING:
     from target_spark.tables.version_edit import VersionEdit
@@ -98,7 +99,7 @@ class HeldTables:
             self._publish_copied(table, table.copy, stream)
         elif not self._work.repeat(table, stream, lambda _: form.publish(spark, place)):
             raise self._has_moved(table, stream)
-        settle(table)
+        sync_to_disk(table.place.folder)
         table.is_staged, table.copy = False, None
         _log.info("stream '%s': its rows are published in %s", stream, place.shown)
         if table.ending is not None:

@@ -35,8 +35,9 @@ from target_spark.destinations.lakes.lake_table import (
     Place,
     own_session,
     repeated,
+    sync_to_disk,
 )
-from target_spark.destinations.lakes.lake_work import LakeWork, first_able, settle
+from target_spark.destinations.lakes.lake_work import LakeWork, first_able
 from target_spark.destinations.lakes.run_files import (
     LocalNoteFile,
     RemoteNoteFile,
@@ -129,7 +130,7 @@ class LakeDestination(Destination):
                 committed = self.work.repeat(
                     table, flush.stream, lambda _: self.work.load(table, flush), flush
                 )
-                settle(table)
+                sync_to_disk(table.place.folder)
                 remove_parts(flush)
             elif flush.token not in table.tried:
                 table.tried.add(flush.token)
@@ -155,7 +156,7 @@ class LakeDestination(Destination):
                 committed = self.work.repeat(
                     table, request.stream, lambda attempt: self.work.overwrite(table, attempt)
                 )
-                settle(table)
+                sync_to_disk(table.place.folder)
                 table.held.clear()
             if table.is_staged:
                 table.ending = request
@@ -175,7 +176,7 @@ class LakeDestination(Destination):
             is_changed = self.work.repeat(
                 table, request.stream, lambda _: self.work.edit(table, request, edit)
             )
-            settle(table)
+            sync_to_disk(table.place.folder)
         return edit.phrase(None) if is_changed else None
 
     def _end(self, table: OpenTable, request: TableRequest) -> None:

@@ -37,7 +37,7 @@ from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush, RefusedByStoreError
-from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.destinations.folders.table_folder import TableFolder, writing
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
 
@@ -483,7 +483,7 @@ def _wait(fd: int, path: str, longest: float, pause: Callable[[float], object]) 
 
 
 def sync_to_disk(folder: str | None) -> None:
-    """Sync the file system of a table's folder.
+    """Force a table to disk: only then is a commit durable, and STATE may follow.
 
     Neither Spark nor delta-rs syncs files, and a commit has many of them; so the whole file system
     is synced (`syncfs` on Linux, `sync` elsewhere). Object stores do not need it.
@@ -492,7 +492,7 @@ def sync_to_disk(folder: str | None) -> None:
         folder: Path or URL; None for a table that only a catalog knows.
 
     Raises:
-        OSError: The disk failed.
+        DestinationError: The disk failed.
     """
     path = None if folder is None else local_path(folder)
     if path is None or not os.path.isdir(path):  # noqa: PTH112
@@ -501,13 +501,14 @@ def sync_to_disk(folder: str | None) -> None:
     if sync is None:
         os.sync()
         return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if sync(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-    finally:
-        os.close(descriptor)
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            if sync(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(descriptor)
 
 
 @cache

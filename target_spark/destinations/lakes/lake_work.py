@@ -35,7 +35,6 @@ from target_spark.destinations.destination import (
     Flush,
     RefusedByStoreError,
 )
-from target_spark.destinations.folders.table_folder import writing
 from target_spark.destinations.lakes.flush_frames import refused_rows
 from target_spark.destinations.lakes.lake_format import (
     Keys,
@@ -57,7 +56,6 @@ from target_spark.destinations.lakes.lake_table import (
     held,
     repeated,
     run_of,
-    sync_to_disk,
 )
 from target_spark.destinations.lakes.row_changes import (
     appended,
@@ -505,13 +503,6 @@ class LakeWork:
         mark = Mark(run, request.stream, ACTIVATION)
         first(lambda engine: engine.edit(place, now, (version, deleted), edit, mark))
         return True
-
-
-def settle(table: OpenTable) -> None:
-    """Force the table to disk: only then is a commit durable, and STATE may follow."""
-    if table.place.folder is not None:
-        with writing(table.place.folder):
-            sync_to_disk(table.place.folder)
 
 
 def planner(form: LakeFormat, conflicts: str) -> Planner:

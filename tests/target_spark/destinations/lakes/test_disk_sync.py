@@ -11,7 +11,7 @@ import pytest
 from lake_loads import Load
 
 from shared.errors import DestinationError
-from target_spark.destinations.lakes import lake_table, lake_work
+from target_spark.destinations.lakes import lake_destination, lake_table
 
 
 class Syncs:
@@ -52,7 +52,7 @@ def test_without_the_call_everything_is_synced(
 def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_table, "_syncfs", lambda: Syncs(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EIO)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
         lake_table.sync_to_disk(str(tmp_path))
 
 
@@ -62,7 +62,7 @@ class TestWithTables:
     @pytest.fixture
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         actual: list[Any] = []
-        monkeypatch.setattr(lake_work, "sync_to_disk", actual.append)
+        monkeypatch.setattr(lake_destination, "sync_to_disk", actual.append)
         return actual
 
     def test_flushes_versions_and_replacements(
@@ -86,14 +86,12 @@ class TestWithTables:
         delta_load: Callable[..., Load],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def fail(folder: str) -> None:
-            raise OSError(errno.EIO, "Input/output error", folder)
-
         load = delta_load("id long")
-        monkeypatch.setattr(lake_work, "sync_to_disk", fail)
         flush = load.flush([{"id": 1}])
-        with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
-            load.destination.commit(flush)
-        monkeypatch.setattr(lake_work, "sync_to_disk", lambda _: None)
+        with monkeypatch.context() as broken:
+            broken.setattr(lake_table, "_syncfs", lambda: Syncs(-1))
+            broken.setattr("ctypes.get_errno", lambda: errno.EIO)
+            with pytest.raises(DestinationError, match=r"cannot write to .*Input/output error"):
+                load.destination.commit(flush)
         load.destination.commit(flush)
         assert load.rows() == [(1,)], "the same flush again changes nothing"
