@@ -24,7 +24,7 @@ from shared.errors import (
     SettingsError,
     Where,
 )
-from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import mapped, struct_to_arrow
 from shared.formats.json_schema import json_schema_to_spark
 from shared.formats.schema_nodes import only_properties
 from shared.maps.expressions.syntax import ERROR
@@ -286,7 +286,6 @@ def _struct_of(plan: StreamPlan) -> StructType:
 
 def _plain(struct: StructType) -> StructType:
     """Return the types of columns in frames: text is a string, everything is nullable."""
-    from shared.formats.arrow_types import mapped  # noqa: PLC0415
 
     def plain(kind: DataType) -> DataType:
         return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
