@@ -65,7 +65,7 @@ class LakeOperations(Operations):
                 verify(self._work, table, wanted)
 
         with opened.lock:
-            self._work.repeat(table, last.stream, attempt)
+            self._work.repeat(table, last.stream, attempt, flushes)
             sync_to_disk(table.place.folder)
         self.destination.finish(last.request)
 
@@ -78,7 +78,8 @@ class LakeOperations(Operations):
 
         problems: list[str] = []
         for stream, table in self._held.waiting():
-            lines = self._work.repeat(table, stream, partial(look, table, checks(stream)))
+            look_at = partial(look, table, checks(stream))
+            lines = self._work.repeat(table, stream, look_at, table.flushes)
             problems += [f"stream '{stream}': {line}" for line in lines]
         return problems
 

@@ -133,13 +133,14 @@ class HeldTables:
         """Commit all that waits, one step after the other."""
         if any(flush.request.method == "overwrite" for flush in table.flushes):
             done = self._work.repeat(
-                table, stream, lambda attempt: self._work.overwrite(table, attempt)
+                table, stream, lambda attempt: self._work.overwrite(table, attempt), table.flushes
             )
             return done or Committed()
         results = []
         for step in table.held:
             if isinstance(step, Flush):
-                done = self._work.repeat(table, stream, partial(self._load_again, table, step))
+                attempt = partial(self._load_again, table, step)
+                done = self._work.repeat(table, stream, attempt, [step])
                 results.append(done or Committed())
             else:
                 self._work.repeat(table, stream, partial(self._edit_again, table, *step))
@@ -169,7 +170,9 @@ class HeldTables:
         else:
             is_added = methods == {"append-only"} and len(table.flushes) == len(table.held)
             publish = self._append_all if is_added else self._take_rows
-            result = self._work.repeat(table, stream, lambda _: publish(table, copy, stream))
+            result = self._work.repeat(
+                table, stream, lambda _: publish(table, copy, stream), table.flushes
+            )
         # What was audited and what is published must be the same rows.
         audited = (table.copied or Committed()).rows
         if None not in (result.rows, audited) and result.rows != audited:

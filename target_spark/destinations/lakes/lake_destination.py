@@ -128,7 +128,7 @@ class LakeDestination(Destination):
         with table.lock:
             if flush.request.method != "overwrite" and not self.holds_rows:
                 committed = self.work.repeat(
-                    table, flush.stream, lambda _: self.work.load(table, flush), flush
+                    table, flush.stream, lambda _: self.work.load(table, flush), [flush]
                 )
                 sync_to_disk(table.place.folder)
                 remove_parts(flush)
@@ -154,7 +154,10 @@ class LakeDestination(Destination):
         with table.lock:
             if table.held:
                 committed = self.work.repeat(
-                    table, request.stream, lambda attempt: self.work.overwrite(table, attempt)
+                    table,
+                    request.stream,
+                    lambda attempt: self.work.overwrite(table, attempt),
+                    table.flushes,
                 )
                 sync_to_disk(table.place.folder)
                 table.held.clear()

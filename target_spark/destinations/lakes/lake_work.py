@@ -7,7 +7,7 @@ if it has to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -287,19 +287,28 @@ class LakeWork:
         return replace(request, struct=struct)
 
     def repeat(
-        self, table: OpenTable, stream: str, work: Callable[[int], Any], *flushes: Flush
+        self,
+        table: OpenTable,
+        stream: str,
+        work: Callable[[int], Any],
+        flushes: Iterable[Flush] = (),
     ) -> Any:
         """Return what `work`, called with the number of earlier attempts, returns in the end.
 
         It is repeated while other writers are in its way.
 
+        Args:
+            table: The table.
+            stream: Name of the stream.
+            work: One attempt.
+            flushes: Those whose parts it reads.
+
         Raises:
             RefusedByStoreError: It failed for what is in some rows.
         """
-        structs = (flush.write.struct for flush in (*table.flushes, *flushes))
         form, where, shown = self.form, Where(stream=stream), table.place.shown
         with ExitStack() as stack:
-            if any(map(differs_by_case, structs)):
+            if any(differs_by_case(flush.write.struct) for flush in flushes):
                 stack.enter_context(configured(table.spark(), BY_CASE))
             return repeated(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
