@@ -45,7 +45,7 @@ class HeldTables:
     Args:
         work: Work on open tables.
         opened: Returns the tables of the run, each with its stream.
-        end_table: Ends a table once it is published.
+        finish: Ends the stream of a table once it is published: see `Destination.finish`.
         survives: Copies of tables in a catalog outlive the run, as others see their place.
     """
 
@@ -53,14 +53,14 @@ class HeldTables:
         self,
         work: LakeWork,
         opened: Callable[[], list[tuple[str, OpenTable]]],
-        end_table: Callable[[OpenTable, TableRequest], None],
+        finish: Callable[[TableRequest], object],
         *,
         survives: bool,
     ) -> None:
         self._work = work
         self._form = work.form
         self._opened = opened
-        self._end_table = end_table
+        self._finish = finish
         self._survives = survives
 
     def staged(self) -> list[str]:
@@ -103,7 +103,7 @@ class HeldTables:
         table.is_staged, table.copy = False, None
         _log.info("stream '%s': its rows are published in %s", stream, place.shown)
         if table.ending is not None:
-            self._end_table(table, table.ending)
+            self._finish(table.ending)
 
     def copy(self, table: OpenTable, request: TableRequest) -> Committed | None:
         """Commit all that waits to a copy of the table; return what these commits tell."""

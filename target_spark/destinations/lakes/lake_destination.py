@@ -103,7 +103,7 @@ class LakeDestination(Destination):
         from target_spark.destinations.lakes.held_rows import HeldTables  # noqa: PLC0415
 
         survives = self._config.staging.root is not None
-        return HeldTables(self.work, self._opened, self._end, survives=survives)
+        return HeldTables(self.work, self._opened, self.finish, survives=survives)
 
     def table(self, name: TableName) -> TableId:
         """See `Destination`."""
@@ -141,6 +141,7 @@ class LakeDestination(Destination):
         """See `Destination`. Failed upkeep is only logged: all rows are in the table.
 
         The first call puts rows that are held back into a copy; the second one ends the stream.
+        After commits to a branch it is called again once they are published.
         """
         key = request.stream, self._form.place(request.name).table
         if self.holds_rows and key in self._tables and self._tables[key].held:
@@ -164,7 +165,11 @@ class LakeDestination(Destination):
             if table.is_staged:
                 table.ending = request
             else:
-                self._end(table, request)
+                if self.ending is not None:
+                    self.ending(table, request)
+                with self._lock:
+                    self._tables.pop(key, None)
+                table.folder.close()
         return committed
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> str | None:
@@ -181,13 +186,6 @@ class LakeDestination(Destination):
             )
             sync_to_disk(table.place.folder)
         return edit.phrase(None) if is_changed else None
-
-    def _end(self, table: OpenTable, request: TableRequest) -> None:
-        if self.ending is not None:
-            self.ending(table, request)
-        with self._lock:
-            self._tables.pop((request.stream, table.place.table), None)
-        table.folder.close()
 
     def exists(self, request: TableRequest) -> bool:
         """See `Destination`."""
