@@ -19,6 +19,8 @@ from shared.errors import (
 from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
 from shared.singer.datasets import DatasetName, catalog_table_name, place_name
+from shared.storage.access import StorageOptions
+from shared.storage.urls import join
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import (
@@ -28,6 +30,8 @@ from target_spark.destinations.destination import (
     TableWrite,
     remove_parts,
 )
+from target_spark.destinations.folders.stored_folder import folder_at
+from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
@@ -43,7 +47,7 @@ from target_spark.destinations.lakes.run_files import (
     RemoteNoteFile,
     hidden_folder,
     note_file,
-    pending_folders,
+    parts_root,
 )
 from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.replays import Note
@@ -90,12 +94,17 @@ class LakeDestination(Destination):
         self.work = LakeWork(form, config.type_conflicts, self)
         self._spark = spark
         self._shares_session = config.spark.remote is not None
-        self._folders = pending_folders(config)
+        self._options = StorageOptions(config.storage_options)
+        self._search = uuid.uuid4().hex
         self._leases = FolderLeases(config)
         self._notes: dict[tuple[str, str], LocalNoteFile | RemoteNoteFile] = {}
         self._tables: dict[tuple[str, str], OpenTable] = {}
         self._lock = threading.RLock()
         atexit.register(self._close)
+
+    @cached_property
+    def _parts_root(self) -> str:
+        return parts_root(self._config)
 
     @cached_property
     def held_tables(self) -> HeldTables:
@@ -257,7 +266,10 @@ class LakeDestination(Destination):
                 if self.holds_rows:
                     self._check_alone(request.stream, place)
                 lock = _SESSION_LOCK if self._shares_session else threading.RLock()
-                folder = self._folders(place, uuid.uuid4().hex[:12])
+                # Parts wait beside the table, or below a root if only a catalog knows its folder.
+                base = place.folder or join(self._parts_root, folder_name(place.shown))
+                run = uuid.uuid4().hex[:12]
+                folder = folder_at(base, run, self._options, self._search).open(restores=False)
                 self._tables[key] = OpenTable(place, folder, cache(self._own_session), lock)
             return self._tables[key]
 

@@ -14,10 +14,8 @@ import hashlib
 import json
 import os
 import tempfile
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +33,9 @@ from shared.storage.owned_folders import (
     process_owner,
 )
 from shared.storage.urls import join, local_path
-from target_spark.destinations.folders.stored_folder import folder_at, make_folders
+from target_spark.destinations.folders.stored_folder import make_folders
 from target_spark.destinations.folders.table_folder import (
     WORK_PREFIX,
-    TableFolder,
     folder_name,
     stream_file,
     writing,
@@ -228,25 +225,7 @@ class RemoteNoteFile:
         self._stored, self._exists, self._is_ours = note, True, True
 
 
-def pending_folders(config: TargetConfig) -> Callable[[Place, str], TableFolder]:
-    """Return a function that opens the folder of a table: beside it, or below `staging.root`.
-
-    It removes the folders of dead runs.
-
-    Args:
-        config: The settings.
-    """
-    options = StorageOptions(config.storage_options)
-    root, search = cache(lambda: _root(config)), uuid.uuid4().hex
-
-    def open_folder(place: Place, run: str) -> TableFolder:
-        table = place.folder or join(root(), folder_name(place.shown))
-        return folder_at(table, run, options, search).open(restores=False)
-
-    return open_folder
-
-
-def _root(config: TargetConfig) -> str:
+def parts_root(config: TargetConfig) -> str:
     """Return the folder for parts of tables whose own folder only the catalog knows.
 
     Raises:

@@ -13,13 +13,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from shared import errors as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.conf import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
-from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, Place, repeated
-from target_spark.destinations.lakes.run_files import pending_folders
+from target_spark.core.load_plans import TableName, TableRequest
+from target_spark.destinations.destination import Tools
+from target_spark.destinations.folders.table_folder import TableFolder
+from target_spark.destinations.lakes.delta.delta_format import delta_destination
+from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, repeated
 from target_spark.run_settings import StagingSettings, TargetConfig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -94,12 +98,17 @@ def test_an_endless_fight_ends() -> None:
     assert len(attempts) == ATTEMPTS
 
 
+def pending_folder(config: TargetConfig) -> TableFolder:
+    """Return the folder for the parts of a table, opened by a run of its own."""
+    destination = delta_destination(config, Tools(pytest.fail, pytest.fail))
+    request = TableRequest("s", StructType().add("id", "long"), TableName("t", "s"))
+    return destination.open_table(request).folder
+
+
 def test_parts_of_a_table_in_a_folder_wait_beside_it(tmp_path: Path) -> None:
-    folder = str(tmp_path / "lake" / "t")
-    open_folder = pending_folders(TargetConfig(path=str(tmp_path), format="delta"))
-    first = open_folder(Place("x", "x", folder), "r1")
-    second = open_folder(Place("x", "x", folder), "r2")
-    assert Path(first.pending).parent.parent == tmp_path / "lake"
+    config = TargetConfig(path=str(tmp_path), format="delta")
+    first, second = pending_folder(config), pending_folder(config)
+    assert Path(first.pending).parent.parent == tmp_path / "s"
     assert Path(first.pending).is_dir()
     assert first.pending != second.pending
     first.close()
@@ -109,15 +118,14 @@ def test_parts_of_a_table_in_a_folder_wait_beside_it(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_table_in_a_catalog_wait_where_all_executors_look(tmp_path: Path) -> None:
-    place = Place("`c`.`s`.`t`", "c.s.t")
     cluster = SparkSettings(master="spark://host:7077")
     config = TargetConfig(catalog="c", format="delta", spark=cluster)
     with pytest.raises(SettingsError, match="all executors share") as caught:
-        pending_folders(config)(place, "r")
+        pending_folder(config)
     assert caught.value.where.setting == "staging.root"
     staging = StagingSettings(root=str(tmp_path))
     config = TargetConfig(catalog="c", format="delta", spark=cluster, staging=staging)
-    folder = pending_folders(config)(place, "r")
+    folder = pending_folder(config)
     assert Path(folder.pending).is_relative_to(tmp_path)
     folder.close()
 
@@ -130,7 +138,7 @@ def test_parts_in_the_temporary_folder_are_private(
     planted = tmp_path / f"target-spark-{getpass.getuser()}"
     planted.mkdir()
     config = TargetConfig(catalog="c", format="delta")
-    folders = [pending_folders(config)(Place("`c`.`s`.`t`", "c.s.t"), "r") for _ in range(2)]
+    folders = [pending_folder(config) for _ in range(2)]
     tops = [tmp_path / Path(folder.pending).relative_to(tmp_path).parts[0] for folder in folders]
     assert len({planted, *tops}) == 3
     for top in tops:
@@ -145,13 +153,17 @@ def test_private_parts_go_with_their_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from target_spark.run_settings import TargetConfig\n"
-        "from target_spark.destinations.lakes.lake_table import Place\n"
-        "from target_spark.destinations.lakes.run_files import pending_folders\n"
+        "from pyspark.sql.types import StructType\n"
+        "from target_spark.core.load_plans import TableName, TableRequest\n"
+        "from target_spark.destinations.destination import Tools\n"
+        "from target_spark.destinations.lakes.delta.delta_format import delta_destination\n"
         "from target_spark.receive.staging import Staging\n"
         "with Staging(None) as staging:\n"
         "    staging.append(1, b'x\\n', 1, 1)\n"
         "    config = TargetConfig(catalog='c', format='delta')\n"
-        "    folder = pending_folders(config)(Place('`c`.`s`.`t`', 'c.s.t'), 'r')\n"
+        "    destination = delta_destination(config, Tools(None, None))\n"
+        "    request = TableRequest('s', StructType().add('id', 'long'), TableName('t'))\n"
+        "    folder = destination.open_table(request).folder\n"
         "    assert os.path.isdir(folder.pending)\n"
         "    if sys.argv[1] == 'killed':\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
