@@ -72,16 +72,12 @@ def assign_names(
     wanted: dict[str, list[str]] = {}
     for key, name in legal.items():
         wanted.setdefault(rules.fold(name), []).append(key)
-    losers: list[str] = []
     for fold, keys in wanted.items():
-        ranked = sorted(keys, key=lambda key: _rank(key, legal[key]))
-        alone = len(keys) == 1 or legal[ranked[0]] == ranked[0]
-        if alone and fold not in taken:
-            first = ranked.pop(0)
-            supplied[first] = legal[first]
-        losers += ranked
+        own = keys if len(keys) == 1 else sorted((k for k in keys if legal[k] == k), key=_rank)
+        if own and fold not in taken:
+            supplied[own[0]] = legal[own[0]]
     taken |= {rules.fold(name) for name in supplied.values()}
-    for key in sorted(losers):
+    for key in sorted(legal.keys() - supplied.keys()):
         supplied[key] = _distinct(key, legal[key], rules, taken)
         taken.add(rules.fold(supplied[key]))
     return {key: supplied[key] for key in wishes}
@@ -115,7 +111,7 @@ def matched_names(
     results = dict(renamed)
     results |= {name: name for name in names if name in free and name not in results}
     free = [name for name in free if name not in results.values()]
-    for name in sorted(set(names) - set(results), key=lambda name: _rank(name, name)):
+    for name in sorted(set(names) - set(results), key=_rank):
         match = _folded(name, free, rules)
         if match is not None:
             results[name] = match
@@ -150,8 +146,8 @@ def _folded(name: str, free: Sequence[str], rules: NameRules) -> str | None:
     return name if name in free else next(same, None)
 
 
-def _rank(key: str, legal: str) -> tuple[bool, bool, str]:
-    return legal != key, key != key.lower(), key
+def _rank(name: str) -> tuple[bool, str]:
+    return name != name.lower(), name
 
 
 def _clean(name: str) -> str:
