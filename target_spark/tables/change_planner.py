@@ -34,7 +34,7 @@ from target_spark.tables.table_changes import (
     Projected,
     TableChange,
     assign_names,
-    described,
+    comment_of,
     matched_names,
     of_columns,
 )
@@ -248,7 +248,9 @@ class ChangePlanner:
     def _column(self, place: _Placed) -> Column:
         """Return a column to add: null in the rows that the table has."""
         item, source = place.item, place.field.name
-        return Column(item.target, source, item.dtype, True, described(self.request.schema, source))
+        property_ = (self.request.schema.get("properties") or {}).get(source)
+        comment = comment_of(property_, ("description",))
+        return Column(item.target, source, item.dtype, True, comment)
 
     def _projected(self, placed: Mapping[str, _Placed]) -> Sequence[Projected]:
         return [

@@ -21,7 +21,7 @@ from target_spark.tables.table_changes import (
     Projected,
     TableChange,
     assign_names,
-    described,
+    comment_of,
     of_columns,
 )
 
@@ -68,6 +68,7 @@ def plan_change(
         return ChangePlanner(table, request, rules, conflicts, can, renamed).change()
     wishes = {name: name for name in request.struct.names}
     names, nested = assign_names(wishes, rules, of_columns(renamed)), NestedNames(rules, renamed)
+    properties = request.schema.get("properties") or {}
     columns: list[Column] = []
     projection: list[Projected] = []
     mapping = {**renamed, OURS: "1"}
@@ -76,7 +77,7 @@ def plan_change(
         legal = nested.legal(field.dataType, None, (field.name,), (name,))
         dtype = as_nullable(legal.dtype)
         how = "as is" if dtype == as_nullable(field.dataType) else "cast"
-        comment = described(request.schema, field.name)
+        comment = comment_of(properties.get(field.name), ("description",))
         columns.append(Column(name, field.name, dtype, field.nullable, comment))
         projection.append(Projected(name, field.name, dtype, how, tuple(legal.names.items())))
         mapping |= {field.name: name, **legal.renamed}

@@ -220,11 +220,10 @@ class Column:
     comment: str | None = None
 
 
-def described(schema: Mapping[str, Any], name: str) -> str | None:
-    """Return the description of a property in a stream's JSON Schema; None if it has none."""
-    node = (schema.get("properties") or {}).get(name)
-    text = node.get("description") if isinstance(node, Mapping) else None
-    return text if isinstance(text, str) and text else None
+def comment_of(schema: Any, names: Sequence[str] = ("description", "title")) -> str | None:
+    """Return the first text that some entries of a JSON Schema have; None if there is none."""
+    texts = map(schema.get, names) if isinstance(schema, Mapping) else ()
+    return next((text for text in texts if isinstance(text, str) and text), None)
 
 
 @dataclass(frozen=True)

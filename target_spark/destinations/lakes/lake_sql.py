@@ -289,12 +289,6 @@ def properties_sql(values: Mapping[str, str]) -> str:
     return f"({', '.join(pairs)})"
 
 
-def table_comment(schema: Mapping[str, object]) -> str:
-    """Return the description of a stream's JSON Schema; empty if there is none."""
-    entry = schema.get("description") or schema.get("title")
-    return entry if isinstance(entry, str) else ""
-
-
 @dataclass(frozen=True)
 class RowRule:
     """A rule of a table.

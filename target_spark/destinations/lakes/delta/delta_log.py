@@ -28,12 +28,11 @@ from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
     sql_type,
-    table_comment,
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
 from target_spark.tables.partitions import cluster_columns, partition_fields
-from target_spark.tables.table_changes import TableChange
+from target_spark.tables.table_changes import TableChange, comment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -221,7 +220,7 @@ def table_clauses(change: TableChange, request: TableRequest) -> str:
         parts.append(f"PARTITIONED BY ({partitions})")
     elif clusters:
         parts.append(f"CLUSTER BY ({clusters})")
-    comment = table_comment(request.schema)
+    comment = comment_of(request.schema)
     if comment:
         parts.append(f"COMMENT {text_literal(comment)}")
     parts.append(f"TBLPROPERTIES {properties_sql(table_properties(change, request))}")

@@ -43,7 +43,6 @@ from target_spark.destinations.lakes.lake_format import (
     TableEngine,
     TableFlush,
 )
-from target_spark.destinations.lakes.lake_sql import table_comment
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
 from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.row_changes import (
@@ -54,7 +53,7 @@ from target_spark.destinations.lakes.row_changes import (
     whole_change,
 )
 from target_spark.destinations.lakes.small_flush import MOST_BYTES
-from target_spark.tables.table_changes import OURS
+from target_spark.tables.table_changes import OURS, comment_of
 
 if TYPE_CHECKING:
     from deltalake import Schema, WriterProperties
@@ -208,7 +207,7 @@ class DeltaPackage(TableEngine):
         if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
             raise NeedsSparkError
         path, columns = plain_path(place.folder), change.create or ()
-        properties, comment = table_properties(change, request), table_comment(request.schema)
+        properties = table_properties(change, request)
         types = [column.dtype.simpleString() for column in columns]
         wanted = {name for name in properties if name.startswith("delta.")}
         if not wanted <= _PLAIN_PROPERTIES or not all(map(_PLAIN_TYPES.fullmatch, types)):
@@ -229,7 +228,7 @@ class DeltaPackage(TableEngine):
                     str(path),
                     _schema(columns),
                     mode="ignore",
-                    description=comment or None,
+                    description=comment_of(request.schema),
                     configuration=properties,
                     raise_if_key_not_exists=False,
                 )

@@ -26,13 +26,12 @@ from target_spark.destinations.lakes.lake_sql import (
     column_sql,
     properties_sql,
     sql_type,
-    table_comment,
     text_literal,
 )
 from target_spark.destinations.lakes.lake_table import Place, absolute
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
-from target_spark.tables.table_changes import NameRules, PartitionStep, legal_name
+from target_spark.tables.table_changes import NameRules, PartitionStep, comment_of, legal_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -430,7 +429,7 @@ def _rest(change: TableChange, request: TableRequest) -> str:
     order_sql(request, change.mapping)
     if partitions:
         parts.append(f"PARTITIONED BY ({', '.join(partitions)})")
-    comment = table_comment(request.schema)
+    comment = comment_of(request.schema)
     if comment:
         parts.append(f"COMMENT {text_literal(comment)}")
     properties = own_properties(change, request)
@@ -456,7 +455,7 @@ def replaced_properties(
     properties = own_properties(change, request)
     if int(now.get(VERSION, "2")) >= int(properties.get(VERSION, "0")):
         properties.pop(VERSION, None)
-    comment = table_comment(request.schema)
+    comment = comment_of(request.schema)
     if comment:
         properties["comment"] = comment
     if request.layout.cluster_by:
