@@ -29,12 +29,12 @@ from target_spark.tables.table_changes import (
     Column,
     LegalType,
     NameRules,
-    NestedNames,
     Path,
     Projected,
     TableChange,
     assign_names,
     comment_of,
+    legal_type,
     matched_names,
     of_columns,
 )
@@ -156,8 +156,8 @@ class ChangePlanner:
 
     def _fit(self, column: T.StructField, name: str) -> tuple[LegalType, Growth | None]:
         old = self.columns[name].dataType if name in self.columns else None
-        nested = NestedNames(self.rules, self.renamed)
-        legal = nested.legal(column.dataType, old, (column.name,), (name,))
+        paths = (column.name,), (name,)
+        legal = legal_type(column.dataType, old, *paths, self.rules, self.renamed)
         if old is not None and self.request.contract.columns == DISCARD:
             legal = replace(legal, dtype=without_new_fields(legal.dtype, old))
         grown = None if old is None else growth(old, legal.dtype, self.can, (name,))

@@ -17,11 +17,11 @@ from target_spark.tables.table_changes import (
     Capabilities,
     Column,
     NameRules,
-    NestedNames,
     Projected,
     TableChange,
     assign_names,
     comment_of,
+    legal_type,
     of_columns,
 )
 
@@ -67,14 +67,14 @@ def plan_change(
 
         return ChangePlanner(table, request, rules, conflicts, can, renamed).change()
     wishes = {name: name for name in request.struct.names}
-    names, nested = assign_names(wishes, rules, of_columns(renamed)), NestedNames(rules, renamed)
+    names = assign_names(wishes, rules, of_columns(renamed))
     properties = request.schema.get("properties") or {}
     columns: list[Column] = []
     projection: list[Projected] = []
     mapping = {**renamed, OURS: "1"}
     for field in request.struct:
         name = names[field.name]
-        legal = nested.legal(field.dataType, None, (field.name,), (name,))
+        legal = legal_type(field.dataType, None, (field.name,), (name,), rules, renamed)
         dtype = as_nullable(legal.dtype)
         how = "as is" if dtype == as_nullable(field.dataType) else "cast"
         comment = comment_of(properties.get(field.name), ("description",))

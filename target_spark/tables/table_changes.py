@@ -376,74 +376,76 @@ class LegalType:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class NestedNames:
-    """Makes the names of fields legal, like column names with the style `keep`."""
+def legal_type(
+    dtype: T.DataType,
+    old: T.DataType | None,
+    source: Path,
+    target: Path,
+    rules: NameRules,
+    renamed: Mapping[str, str],
+) -> LegalType:
+    """Return a column's type with names of fields that the table has or can have.
 
-    rules: NameRules
-    renamed: Mapping[str, str]
+    They are legal like column names with the style `keep`.
 
-    def legal(
-        self, dtype: T.DataType, old: T.DataType | None, source: Path, target: Path
-    ) -> LegalType:
-        """Return a column's type with names that the table has or can have.
+    Args:
+        dtype: The stream's type.
+        old: The table's type, if the column exists.
+        source: Its path in the stream.
+        target: Its path in the table.
+        rules: The rules for legal names.
+        renamed: The mapping stored in the table.
+    """
 
-        Args:
-            dtype: The stream's type.
-            old: The table's type, if the column exists.
-            source: Its path in the stream.
-            target: Its path in the table.
-        """
-        if isinstance(dtype, T.StructType):
-            return self._struct(
-                dtype, old if isinstance(old, T.StructType) else None, source, target
-            )
-        if isinstance(dtype, T.ArrayType):
-            inner = old.elementType if isinstance(old, T.ArrayType) else None
-            one = self._part(dtype.elementType, inner, source, target, "element")
-            return replace(one, dtype=T.ArrayType(one.dtype, dtype.containsNull))
-        if isinstance(dtype, T.MapType):
-            keys, values = (
-                (old.keyType, old.valueType) if isinstance(old, T.MapType) else (None, None)
-            )
-            key = self._part(dtype.keyType, keys, source, target, "key")
-            value = self._part(dtype.valueType, values, source, target, "value")
-            return LegalType(
-                T.MapType(key.dtype, value.dtype, dtype.valueContainsNull),
-                {**key.names, **value.names},
-                {**key.renamed, **value.renamed},
-            )
-        return LegalType(dtype)
+    def part(inner: T.DataType, before: T.DataType | None, name: str) -> LegalType:
+        return legal_type(inner, before, (*source, name), (*target, name), rules, renamed)
 
-    def _part(
-        self, dtype: T.DataType, old: T.DataType | None, source: Path, target: Path, name: str
-    ) -> LegalType:
-        return self.legal(dtype, old, (*source, name), (*target, name))
+    if isinstance(dtype, T.StructType):
+        have = old if isinstance(old, T.StructType) else T.StructType()
+        return _legal_struct(dtype, have, source, target, rules, renamed)
+    if isinstance(dtype, T.ArrayType):
+        had = old.elementType if isinstance(old, T.ArrayType) else None
+        one = part(dtype.elementType, had, "element")
+        return replace(one, dtype=T.ArrayType(one.dtype, dtype.containsNull))
+    if isinstance(dtype, T.MapType):
+        keys, values = (old.keyType, old.valueType) if isinstance(old, T.MapType) else (None, None)
+        key, value = part(dtype.keyType, keys, "key"), part(dtype.valueType, values, "value")
+        return LegalType(
+            T.MapType(key.dtype, value.dtype, dtype.valueContainsNull),
+            {**key.names, **value.names},
+            {**key.renamed, **value.renamed},
+        )
+    return LegalType(dtype)
 
-    def _struct(
-        self, dtype: T.StructType, old: T.StructType | None, source: Path, target: Path
-    ) -> LegalType:
-        prefix = NESTED.join((*source, ""))
-        existing = {
-            key[len(prefix) :]: name
-            for key, name in self.renamed.items()
-            if key.startswith(prefix) and NESTED not in key[len(prefix) :]
-        }
-        have = {} if old is None else {part.name: part.dataType for part in old.fields}
-        rules, ours = replace(self.rules, style="keep"), OURS in self.renamed
-        legal = matched_names(dtype.names, list(have), rules, existing, ours=ours)
-        names: dict[Path, str] = {}
-        renamed: dict[str, str] = {}
-        fields = []
-        for part in dtype.fields:
-            name = legal[part.name]
-            if name != part.name:
-                names[(*target, name)] = part.name
-                renamed[prefix + part.name] = name
-            created = self.legal(
-                part.dataType, have.get(name), (*source, part.name), (*target, name)
-            )
-            names |= created.names
-            renamed |= created.renamed
-            fields.append(T.StructField(name, created.dtype, part.nullable))
-        return LegalType(T.StructType(fields), names, renamed)
+
+def _legal_struct(
+    dtype: T.StructType,
+    old: T.StructType,
+    source: Path,
+    target: Path,
+    rules: NameRules,
+    renamed: Mapping[str, str],
+) -> LegalType:
+    prefix = NESTED.join((*source, ""))
+    existing = {
+        key[len(prefix) :]: name
+        for key, name in renamed.items()
+        if key.startswith(prefix) and NESTED not in key[len(prefix) :]
+    }
+    have = {part.name: part.dataType for part in old.fields}
+    keeping, ours = replace(rules, style="keep"), OURS in renamed
+    legal = matched_names(dtype.names, list(have), keeping, existing, ours=ours)
+    names: dict[Path, str] = {}
+    added: dict[str, str] = {}
+    fields = []
+    for part in dtype.fields:
+        name = legal[part.name]
+        if name != part.name:
+            names[(*target, name)] = part.name
+            added[prefix + part.name] = name
+        paths = (*source, part.name), (*target, name)
+        created = legal_type(part.dataType, have.get(name), *paths, rules, renamed)
+        names |= created.names
+        added |= created.renamed
+        fields.append(T.StructField(name, created.dtype, part.nullable))
+    return LegalType(T.StructType(fields), names, added)
