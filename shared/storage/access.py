@@ -542,7 +542,8 @@ def delete_all(
             return error
         return None
 
-    errors = _each(failure, left)
+    # Local files go in no time: threads would take more than that.
+    errors = _each(failure, left) if far else [*map(failure, left)]
     return [(url, error) for url, error in zip(left, errors, strict=True) if error]
 
 
