@@ -40,9 +40,11 @@ PROPERTIES = {
 class Place:
     """Create a folder with the new rows, the table, and a copy of the original table."""
 
-    def __init__(self, folder: Path, form: str, rows: int, stored: int, keys: str) -> None:
+    def __init__(
+        self, folder: Path, form: str, rows: int, stored: int | None = None, keys: str = "recent"
+    ) -> None:
         self.folder, self.form, self.rows = folder, form, rows
-        self.stored, self.keys = stored, keys
+        self.stored, self.keys = stored or rows // 2, keys
         self.new, self.lake, self.before = folder / "new", folder / "lake", folder / "before"
         self.table = f"delta.`{self.lake}/rows`" if form == "delta" else "plain.rows"
 
@@ -135,8 +137,8 @@ def main() -> None:
     for form in chosen.format:
         for keys in chosen.keys:
             folder = Path(tempfile.mkdtemp(prefix="bench-upsert-"))
-            stored = chosen.table or chosen.rows // 2
-            results |= series(Place(folder, form, chosen.rows, stored, keys), chosen.runs)
+            place = Place(folder, form, chosen.rows, chosen.table, keys)
+            results |= series(place, chosen.runs)
     of_hand = re.compile(", (target-spark|MERGE).*")
     publish("upsert_path", results, lambda name: of_hand.sub(", MERGE by hand", name))
 
