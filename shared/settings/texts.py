@@ -38,9 +38,9 @@ def text_table(
         yield _GAP.join(cells).rstrip()
 
 
-def printable(text: str) -> str:
-    """Replace what could steer a terminal or end a line: names may hold anything."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+def printable(text: str, keep: str = "") -> str:
+    """Replace what could steer a terminal or end a line, except `keep`: names may hold anything."""
+    return "".join(sign if sign.isprintable() or sign in keep else "?" for sign in text)
 
 
 def cut(text: str, most: int) -> str:

@@ -47,6 +47,7 @@ _CLEAR = "\r\x1b[J"
 _TAP_WAITS = 2.0
 _USUAL_SIZE = os.terminal_size((80, 24))
 _STDOUT = 1
+_IN_LINES = "\n\t"
 _COLORS = ((logging.ERROR, 31), (logging.WARNING, 33))
 
 
@@ -98,7 +99,7 @@ class Console:
 
     def write_line(self, text: str) -> None:
         """Write a line, or lines, that stay; it cannot steer a terminal."""
-        self.write_styled(_printable_lines(text))
+        self.write_styled(printable(text, _IN_LINES))
 
     def write_styled(self, text: str) -> None:
         """Write lines that stay, which may have colors, in one piece."""
@@ -134,10 +135,6 @@ class Console:
         with contextlib.suppress(OSError, ValueError):
             self.stream.write(without_secrets(text))
             self.stream.flush()
-
-
-def _printable_lines(text: str) -> str:
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in text)
 
 
 def _is_pipe(fd: int) -> bool:
@@ -189,7 +186,7 @@ class LineFormatter(logging.Formatter):
         """Write one record; a traceback follows on lines of its own."""
         is_own = record.name.split(".", maxsplit=1)[0] in (*_OUR_PACKAGES, self.program)
         record.source = self.program if is_own else record.name
-        return _printable_lines(super().format(record))
+        return printable(super().format(record), _IN_LINES)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Write the message on one line, also if names in it hold line ends."""
