@@ -33,6 +33,7 @@ from shared.storage.owned_folders import NameLock, lock_name
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.destinations.folders.table_folder import (
     OLD_SIDE_FILE,
+    SIDE,
     FolderChange,
     announced,
     holding,
@@ -143,7 +144,7 @@ class LocalFolder:
         self.table = os.path.realpath(table)
         self._path = Path(self.table)
         self._beside = self._path.parent / f".{self._path.name}"
-        self._side = Path(f"{self._beside}.schema")
+        self._side = Path(f"{self._beside}{SIDE}")
         self._run = Path(f"{self._beside}{_RUN}{run}")
         self._search = search or run
         self.pending = str(self._run / "pending")
@@ -525,7 +526,7 @@ class RemoteFolder:
     @property
     def _side(self) -> str:
         parent, _, name = self._place[1].rstrip("/").rpartition("/")
-        return join(parent, f".{name}.schema")
+        return join(parent, f".{name}{SIDE}")
 
     @property
     def _old_side(self) -> str:

@@ -221,6 +221,10 @@ _OURS = re.compile(r"(part-\d{13}-.*|.*~\d{13})\.[^~]*")
 """Names of files that the target has written or rewritten: with a time in milliseconds."""
 
 
+SIDE = ".schema"
+"""How the name of a table's side file, hidden beside its folder, ends."""
+
+
 def is_ours(name: str) -> bool:
     """Return whether the target has written or rewritten a file of this name."""
     return _OURS.fullmatch(name.rpartition("/")[2]) is not None
