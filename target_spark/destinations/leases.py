@@ -71,6 +71,10 @@ class Holder:
         who = f"process {self.pid} on {self.host}" if self.host else "another process"
         return f"{who}, since {self.since}" if self.since else who
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what other runs read."""
+        return {name: value for name, value in asdict(self).items() if name != "is_alive"}
+
 
 def this_run() -> Holder:
     """Return this process as the holder of a new lease."""
@@ -197,7 +201,7 @@ class LocalLease:
                 if error.errno in NO_LOCKS:
                     raise NoLeasesError("the file system has no locks") from error
                 raise
-            self.path.write_text(json.dumps(asdict(self.holder)))
+            self.path.write_text(json.dumps(self.holder.to_json()))
         return None
 
     def renew(self) -> bool:
@@ -341,7 +345,7 @@ class S3Lease:
         bucket, key, _ = filesystem.split_path(path)
         self._beats += 1
         content = {
-            "holder": asdict(self._holder),
+            "holder": self._holder.to_json(),
             "owner": process_owner(),
             "expiry": self._expiry,
             "beat": self._beats,

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import ClassVar
 
@@ -502,7 +502,7 @@ class DatabaseLeases:
         return self.database.sql.with_arguments(TablePlace(held.schema, LEASES))
 
     def _write(self, cursor: Cursor, held: _LeaseLock) -> None:
-        table, holder = self._table(held), json.dumps(asdict(self._holder))
+        table, holder = self._table(held), json.dumps(self._holder.to_json())
         # By three statements that any SQL knows; users may lack the right to delete.
         cursor.execute(f"SELECT 1 FROM {table} WHERE name = %s", (held.name,))
         if cursor.fetchone() is None:

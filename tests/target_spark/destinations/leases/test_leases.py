@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -110,7 +109,7 @@ class TestWait:
 
 
 def test_a_holder_is_read_as_it_was_written_and_anything_else_is_unknown() -> None:
-    assert holder_of(asdict(OTHER)) == OTHER
+    assert holder_of(OTHER.to_json()) == OTHER
     assert holder_of([1]) == Holder()
     assert str(holder_of({"pid": "x"})) == "another process"
 
