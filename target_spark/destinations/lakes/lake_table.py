@@ -177,7 +177,8 @@ def summed(results: Sequence[Committed]) -> Committed:
 def _kind(step: Step) -> Hashable:
     if isinstance(step, Flush):
         return step.request.struct.json(), step.request.keys
-    return step[0].stream
+    request, _ = step
+    return request.stream
 
 
 def _merged(group: Sequence[Step]) -> Iterator[Step]:
