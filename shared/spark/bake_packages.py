@@ -17,7 +17,7 @@ from shared.errors import SparkStartError, first_line
 from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.jvm import pyspark_home, spawn_jvm
 from shared.spark.packages import DRIVERS, INDEX, artifact_and_version, only_resolver
-from shared.spark.session import gateway_of
+from shared.spark.session import fetch_packages, gateway_of
 from shared.spark.spark_release import installed
 
 _RELEASED = installed().packages
@@ -87,15 +87,12 @@ def _resolved(packages: Sequence[str]) -> dict[str, list[Path]]:
     try:
         jvm.wait_ready(connection_file)
         java: Any = gateway_of(jvm).jvm
-        # A static method of this name has other arguments.
-        utils = getattr(getattr(java.org.apache.spark.util, "DependencyUtils$"), "MODULE$")
-        nothing = java.scala.Option.empty()
-        located = {}
-        for package in packages:
-            jars = utils.resolveMavenDependencies(True, None, package, None, None, nothing)
-            paths = (jars.apply(number) for number in range(jars.size()))
-            located[package] = [Path(path.removeprefix("file:")) for path in paths]
-        return located
+        return {
+            package: [
+                Path(path.removeprefix("file:")) for path in fetch_packages(java, package, {})
+            ]
+            for package in packages
+        }
     except Exception as error:
         # Java tells what went wrong only as long as it runs.
         raise RuntimeError(str(getattr(error, "java_exception", None) or error)) from error

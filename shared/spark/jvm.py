@@ -448,11 +448,22 @@ def spawn_jvm(
     return Jvm(process, owned), connection_file
 
 
+FETCHED = (
+    "spark.jars",
+    "spark.jars.packages",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.pyFiles",
+)
+"""What Spark's launcher fetches before Hadoop can be given a user, which it then asks for."""
+
+
 def _write_properties(folder: Path, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path:
     """Write the conf to a file: it may hold secrets, and arguments of a process are public."""
     path = folder / PROPERTIES
     path.touch(0o600)
-    lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items())
+    left = () if has_account() else FETCHED
+    lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items() if key not in left)
     path.write_bytes(_defaults(environ) + "".join(lines).encode())
     return path
 

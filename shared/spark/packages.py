@@ -315,13 +315,13 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-_DECIDE = (
-    PACKAGES,
+IVY = (
     "spark.jars.excludes",
+    "spark.jars.repositories",
     "spark.jars.ivy",
     "spark.jars.ivySettings",
-    "spark.jars.repositories",
 )
+"""Settings of how packages are fetched, in the order of Spark's own function."""
 Remember = Callable[[str], None]
 
 
@@ -368,7 +368,8 @@ def _place(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
     if folder is None or not packages or "SNAPSHOT" in packages:
         return None
     # Another home for Spark's own cache means another set of files.
-    decides = json.dumps([[conf.get(name, "") for name in _DECIDE], environ.get("HOME", "")])
+    ivy = [conf.get(name, "") for name in (PACKAGES, *IVY)]
+    decides = json.dumps([ivy, environ.get("HOME", "")])
     return folder / f"packages-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
 
 

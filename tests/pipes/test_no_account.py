@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,13 +14,17 @@ from pipe_programs import Programs
 
 AS_NUMBER = ["unshare", "--user", "--map-user=12345", "--map-group=12345"]
 
-pytestmark = [pytest.mark.pipe, pytest.mark.once]
+HAS_NUMBERS = shutil.which("unshare") and not subprocess.run([*AS_NUMBER, "true"]).returncode
+
+pytestmark = [
+    pytest.mark.pipe,
+    pytest.mark.once,
+    pytest.mark.skipif(not HAS_NUMBERS, reason="no user namespaces"),
+]
 
 
 def test_spark_needs_no_account(tmp_path: Path) -> None:
     """Java would take `?` for the home folder, and Hadoop would not log in."""
-    if not shutil.which("unshare") or subprocess.run([*AS_NUMBER, "true"]).returncode:
-        pytest.skip("no user namespaces")
     pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "in.parquet")
     programs = Programs(tmp_path)
     stream = {"name": "s", "format": "parquet", "path": str(tmp_path / "in.parquet")}
@@ -28,3 +33,20 @@ def test_spark_needs_no_account(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.count(b'"RECORD"') == 3
     assert not list(tmp_path.glob("?"))
+
+
+def test_packages_need_no_account(tmp_path: Path) -> None:
+    """Spark asks Hadoop for the user before it adds jars, also those that Ivy fetches."""
+    programs = Programs(tmp_path, environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    config = {"format": "iceberg", "path": str(tmp_path / "lake")}
+    lines = [
+        {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}},
+        {"type": "RECORD", "stream": "s", "record": {"id": 1}},
+        {"type": "STATE", "value": {"a": 1}},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    result = programs.run([*AS_NUMBER, *programs.target_command(config)], text)
+    assert result.returncode == 0, result.stderr.decode()
+    assert json.loads(result.stdout) == {"a": 1}
+    [file] = (tmp_path / "lake/s/data").glob("*.parquet")
+    assert pq.read_table(file)["id"].to_pylist() == [1]
