@@ -7,7 +7,6 @@ Both run the same tasks: numbers in, reports out, as Arrow batches. See `docs/en
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from shared.encodings.encoding_format import FORMATS, Encoding
 from shared.errors import SettingsError, Where
 from shared.settings.checking import FORMER
 from shared.settings.kinds import at_least, one_of, setting
+from shared.singer.platform import usable_cores
 from shared.spark.conf import SparkSettings, local_cores
 from shared.spark.packages import Need
 from shared.spark.session import SessionStarter, run_tasks
@@ -245,7 +245,7 @@ class Engine:
         self.choice = choice
         self.limit = limit
         self.may_read = may_read
-        self.threads = Threads(threads or os.cpu_count() or 1)
+        self.threads = Threads(threads or usable_cores())
         self.spark = Spark(starter.get, starter.context)
         self._starter = starter
         self._lock = threading.Lock()

@@ -6,6 +6,7 @@
    before each task, and look at all objects after it.
 3. `return_memory_early`, `keep_blocks`: allocators keep memory that is free, each thread its own.
 4. `run_to_exit`: Python's finalization aborts or hangs if a thread of Arrow is still at work.
+5. `usable_cores`: Python counts the cores of the machine, not those of a container.
 
 Imports nothing of this project, so that it can be sent to workers by value.
 """
@@ -18,6 +19,7 @@ import ctypes
 import gc
 import importlib.util
 import logging
+import math
 import os
 import sys
 import zipimport
@@ -221,6 +223,26 @@ def keep_blocks(environ: MutableMapping[str, str]) -> None:
     if environ.get(_MAPPED_VARIABLE) == str(MAPPED_BYTES):
         del environ[_MAPPED_VARIABLE]
         return_memory_early(environ, KEPT_BYTES)
+
+
+_QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
+"""Files of a container's quota and its period: of cgroups version 2, and of version 1."""
+
+
+def usable_cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many cores this process may use, as Java and Spark's `local[*]` count them.
+
+    Args:
+        groups: Where the control groups of a container are.
+    """
+    cores = os.cpu_count() or 1
+    with suppress(AttributeError):  # macOS
+        cores = len(os.sched_getaffinity(0))
+    for names in _QUOTAS:
+        with suppress(OSError, ValueError):  # `max`
+            quota, period = (int(text) for n in names for text in (groups / n).read_text().split())
+            cores = min(cores, math.ceil(quota / period)) if quota > 0 else cores
+    return cores
 
 
 def run_to_exit(main: Callable[[], int]) -> int:

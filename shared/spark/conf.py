@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from shared.settings.checking import Problem
 from shared.settings.kinds import POSITIVE, SECRET_VALUES, TEXT, TEXTS, setting
+from shared.singer.platform import usable_cores
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def local_cores(settings: SparkSettings) -> int:
     if match is None:
         return 0
     wanted = match[2] or "1"
-    return (os.cpu_count() or 1) if wanted == "*" else int(wanted)
+    return usable_cores() if wanted == "*" else int(wanted)
 
 
 def with_cores(settings: SparkSettings, waiting: int) -> SparkSettings:

@@ -34,6 +34,7 @@ from typing import IO
 
 from shared.errors import SparkStartError
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
+from shared.singer.platform import usable_cores
 from shared.spark.conf import SCHEDULES, executor_python
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_release import check_home, installed
@@ -579,7 +580,7 @@ def _chooses_gc(conf: Mapping[str, str]) -> bool:
 
 
 def _collector() -> str:
-    few = (os.cpu_count() or 1) <= SERIAL_GC_CPUS
+    few = usable_cores() <= SERIAL_GC_CPUS
     return "-XX:+UseSerialGC" if few else "-XX:+UseParallelGC"
 
 

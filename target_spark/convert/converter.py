@@ -9,7 +9,6 @@ driver.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from shared.errors import DestinationError, Where
 from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS
 from shared.maps.record_metadata import RecordMetadata, record_schema
+from shared.singer.platform import usable_cores
 from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, size_of
 from shared.storage.files import codec_of
@@ -283,7 +283,7 @@ class Converter:
             sync_started_at=self._started_at,
             version=batch.version,
         )
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         with self.files.readable(batch):
             tasks = plan_tasks(
                 batch.files,

@@ -20,6 +20,7 @@ from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBa
 from shared.settings.checking import Location
 from shared.singer.logs import CONSOLE
 from shared.singer.metrics import JOB_DURATION, StreamProgress, timed
+from shared.singer.platform import usable_cores
 from shared.singer.run_summary import RunSummary
 from shared.singer.signals import StallWatch
 from shared.singer.stdout import PIPE_BYTES, MessageOutput, widen_pipe
@@ -213,7 +214,7 @@ def _pipeline(
     if config.validate_records:
         plan = partial(checked, plan)
     limits = Limits(
-        parallel=min(MOST_JOBS, os.cpu_count() or 1),
+        parallel=min(MOST_JOBS, usable_cores()),
         converts=1 if isinstance(strategy, MegaBatch) and not strategy.parallel else None,
         file_bytes=config.staging.file_bytes,
         staged_bytes=STAGED_BATCHES * config.batch_size_bytes,

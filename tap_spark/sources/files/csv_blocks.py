@@ -10,7 +10,6 @@ Why beside `csv_files`: threads read plain files faster than Spark starts (`benc
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.engine.engine import TYPES, Engine, Work
 from shared.formats.arrow_types import spark_to_arrow, struct_to_arrow
+from shared.singer.platform import usable_cores
 from shared.storage.files import open_random
 from tap_spark.sources.files.driver_files import DriverFiles
 from tap_spark.sources.files.line_reader import (
@@ -377,7 +377,7 @@ def _mapped(
     make: Callable[[LineRange], _Result | None], blocks: Sequence[LineRange]
 ) -> Iterator[_Result | None]:
     """Apply a function to blocks; by threads if there are several."""
-    threads = min(len(blocks), os.cpu_count() or 1, MOST_THREADS)
+    threads = min(len(blocks), usable_cores(), MOST_THREADS)
     if threads <= 1:
         yield from map(make, blocks)
         return

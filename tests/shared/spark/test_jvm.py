@@ -91,10 +91,10 @@ def test_one_garbage_collector() -> None:
 
 def test_collector_by_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     actual = []
-    for cores in (None, 1, 2, 3, 64):
-        monkeypatch.setattr(jvm.os, "cpu_count", lambda cores=cores: cores)
+    for cores in (1, 2, 3, 64):
+        monkeypatch.setattr(jvm, "usable_cores", lambda cores=cores: cores)
         actual.append(jvm._collector())
-    assert actual == ["-XX:+UseSerialGC"] * 3 + ["-XX:+UseParallelGC"] * 2
+    assert actual == ["-XX:+UseSerialGC"] * 2 + ["-XX:+UseParallelGC"] * 2
 
 
 def test_folders_of_a_cluster_configuration_are_on_the_classpath(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from shared.engine.engine import Runs, Work
 from shared.formats.arrow_types import conform, spark_to_arrow
 from shared.formats.columnar_encoding import dictionary_paths
 from shared.formats.line_encodings import ROW_GROUP_BYTES, TABLE_ROWS, grouped
-from shared.singer.platform import arrow_in_task
+from shared.singer.platform import arrow_in_task, usable_cores
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.delta.delta_files import (
@@ -270,11 +270,11 @@ class _Change:
 
         The smallest file takes the new rows if it is small.
         """
-        with ThreadPoolExecutor(os.cpu_count(), "merge") as pool:
+        with ThreadPoolExecutor(usable_cores(), "merge") as pool:
             keys = self._keys
             # 1. Read only the columns of keys, of files whose bounds may hold one.
             matched = partial(self._matched, KeyPlaces(keys), keys.schema)
-            shares = _shares(self._candidates(opened), os.cpu_count() or 1)
+            shares = _shares(self._candidates(opened), usable_cores())
             files = [file for share in pool.map(matched, shares) for file in share]
             # 2. What no file has is new; the commit's metrics count it.
             new = self._new_rows(files)
@@ -294,7 +294,7 @@ class _Change:
         self, opened: Any, tasks: Runs
     ) -> tuple[list[StoredFile], list[Changed], pa.Table, int]:
         """Do the same in tasks of Spark, of which each has some of the files."""
-        shares = _shares(self._candidates(opened), _TASKS_PER_CORE * (os.cpu_count() or 1))
+        shares = _shares(self._candidates(opened), _TASKS_PER_CORE * usable_cores())
         work = Work(None, 0, reports="result binary")
         reports = tasks.run(partial(_each, self._share, shares), len(shares), work)
         pairs = [pair for report in reports for pair in _result(report["result"])]
