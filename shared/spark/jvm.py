@@ -14,6 +14,7 @@ import atexit
 import collections
 import contextlib
 import hashlib
+import locale
 import logging
 import os
 import pwd
@@ -587,7 +588,7 @@ def _collector() -> str:
 def _environment(
     conf: Mapping[str, str], environ: Mapping[str, str], connection_file: Path
 ) -> dict[str, str]:
-    env = dict(environ)
+    env = with_same_path(environ)
     env["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection_file)
     env["SPARK_CONNECT_MODE"] = "0"
     env["SPARK_SCALA_VERSION"] = installed().scala
@@ -600,11 +601,23 @@ def _environment(
         env["LD_LIBRARY_PATH"] = os.pathsep.join([library, *_present(env, "LD_LIBRARY_PATH")])
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"):
         env.pop(name, None)
+    if sys.getfilesystemencoding() == "utf-8" != locale.nl_langinfo(locale.CODESET).lower():
+        # Python takes UTF-8 for such a locale; Java would write `?` into names of files.
+        env["LC_ALL"] = "C.UTF-8"
     if not is_debug():
         # For the Python workers: pyspark leaves sockets to the end of the process.
         ignored = (f"ignore::{kind.__name__}" for kind in FOR_DEVELOPERS)
         env["PYTHONWARNINGS"] = ",".join((*_present(env, "PYTHONWARNINGS"), *ignored))
     return env
+
+
+def with_same_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which `python -m` sees the current folder only if this program does.
+
+    Otherwise a file there that has the name of a module, such as `types.py`, is imported for it.
+    """
+    is_seen = {"", str(Path.cwd())}.intersection(sys.path)
+    return dict(environ) if is_seen else {"PYTHONSAFEPATH": "1", **environ}
 
 
 def _escape(text: str) -> str:

@@ -30,7 +30,7 @@ from shared.spark.connect import (
     running_server,
     visible_files,
 )
-from shared.spark.jvm import ORDERLY_SECONDS
+from shared.spark.jvm import ORDERLY_SECONDS, with_same_path
 from shared.spark.packages import LAKES, with_needs
 from shared.spark.session import SessionStarter, connect_port, connect_users
 from shared.storage.owned_folders import is_locked
@@ -81,7 +81,12 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
     command = [sys.executable, "-m", "shared.spark.spark_server"]
     with open(log, "wb", opener=_private) as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=with_same_path(os.environ),
+            start_new_session=True,
         )
     # Not as an argument, which every user of the machine can read: it may hold secrets.
     with contextlib.suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as plan_input:

@@ -118,6 +118,25 @@ def test_environment_of_a_local_session() -> None:
 
 
 @pytest.mark.parametrize(
+    ("encoding", "expected"), [("UTF-8", "de_DE"), ("ANSI_X3.4-1968", "C.UTF-8")]
+)
+def test_java_names_files_as_python_does(
+    encoding: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm.locale, "nl_langinfo", lambda _: encoding)
+    assert jvm._environment(CONF, {"LC_ALL": "de_DE"}, Path("/t/gateway"))["LC_ALL"] == expected
+
+
+def test_workers_import_from_the_current_folder_only_if_the_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, expected in (["/a"], "1"), (["", "/a"], None), ([str(tmp_path)], None):
+        monkeypatch.setattr(jvm.sys, "path", path)
+        assert jvm._environment(CONF, {}, Path("/t/gateway")).get("PYTHONSAFEPATH") == expected
+
+
+@pytest.mark.parametrize(
     ("text", "escaped"),
     [
         ("plain1", "plain1"),
