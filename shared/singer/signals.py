@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from shared.errors import (
     DestinationError,
     HungUpRunError,
     InterruptedRunError,
+    SettingsError,
     SingerSparkError,
     SourceError,
     SparkStartError,
@@ -173,12 +175,25 @@ def documented_error(error: BaseException) -> SingerSparkError | None:
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return ClosedPipeError("the reader of standard output has gone away")
+    if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
+        return SettingsError(
+            f"the locale's encoding lacks characters of a name ({error})",
+            hint="set LC_ALL to a locale of UTF-8, such as C.UTF-8",
+        )
     return _known_os_error(error) if isinstance(error, OSError) else None
 
 
 def _known_os_error(error: OSError) -> SingerSparkError | None:
     if error.errno == errno.EBADF and error.filename is None:
         return DestinationError("standard output cannot be written (it is closed)")
+    if error.errno == errno.ENOENT and "temporary directory" in str(error.strerror):
+        # Python's own search, which tries to write to each; a full disk may pass.
+        folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108
+        return DestinationError(
+            f"{error.strerror}",
+            hint="set TMPDIR to a folder with space that this user may write to",
+            lasts=not os.access(folder, os.W_OK),
+        )
     if error.errno in DISK_FULL:
         name = str(error.filename) if error.filename else None
         return DestinationError(

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -465,6 +466,38 @@ class TestEndings:
         assert ended(error) == DestinationError.exit_code
         [line] = capsys.readouterr().err.splitlines()
         assert "file '/tmp/x': No space left on device (free some disk space" in line
+
+    @pytest.mark.parametrize(("folder", "code"), [("/", 6), ("/nonexistent", 2)])
+    def test_no_temporary_folder(
+        self,
+        folder: str,
+        code: int,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setenv("TMPDIR", folder)
+        with pytest.raises(FileNotFoundError) as caught:
+            tempfile.gettempdir()
+        assert ended(caught.value) == code
+        [line] = capsys.readouterr().err.splitlines()
+        assert "No usable temporary directory found in ['/nonexistent'] (set TMPDIR to a" in line
+
+    def test_a_locale_without_the_characters_of_a_name(self, tmp_path: Path) -> None:
+        config = tmp_path / "target.json"
+        config.write_text(json.dumps({"path": str(tmp_path / "größe")}))
+        old = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        done = subprocess.run(
+            [sys.executable, "-m", "target_spark.cli", "--config", str(config)],
+            input=b'{"type": "SCHEMA", "stream": "s", "schema": {"properties": {"a": {}}}}\n'
+            b'{"type": "RECORD", "stream": "s", "record": {"a": 1}}\n',
+            stderr=subprocess.PIPE,
+            env={**os.environ, **old},
+            check=False,
+        )
+        assert done.returncode == 2
+        assert b"the locale's encoding lacks characters of a name ('ascii' codec" in done.stderr
 
     def test_other_os_errors_are_unexpected(self) -> None:
         assert ended(OSError(errno.EIO, "I/O error")) == 1
