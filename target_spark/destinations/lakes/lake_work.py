@@ -149,6 +149,12 @@ class LakeWork:
                 return now, change
             if not table.is_copy:
                 self.destination.changed(request.stream, change_lines(change))
+        if now is None:  # Spark takes the files for a table, if it shall create none that exists.
+            raise DestinationError(
+                f"{table.place.shown} holds files, but no table of this format",
+                hint="choose another 'path', or move the files away",
+                lasts=True,
+            )
         raise DestinationError(
             f"{table.place.shown} still lacks columns for the rows after it was altered",
             lasts=True,
