@@ -23,6 +23,8 @@ from types import FrameType
 
 from shared.errors import (
     DISK_FULL,
+    NO_THREAD,
+    NO_THREAD_HINT,
     ClosedPipeError,
     DestinationError,
     HungUpRunError,
@@ -175,12 +177,18 @@ def documented_error(error: BaseException) -> SingerSparkError | None:
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return ClosedPipeError("the reader of standard output has gone away")
+    return _known_os_error(error) if isinstance(error, OSError) else _known_limit(error)
+
+
+def _known_limit(error: BaseException) -> SingerSparkError | None:
     if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
         return SettingsError(
             f"the locale's encoding lacks characters of a name ({error})",
             hint="set LC_ALL to a locale of UTF-8, such as C.UTF-8",
         )
-    return _known_os_error(error) if isinstance(error, OSError) else None
+    if isinstance(error, RuntimeError) and str(error) in NO_THREAD:
+        return SingerSparkError(str(error), hint=NO_THREAD_HINT)
+    return None
 
 
 def _known_os_error(error: OSError) -> SingerSparkError | None:

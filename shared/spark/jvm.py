@@ -273,7 +273,8 @@ _START_OPTIONS = (
 _FIRST_MIB, _LEAST_MIB = 128, 64
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _ERROR_LINE = re.compile(
-    r"unresolved dependency|^Error|^Invalid|^Unrecognized|^Could not|Exception"
+    r"unresolved dependency|^Error(?! occurred during initialization of VM)|^Invalid|^Unrecognized|"
+    r"^Could not|Exception|^java\.lang\.\w*Error"
 )
 _PYTHON_TRACE = "Traceback (most recent call last)"
 # What Spark's logging says of itself, which tells nobody anything.

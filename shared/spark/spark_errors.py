@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from shared import errors
 from shared.errors import (
     DISK_FULL,
+    NO_THREAD,
+    NO_THREAD_HINT,
     DestinationError,
     MessageError,
     NoExecutorError,
@@ -83,6 +85,7 @@ ENVIRONMENT: Sequence[Cause] = (
         "other programs have the cores or memory of the cluster, or executors end at their start: "
         "see their logs",
     ),
+    Cause(NO_THREAD, SparkStartError, "Spark cannot start a thread", NO_THREAD_HINT),
     Cause(
         ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "Java heap space"),
         SparkStartError,
@@ -248,6 +251,8 @@ def start_error(message: str, reason: BaseException | str, *, hint: str = "") ->
     if is_full or any(sign in str(error) for sign in _DISK_SIGNS):
         text = hint or "free some space, or set TMPDIR to a folder on a larger disk"
         return DestinationError(message, hint=text)
+    if any(sign in str(error) for sign in NO_THREAD):
+        hint = NO_THREAD_HINT
     return (SparkLostError if may_pass(error) else SparkStartError)(message, hint=hint)
 
 

@@ -484,6 +484,11 @@ class TestEndings:
         [line] = capsys.readouterr().err.splitlines()
         assert "No usable temporary directory found in ['/nonexistent'] (set TMPDIR to a" in line
 
+    def test_no_more_threads(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert ended(RuntimeError("can't start new thread")) == 1
+        [line] = capsys.readouterr().err.splitlines()
+        assert "can't start new thread (allow more threads: `ulimit -u`, or the limit" in line
+
     def test_a_locale_without_the_characters_of_a_name(self, tmp_path: Path) -> None:
         config = tmp_path / "target.json"
         config.write_text(json.dumps({"path": str(tmp_path / "größe")}))

@@ -178,6 +178,14 @@ def child(code: str, folder: Path) -> Jvm:
         ("noise\\nError: Could not find main\\nmore", "Error: Could not find main"),
         ('Exception in thread "main" a.b.C: no such thing\\n\\tat x', "no such thing"),
         ("downloading\\n[unresolved dependency: a#b;1: not found]\\nx", "[unresolved dependency"),
+        (
+            "Error occurred during initialization of VM\\nCould not reserve enough space\\n",
+            "Could not reserve enough space",
+        ),
+        (
+            "Error occurred during initialization of VM\\njava.lang.Error: no folder\\n\\tat x",
+            "java.lang.Error: no folder",
+        ),
         ("only this\\n\\n", "only this"),
         ("", "exit code 3"),
     ],

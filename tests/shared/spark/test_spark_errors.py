@@ -53,6 +53,11 @@ Traceback (most recent call last):
         (READ_FAILED, SourceError, "file '/data/a.parquet'"),
         (CAST, RecordError, "The value 'abc' of the type"),
         ("java.lang.OutOfMemoryError: Java heap space", SparkStartError, "ran out of memory"),
+        (
+            "java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory",
+            SparkStartError,
+            "Spark cannot start a thread (allow more threads: `ulimit -u`",
+        ),
         ("java.io.IOException: No space left on device", DestinationError, "no space left"),
         ("Answer from Java side is empty", SparkLostError, "Spark has gone away"),
         ("Python worker exited unexpectedly (crashed)", SparkLostError, "worker of Spark died"),
