@@ -12,8 +12,8 @@ import select
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -443,40 +443,44 @@ class Workers:
 
 @dataclass(eq=False)
 class StopSignals:
-    """Keeps the first SIGINT, SIGTERM or SIGHUP in `error` while entered; the second one raises it.
+    """The first SIGINT, SIGTERM or SIGHUP in the block of `caught_signals`; a second one raises it.
 
-    Outside the main thread signals are left alone.
-
-    Args:
-        wakeup_fd: Written to when a signal is caught.
+    Attributes:
+        error: The error of the first one; None until it comes.
     """
 
-    wakeup_fd: int
-    error: SingerSparkError | None = field(default=None, init=False)
-    _before: dict[int, Callable[[int, FrameType | None], object] | int | None] = field(
-        default_factory=dict, init=False
-    )
-    _fd_before: int = field(default=-1, init=False)
+    error: SingerSparkError | None = None
 
-    def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            self._fd_before = signal.set_wakeup_fd(self.wakeup_fd, warn_on_full_buffer=False)
-            for number in SIGNALS:
-                if signal.getsignal(number) is signal.SIG_IGN and number == signal.SIGHUP:
-                    continue  # The run was started by `nohup`.
-                self._before[number] = signal.signal(number, self._caught)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before:
-            signal.set_wakeup_fd(self._fd_before)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         again = self.error is not None
         note_signal(number)
         name = signal.Signals(number).name
         self.error = SIGNALS[number](f"stopped by {name}")
         if again:
             raise self.error
+
+
+@contextlib.contextmanager
+def caught_signals(wakeup_fd: int) -> Iterator[StopSignals]:
+    """Catch the signals that stop a run; outside the main thread they are left alone.
+
+    Args:
+        wakeup_fd: Written to when a signal is caught.
+    """
+    signals = StopSignals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    fd_before = signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
+    before = {
+        number: signal.signal(number, signals.caught)
+        for number in SIGNALS
+        # `nohup` lets a run ignore SIGHUP.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield signals
+    finally:
+        signal.set_wakeup_fd(fd_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

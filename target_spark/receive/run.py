@@ -35,7 +35,12 @@ from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.core.pipeline import Limits, Pipeline
 from target_spark.core.policies import CommitCost, FlushRule, SizeAndAge, flush_rule
 from target_spark.core.reader import Reader
-from target_spark.receive.action_executor import ActionExecutor, StopSignals, Workers
+from target_spark.receive.action_executor import (
+    ActionExecutor,
+    StopSignals,
+    Workers,
+    caught_signals,
+)
 from target_spark.receive.rejected_input import Rejections
 from target_spark.receive.staging import Staging
 from target_spark.receive.state_file import StateFile
@@ -150,7 +155,7 @@ def run_with(
     progress = None if CONSOLE.live_after is None else StreamProgress()
     with (
         contextlib.closing(Workers()) as workers,
-        StopSignals(workers.wakeup_fd) as signals,
+        caught_signals(workers.wakeup_fd) as signals,
         Staging(config.staging.root) as staging,
         contextlib.nullcontext() if progress is None else contextlib.closing(progress),
     ):

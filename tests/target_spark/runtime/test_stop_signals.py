@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shared.cli import documented_error
-from target_spark.receive.action_executor import StopSignals, Workers
+from target_spark.receive.action_executor import Workers, caught_signals
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "tests" / "helpers" / "target_fakes.py"
@@ -87,7 +87,7 @@ def test_a_running_commit_ends_and_its_state_goes_out(tmp_path):
 
 
 def test_what_a_signal_breaks_is_no_failure_of_its_own():
-    with closing(Workers()) as workers, StopSignals(workers.wakeup_fd) as signals:
+    with closing(Workers()) as workers, caught_signals(workers.wakeup_fd) as signals:
         signal.raise_signal(signal.SIGTERM)
     assert (signals.error.exit_code, documented_error(RuntimeError("x")).exit_code) == (143, 143)
 
