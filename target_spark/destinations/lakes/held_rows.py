@@ -188,7 +188,7 @@ class HeldTables:
     def _append_all(self, table: OpenTable, _: OpenTable, stream: str) -> Committed:
         """Append flushes of different columns."""
         form, spark, place, flushes = self._form, table.spark(), table.place, table.flushes
-        mark = self._work.mark(flushes[-1], sum(flush.rows for flush in flushes))
+        mark = self._work.mark(flushes)
         if self._work.is_stored(table, flushes[-1].token):
             return Committed()
         now = self._shape_all(table, Mark(mark.run, stream))
@@ -217,8 +217,7 @@ class HeldTables:
         # Commits of this run (new columns) may lie between; those of others would be lost.
         if any(mark is None or mark.run != run for mark in marks):
             raise self._has_moved(table, stream)
-        rows = sum(flush.rows for flush in flushes)
-        mark = self._work.mark(flushes[-1], rows) if flushes else Mark(run, stream, ACTIVATION)
+        mark = self._work.mark(flushes) if flushes else Mark(run, stream, ACTIVATION)
         form.take_rows(spark, copy.place, place, newest, mark)
         return Committed()
 

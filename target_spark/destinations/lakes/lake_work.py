@@ -318,10 +318,13 @@ class LakeWork:
                 stack.enter_context(configured(table.spark(), BY_CASE))
             return repeated(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
-    def mark(self, flush: Flush, rows: int) -> Mark:
-        """Return the mark of a flush, or of all flushes whose last one it is."""
-        run, whole = run_of(flush.token), self.form.copies
-        return Mark(run, flush.stream, flush.token, flush.source, flush.state, rows, whole)
+    def mark(self, flushes: Sequence[Flush]) -> Mark:
+        """Return the mark of a commit of flushes: it tells the last one, and the rows of all."""
+        rows = sum(part.rows for flush in flushes for part in flush.parts)
+        last, whole = flushes[-1], self.form.copies
+        return Mark(
+            run_of(last.token), last.stream, last.token, last.source, last.state, rows, whole
+        )
 
     def is_stored(self, table: OpenTable, token: str) -> bool:
         """Return whether a commit with this token was made."""
@@ -370,7 +373,7 @@ class LakeWork:
         if not flush.parts:
             return Committed(0)
         # 3. Commit the rows, with the token in the commit itself: both or none are in the table.
-        mark = self.mark(flush, flush.rows)
+        mark = self.mark([flush])
         rows = TableFlush(table.place, flush, request, now, change, mark)
         keys = keys_in_parts(rows) if request.is_upsert else None
         return first_able(self.form, table.spark, lambda engine: engine.load(rows, keys, base))
@@ -385,7 +388,7 @@ class LakeWork:
             return self._replace_rows(table, last.request.backfill)
         form, flushes = self.form, self.all_flushes(table)
         plan = planner(form, self.conflicts)
-        mark = self.mark(last, sum(flush.rows for flush in flushes))
+        mark = self.mark(flushes)
         if last.request.view is None and not table.is_copy:
             done = first_able(
                 self.form,
@@ -413,8 +416,8 @@ class LakeWork:
     def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
         """Replace a range of the table, or all of its rows, by those of all flushes."""
         form, last = self.form, table.flushes[-1]
-        mark = self.mark(last, sum(flush.rows for flush in table.flushes))
         flushes = self.all_flushes(table)
+        mark = self.mark(flushes)
         now = self.shaped(table, flushes)
         frame = self.rows(table, flushes, now)
         request = flushes[-1].request
