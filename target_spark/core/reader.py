@@ -260,6 +260,7 @@ class _Head:
         return end, lines + newlines(block, start, end)
 
 
+@dataclass(eq=False)
 class Reader:
     """Splits bytes into events.
 
@@ -270,15 +271,14 @@ class Reader:
             ACTIVATE_VERSION always raises: without it the next lines have another meaning.
     """
 
-    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, *, lenient: bool = False) -> None:
-        self._lenient = lenient
-        self._max_line_bytes = max_line_bytes
-        self._carry: list[bytes] = []
-        self._carried = 0
-        self._heads: dict[bytes, _Head] = {}
-        self._head: _Head | None = None
-        self._is_alone = False
-        self._line = 1
+    max_line_bytes: int = MAX_LINE_BYTES
+    lenient: bool = field(default=False, kw_only=True)
+    _carry: list[bytes] = field(default_factory=list, init=False)
+    _carried: int = field(default=0, init=False)
+    _heads: dict[bytes, _Head] = field(default_factory=dict, init=False)
+    _head: _Head | None = field(default=None, init=False)
+    _is_alone: bool = field(default=False, init=False)
+    _line: int = field(default=1, init=False)
 
     def feed(self, data: bytes) -> Iterator[ev.InputEvent]:
         """Process the next bytes; exhaust the iterator before the next call.
@@ -339,9 +339,9 @@ class Reader:
     def _keep(self, rest: bytes) -> None:
         self._carry.append(rest)
         self._carried += len(rest)
-        if self._carried > self._max_line_bytes:
+        if self._carried > self.max_line_bytes:
             raise self._error(
-                f"the line is longer than {self._max_line_bytes} bytes", b"".join(self._carry[:1])
+                f"the line is longer than {self.max_line_bytes} bytes", b"".join(self._carry[:1])
             )
 
     def _head_at(self, block: bytes, position: int) -> _Head | None:
@@ -423,7 +423,7 @@ class Reader:
             except MalformedError as problem:
                 raise self._error(f"{kind} {problem}", line, name) from None
         except MessageError as error:
-            if not self._lenient or _is_needed(line, is_last=is_last):
+            if not self.lenient or _is_needed(line, is_last=is_last):
                 raise
             return ev.LineRejected(line, self._line, error.message, error.where.stream)
 

@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ from target_spark.run_settings import TargetConfig
 
 _OLD, _NEW = b"0", b"1"
 """The first byte of a local file: which of its notes is valid."""
+_SPARE = ".new"
+"""How the name of the file ends that replaces it."""
 
 
 def note_file(config: TargetConfig, place: Place, stream: str) -> LocalNoteFile | RemoteNoteFile:
@@ -78,14 +81,17 @@ def hidden_folder(config: TargetConfig, place: Place) -> str:
     return join(root, folder_name(place.shown.casefold()))
 
 
+@dataclass(eq=False)
 class LocalNoteFile:
-    """The note of one stream and table: a file on a disk with locks."""
+    """The note of one stream and table: a file on a disk with locks.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._spare = path.with_name(f"{path.name}.new")
-        self._lock: NameLock | None = None
-        self._stored = Note()
+    Args:
+        path: The file.
+    """
+
+    path: Path
+    _lock: NameLock | None = field(default=None, init=False)
+    _stored: Note = field(default=Note(), init=False)
 
     def take(self) -> Note:
         """Adopt the note for this run; may be repeated.
@@ -99,19 +105,20 @@ class LocalNoteFile:
         """
         if self._lock is not None:
             return self._stored
-        with writing(str(self._path)):
-            make_folders(self._path.parent)
+        with writing(str(self.path)):
+            make_folders(self.path.parent)
             try:
-                self._lock = lock_name(self._path.parent, self._path.name)
+                self._lock = lock_name(self.path.parent, self.path.name)
             except OSError:  # Another run owns it, or locks do not work.
                 return Note()
-            self._spare.unlink(missing_ok=True)  # Of a run that was killed while it wrote.
+            # Of a run that was killed while it wrote.
+            Path(f"{self.path}{_SPARE}").unlink(missing_ok=True)
             self._stored = next(self._notes(), Note())
             return self._stored
 
     def tokens(self) -> frozenset[str]:
         """Return the flushes of both notes, whoever owns them; raise like `take`."""
-        with writing(str(self._path)):
+        with writing(str(self.path)):
             return frozenset().union(*(note.tokens for note in self._notes()))
 
     def write(self, note: Note) -> None:
@@ -121,18 +128,19 @@ class LocalNoteFile:
         """
         if self._lock is None or note == self._stored:
             return
-        with writing(str(self._path)):
+        with writing(str(self.path)):
             # The old note is still valid.
             texts = (one.to_text() if one.entries else "" for one in (self._stored, note))
             notes = json.dumps([boot_id(), *texts]).encode()
             digest = hashlib.sha256(notes).hexdigest().encode()
-            self._spare.touch(0o600)
-            with self._spare.open("r+b") as file:
+            spare = Path(f"{self.path}{_SPARE}")
+            spare.touch(0o600)
+            with spare.open("r+b") as file:
                 file.write(_OLD + digest + b"\n" + notes)
                 file.flush()
                 os.fsync(file.fileno())
-                self._spare.replace(self._path)
-                make_durable(str(self._path.parent))
+                spare.replace(self.path)
+                make_durable(str(self.path.parent))
                 os.pwrite(file.fileno(), _NEW, 0)
         self._stored = note
 
@@ -142,16 +150,16 @@ class LocalNoteFile:
         if lock is None:
             return
         try:
-            with writing(str(self._path)):
+            with writing(str(self.path)):
                 if remove or not self._stored.entries:
-                    self._path.unlink(missing_ok=True)
+                    self.path.unlink(missing_ok=True)
         finally:
             lock.release()
 
     def _notes(self) -> Iterator[Note]:
         """Yield the notes of the file, the valid one first; nothing if it is damaged or missing."""
         with suppress(FileNotFoundError):
-            content = self._path.read_bytes()
+            content = self.path.read_bytes()
             digest, _, notes = content[1:].partition(b"\n")
             if hashlib.sha256(notes).hexdigest().encode() == digest:
                 boot, old, new = json.loads(notes)
@@ -159,22 +167,27 @@ class LocalNoteFile:
                 yield from map(read_note, (old, new) if is_old else (new, old))
 
 
+@dataclass(eq=False)
 class RemoteNoteFile:
-    """See `LocalNoteFile`: an object with its owner and the note."""
+    """See `LocalNoteFile`: an object with its owner and the note.
 
-    def __init__(self, url: str, options: StorageOptions) -> None:
-        self._url = url
-        self._options = options
-        self._is_owned = False
-        self._exists = False
-        self._is_ours = False
-        self._stored = Note()
+    Args:
+        url: The object.
+        options: Options of its storage.
+    """
+
+    url: str
+    options: StorageOptions
+    _is_owned: bool = field(default=False, init=False)
+    _exists: bool = field(default=False, init=False)
+    _is_ours: bool = field(default=False, init=False)
+    _stored: Note = field(default=Note(), init=False)
 
     def take(self) -> Note:
         """See `LocalNoteFile`."""
         if self._is_owned:
             return self._stored
-        with writing(self._url, self._options):
+        with writing(self.url, self.options):
             owner, text = self._read()
         self._exists = owner is not None
         owner = owner or {}
@@ -187,7 +200,7 @@ class RemoteNoteFile:
 
     def tokens(self) -> frozenset[str]:
         """See `LocalNoteFile`."""
-        with writing(self._url, self._options):
+        with writing(self.url, self.options):
             return read_note(self._read()[1]).tokens
 
     def write(self, note: Note) -> None:
@@ -199,8 +212,8 @@ class RemoteNoteFile:
         """See `LocalNoteFile`."""
         if self._is_owned and self._exists:
             if remove or not self._stored.entries:
-                with writing(self._url, self._options), suppress(FileNotFoundError):
-                    filesystem, path = remote(self._url, self._options)
+                with writing(self.url, self.options), suppress(FileNotFoundError):
+                    filesystem, path = remote(self.url, self.options)
                     filesystem.rm_file(path)
             else:
                 self._put(self._stored, {"ended": True})
@@ -208,7 +221,7 @@ class RemoteNoteFile:
 
     def _read(self) -> tuple[dict[str, Any] | None, str | None]:
         """Return owner and note of the object; no owner if it does not exist."""
-        filesystem, path = remote(self._url, self._options)
+        filesystem, path = remote(self.url, self.options)
         filesystem.invalidate_cache()
         try:
             owner, text = json.loads(filesystem.cat_file(path))
@@ -219,8 +232,8 @@ class RemoteNoteFile:
         return owner, text
 
     def _put(self, note: Note, owner: dict[str, Any]) -> None:
-        with writing(self._url, self._options):
-            filesystem, path = remote(self._url, self._options)
+        with writing(self.url, self.options):
+            filesystem, path = remote(self.url, self.options)
             filesystem.pipe_file(path, json.dumps([owner, note.to_text()]).encode())
         self._stored, self._exists, self._is_ours = note, True, True
 

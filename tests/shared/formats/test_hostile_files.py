@@ -96,7 +96,7 @@ def test_many_short_lines_of_a_bomb_stream(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_a_line_is_that_of_stdin() -> None:
-    assert Reader()._max_line_bytes == MAX_LINE_BYTES == 128 * MIB
+    assert Reader().max_line_bytes == MAX_LINE_BYTES == 128 * MIB
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
