@@ -5,8 +5,9 @@ Rows cannot set columns that a table computes itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable
@@ -26,6 +27,10 @@ from target_spark.tables.table_changes import (
 )
 
 __all__ = ["Capabilities", "Column", "Projected", "TableChange", "plan_change", "without_computed"]
+
+
+Planner = Callable[["T.StructType | None", TableRequest, Mapping[str, str]], TableChange]
+"""Plans the change from columns, request and names of columns."""
 
 
 def plan_change(
@@ -110,3 +115,30 @@ def without_computed(
             hint="name other `key_properties` in 'streams', or load it into another table",
         )
     return replace(request, struct=T.StructType(fields))
+
+
+def whole_change(
+    requests: Sequence[TableRequest], plan: Planner, names: Mapping[str, str]
+) -> TableChange:
+    """Return the change that creates a table for all requests; the last one describes it."""
+    columns: dict[str, Column] = {}
+    change = TableChange(mapping=names)
+    for _, same in groupby(requests, key=lambda request: request.struct.json()):
+        request = replace(next(same), schema=requests[-1].schema)
+        table = struct_of(columns.values()) if columns else None
+        change = plan(table, request, change.mapping)
+        columns = {name: _changed(column, change) for name, column in columns.items()}
+        columns |= {column.name: column for column in (*(change.create or ()), *change.add)}
+    return replace(change, create=tuple(columns.values()))
+
+
+def _changed(column: Column, change: TableChange) -> Column:
+    """Return a column after a change."""
+    types = {item.target: item.dtype for item in change.projection}
+    nullable = column.nullable or column.name in change.nullable
+    return replace(column, dtype=types.get(column.name, column.dtype), nullable=nullable)
+
+
+def struct_of(columns: Iterable[Column]) -> T.StructType:
+    """Return columns as a struct."""
+    return T.StructType([T.StructField(c.name, c.dtype, c.nullable) for c in columns])

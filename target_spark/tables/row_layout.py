@@ -1,8 +1,8 @@
-"""How rows are laid out in a table: its columns, and their order."""
+"""How rows are laid out in a table: its columns, in frames of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -79,17 +79,3 @@ def _cast(value: Column, have: T.DataType, want: T.DataType, _: Path) -> Column:
     if isinstance(want, T.VariantType) and isinstance(have, TEXTS):
         return parse_json(value)
     return value.cast(want)
-
-
-def not_older(pairs: Sequence[tuple[str, str]], equal: str) -> str:
-    """Return the condition that a given row is not older than the stored one; null is the oldest.
-
-    Args:
-        pairs: For each column the given and the stored value; the first that differ decide.
-        equal: Operator that is true for two nulls.
-    """
-    (new, old), *rest = pairs
-    if not rest:
-        return f"({new} >= {old} OR {old} IS NULL)"
-    newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
-    return f"({newer} OR ({new} {equal} {old} AND {not_older(rest, equal)}))"

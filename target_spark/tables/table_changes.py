@@ -290,6 +290,11 @@ class TableChange:
         return frozenset(variants.union(i.target for i in self.projection if i.source is not None))
 
     @property
+    def targets(self) -> dict[str, str]:
+        """Return stream's name → table's name of every column that rows set."""
+        return {item.source: item.target for item in self.projection if item.source is not None}
+
+    @property
     def renamed(self) -> Mapping[str, str]:
         """Return the part of the mapping to store: entries that differ from the default."""
         changed = {source: name for source, name in self.mapping.items() if source != name}
@@ -449,3 +454,17 @@ def _legal_struct(
         added |= created.renamed
         fields.append(T.StructField(name, created.dtype, part.nullable))
     return LegalType(T.StructType(fields), names, added)
+
+
+def not_older(pairs: Sequence[tuple[str, str]], equal: str) -> str:
+    """Return the condition that a given row is not older than the stored one; null is the oldest.
+
+    Args:
+        pairs: For each column the given and the stored value; the first that differ decide.
+        equal: Operator that is true for two nulls.
+    """
+    (new, old), *rest = pairs
+    if not rest:
+        return f"({new} >= {old} OR {old} IS NULL)"
+    newer = f"{new} > {old} OR ({old} IS NULL AND {new} IS NOT NULL)"
+    return f"({newer} OR ({new} {equal} {old} AND {not_older(rest, equal)}))"

@@ -20,7 +20,7 @@ from target_spark.destinations.databases.database_tables import (
     TablePlace,
 )
 from target_spark.destinations.databases.staged_columns import ROW, StagedColumn, staged_name
-from target_spark.tables.row_layout import not_older
+from target_spark.tables.table_changes import not_older
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -19,14 +21,20 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.maps.record_metadata import DELETED_AT
 from shared.settings.texts import quoted
-from shared.storage.urls import local_path
+from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part
-from target_spark.destinations.destination import ROW_ORIGIN, Refusal
-from target_spark.destinations.lakes.lake_format import TableFlush
-from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange, RowRule, text_literal
-from target_spark.destinations.lakes.lake_table import DEFAULT
+from target_spark.destinations.destination import ROW_ORIGIN, Flush, Refusal
+from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableFlush
+from target_spark.destinations.lakes.lake_sql import (
+    MOST_VALUES,
+    KeyRange,
+    RowRule,
+    merge_sql,
+    text_literal,
+)
+from target_spark.destinations.lakes.lake_table import DEFAULT, literal_path
 from target_spark.tables.row_layout import project
-from target_spark.tables.table_changes import Projected
+from target_spark.tables.table_changes import Projected, TableChange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,15 +146,6 @@ def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> Dat
     if not urls:
         return no_rows(spark, stored)
     return spark.read.schema(stored).parquet(*urls)
-
-
-def literal_path(url: str) -> str:
-    """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
-    return url if local_path(url) is None else _escaped(url)
-
-
-def _escaped(path: str) -> str:
-    return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
 def _as_text(dtype: DataType) -> DataType:
@@ -262,3 +261,41 @@ def _with_held(
 
 def _default(field: StructField) -> Column:
     return F.expr((field.metadata or {}).get(DEFAULT) or "NULL").cast(field.dataType)
+
+
+def appended(spark: SparkSession, flush: Flush, change: TableChange) -> DataFrame:
+    """Return all rows of a flush, projected to the table's columns."""
+    return project(frame_of(spark, flush.parts, flush.write.struct), change.projection)
+
+
+def upserted(
+    form: LakeFormat, spark: SparkSession, rows: TableFlush, result: Keys | None
+) -> Committed:
+    """Merge a flush into a table: the newest row of each key; return what the commit tells.
+
+    `result` is what `keys_in_parts` tells.
+    """
+    flush, request, change = rows.flush, rows.request, rows.change
+    frame = appended(spark, flush, change)
+    targets = change.targets
+    keys = [targets[key] for key in request.keys]
+    ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
+    # Only a flush with repeated keys needs a sort by key.
+    if count < flush.rows:
+        ordered = ordered_frame(spark, flush.parts, flush.write.struct)
+        frame = project(newest(ordered, request.keys, request.order_by), change.projection)
+    plan = rows.merge_plan(ranges)
+    with view_of(spark, frame) as view:
+        form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)
+    return plan.result(form.changed_rows(spark, rows.place, rows.mark), count)
+
+
+@contextmanager
+def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """Yield the quoted name of a view of a frame."""
+    name = f"flush_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield f"`{name}`"
+    finally:
+        spark.catalog.dropTempView(name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import EVOLVE, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.lake_sql import RowRule, not_null_rules
+from target_spark.destinations.lakes.lake_sql import MergePlan, RowRule, not_null_rules
 from target_spark.tables.table_changes import OURS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from target_spark.destinations.lakes.lake_sql import KeyRange
     from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place
-    from target_spark.tables.evolution import Capabilities, TableChange
+    from target_spark.tables.evolution import Capabilities, Planner, TableChange
     from target_spark.tables.table_changes import NameRules, PartitionStep
     from target_spark.tables.version_edit import VersionEdit
 
@@ -45,6 +46,19 @@ class TableFlush:
     change: TableChange
     mark: Mark
 
+    def merge_plan(self, ranges: tuple[KeyRange, ...]) -> MergePlan:
+        """Return the plan of its MERGE, whose keys have these ranges."""
+        targets, supplied = self.change.targets, self.change.supplied(self.request.struct.names)
+        keys = {targets[key] for key in self.request.keys}
+        update = [item.target for item in self.change.projection if item.target in supplied]
+        return MergePlan(
+            keys=ranges,
+            insert=[item.target for item in self.change.projection],
+            update=[name for name in update if name not in keys],
+            deleted=targets.get(DELETED_AT) if self.request.hard_delete else None,
+            order_by=[targets[name] for name in self.request.order_by],
+        )
+
 
 class NeedsSparkError(Exception):
     """Only Spark can tell or do it."""
@@ -52,8 +66,6 @@ class NeedsSparkError(Exception):
 
 Keys = tuple[tuple["KeyRange", ...], int]
 """Ranges of key columns, and the number of different keys."""
-Planner = Callable[["StructType | None", "TableRequest", Mapping[str, str]], "TableChange"]
-"""Plans the change from columns, request and names of columns."""
 
 
 class TableEngine(ABC):

@@ -8,17 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import types as T  # noqa: N812
-
+from shared.errors import SettingsError, Where
+from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.settings.texts import quoted
-from target_spark.tables.row_layout import not_older
+from target_spark.core.balance import Committed
+from target_spark.core.load_plans import DOCUMENT
+from target_spark.tables.table_changes import not_older
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql.types import DataType, StructType
 
+    from target_spark.core.load_plans import Backfill, TableRequest
+    from target_spark.destinations.lakes.lake_table import LakeTable, Place
     from target_spark.tables.evolution import Column
 
 
@@ -67,6 +71,14 @@ class MergePlan:
     update: Sequence[str]
     deleted: str | None = None
     order_by: Sequence[str] = ()
+
+    def result(self, changed: int | None, count: int) -> Committed:
+        """Return what the MERGE of so many keys has changed."""
+        may_skip = self.deleted is not None or not self.update or bool(self.order_by)
+        if changed is not None:
+            # A key that the table has more than once is changed in each of its rows.
+            changed = min(changed, count)
+        return Committed(changed, count, by_key=True, may_skip=may_skip)
 
 
 def merge_sql(plan: MergePlan, table: str, view: str) -> str:
@@ -344,3 +356,62 @@ def _filled(
     item = f"item{depth}"
     for condition in _filled(item, element, may_be_null, inside_null, depth + 1):
         yield f"({sql} IS NULL OR forall({items}, {item} -> {condition}))"
+
+
+def range_sql(backfill: Backfill, now: LakeTable) -> str:
+    """Return the condition for the rows of a range."""
+    name = now.names.get(backfill.column, backfill.column)
+    kind = now.struct[name].dataType.simpleString()
+    first, end = (f"CAST({text_literal(t)} AS {kind})" for t in (backfill.since, backfill.until))
+    return f"{quoted(name)} >= {first} AND {quoted(name)} < {end}"
+
+
+def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> str:
+    """Return the statement that creates or replaces the view `<table>_view`.
+
+    Args:
+        place: Location of the table.
+        request: The request with the columns of the view.
+        names: Stream's name → table's name of the table's columns.
+
+    Raises:
+        SettingsError: The table is in a folder: views are kept in catalogs.
+    """
+    if place.folder is not None or not place.table.endswith("`"):
+        raise SettingsError(
+            "a view needs a catalog",
+            where=Where(stream=request.stream, setting="generate_view"),
+            hint="set `catalog` instead of `path`, or `generate_view` to false",
+        )
+    own = [name for name in request.struct.names if name != DOCUMENT]
+    columns = [f"{quoted(names.get(name, name))} AS {quoted(name)}" for name in own]
+    document = quoted(names.get(DOCUMENT, DOCUMENT))
+    taken = {name.casefold() for name in own}
+    for field in request.view or ():
+        if field.name.casefold() not in taken:
+            taken.add(field.name.casefold())
+            columns.append(
+                f"{_value(document, field.name, field.dataType)} AS {quoted(field.name)}"
+            )
+    view = f"{place.table[:-1]}_view`"
+    return f"CREATE OR REPLACE VIEW {view} AS SELECT {', '.join(columns)} FROM {place.table}"  # noqa: S608
+
+
+def _value(document: str, name: str, dtype: DataType) -> str:
+    """Return one property of the record; null if it is not of its type."""
+    path = text_literal(f"$[{_in_brackets(name)}]")
+    texts = (
+        T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
+        T.BinaryType, T.CharType, T.VarcharType, T.GeometryType, T.GeographyType, T.NullType,
+    )  # fmt: skip
+    if isinstance(dtype, (T.StructType, T.ArrayType, T.MapType, T.VariantType)):
+        return f"try_variant_get({document}, {path}, 'variant')"
+    if isinstance(dtype, T.BinaryType):
+        return f"unbase64(try_variant_get({document}, {path}, 'string'))"
+    kind = "string" if isinstance(dtype, texts) else dtype.simpleString()
+    return f"try_variant_get({document}, {path}, '{kind}')"
+
+
+def _in_brackets(name: str) -> str:
+    """Return a key in a variant's path, which has two kinds of quotes and cannot escape them."""
+    return f'"{name}"' if '"' not in name else f"'{name}'"

@@ -90,6 +90,15 @@ class LakeTable:
     computed: frozenset[str] = frozenset()
 
 
+def literal_path(url: str) -> str:
+    """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
+    return url if local_path(url) is None else _without_patterns(url)
+
+
+def _without_patterns(path: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
+
+
 def absolute(path: str) -> str:
     """Return the setting `path` without a trailing slash; absolute if it is local."""
     local = local_path(path)

@@ -36,10 +36,10 @@ from target_spark.destinations.destination import (
 from target_spark.destinations.lakes.lake_format import (
     LakeFormat,
     NeedsSparkError,
-    Planner,
     TableEngine,
     TableFlush,
 )
+from target_spark.destinations.lakes.lake_sql import range_sql, view_sql
 from target_spark.destinations.lakes.lake_table import (
     ACTIVATION,
     BY_CASE,
@@ -52,16 +52,9 @@ from target_spark.destinations.lakes.lake_table import (
     repeated,
     run_of,
 )
-from target_spark.destinations.lakes.row_changes import (
-    keys_in_parts,
-    overwritten,
-    range_sql,
-    recast,
-    rows_of_run,
-    view_sql,
-)
+from target_spark.destinations.lakes.small_flush import keys_in_parts
 from target_spark.replays import Note
-from target_spark.tables.evolution import TableChange, plan_change, without_computed
+from target_spark.tables.evolution import Planner, TableChange, plan_change, without_computed
 from target_spark.tables.table_changes import (
     ANYTHING,
     OURS,
@@ -73,6 +66,7 @@ from target_spark.tables.table_changes import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from target_spark.destinations.lakes.spark_engine import SparkEngine
     from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
 
@@ -95,9 +89,14 @@ def first_able(
     for package in form.packages:
         with suppress(NeedsSparkError):
             return work(package)
+    return work(spark_engine(form, spark))
+
+
+def spark_engine(form: LakeFormat, spark: Callable[[], SparkSession]) -> SparkEngine:
+    """Return Spark as the engine of a table; see `first_able`."""
     from target_spark.destinations.lakes.spark_engine import SparkEngine  # noqa: PLC0415
 
-    return work(SparkEngine(form, spark))
+    return SparkEngine(form, spark)
 
 
 def first_of(*attempts: Callable[[], T]) -> T:
@@ -244,7 +243,7 @@ class LakeWork:
         change = self.plan(now, request)
         if now is None or not change.rewrite:
             return  # Another has done it.
-        frame, whole = recast(spark, place, now, change)
+        frame, whole = spark_engine(form, table.spark).recast(place, now, change)
         form.replace(spark, frame, place, whole, request, mark, version)
 
     def shaped(self, table: OpenTable, flushes: Sequence[Flush]) -> LakeTable:
@@ -258,7 +257,8 @@ class LakeWork:
         """Return the rows of all flushes as the table would store them."""
         plan = planner(self.form, self.conflicts)
         settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
-        return rows_of_run(table.spark(), settable, plan, now.struct, now.names)
+        engine = spark_engine(self.form, table.spark)
+        return engine.rows_of_run(settable, plan, now.struct, now.names)
 
     def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
@@ -406,7 +406,7 @@ class LakeWork:
             return self._replace_rows(table, None)
         names = {} if now is None else now.names
         # Else the table may change in any respect, in one commit that readers see whole.
-        frame, change, request = overwritten(table.spark(), flushes, plan, names)
+        frame, change, request = spark_engine(form, table.spark).overwritten(flushes, plan, names)
         form.replace(table.spark(), frame, table.place, change, request, mark)
         self.view(table, request, LakeTable(frame.schema, change.mapping))
         changed = form.changed_rows(table.spark(), table.place, mark)

@@ -27,11 +27,10 @@ from shared.maps.record_metadata import (
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.lakes.flush_frames import ORDER, key_ranges, ordered_frame
+from target_spark.destinations.lakes.flush_frames import ORDER, key_ranges, ordered_frame, view_of
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableFlush
 from target_spark.destinations.lakes.lake_sql import STEP, TARGET, near, versions_sql
 from target_spark.destinations.lakes.lake_table import LakeTable
-from target_spark.destinations.lakes.row_changes import targets_of, view_of
 from target_spark.destinations.lakes.small_flush import part_keys
 from target_spark.tables.row_layout import project, value_text
 from target_spark.tables.table_changes import Projected, TableChange
@@ -212,7 +211,7 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
 
 
 def _version_columns(request: TableRequest, now: LakeTable, change: TableChange) -> VersionColumns:
-    targets = targets_of(change)
+    targets = change.targets
     order = [targets[name] for name in request.order_by]
     is_time = bool(order) and isinstance(now.struct[order[0]].dataType, TimestampType)
     received = [targets[name] for name in (RECEIVED_AT,) if name in targets]

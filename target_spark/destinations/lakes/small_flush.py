@@ -15,7 +15,7 @@ from pyarrow import compute
 
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
-from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_format import Keys, NeedsSparkError, TableFlush
 from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ MOST_KEY_BYTES = 128 << 20
 """Parts with more bytes of keys are left to Spark."""
 _LOOKED_UP_BYTES = 32
 """Bytes of a key in a table by which keys are found."""
+
+
+def keys_in_parts(rows: TableFlush) -> Keys | None:
+    """Return what the parts of a flush tell of its keys; None if Spark must tell."""
+    columns = {item.target: item for item in rows.change.projection}
+    targets = rows.change.targets
+    keys = [columns[targets[key]] for key in rows.request.keys]
+    return part_keys(rows.flush.parts, keys, rows.now.partitions)
 
 
 def part_keys(

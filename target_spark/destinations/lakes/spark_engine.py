@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import LongType, StructField, StructType
+
+from shared.formats.arrow_types import as_nullable
+from shared.maps.record_metadata import DELETED_AT
+from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.lakes.flush_frames import refused_rows
+from target_spark.destinations.destination import Flush, RefusedByStoreError
+from target_spark.destinations.lakes.flush_frames import (
+    ORDER,
+    appended,
+    frame_of,
+    newest,
+    ordered_frame,
+    refused_rows,
+    upserted,
+)
 from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableEngine, TableFlush
 from target_spark.destinations.lakes.lake_sql import activate_sql
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, configured
-from target_spark.destinations.lakes.row_changes import appended, upserted
 from target_spark.destinations.lakes.row_versions import versioned
+from target_spark.tables.evolution import Planner, struct_of, whole_change
+from target_spark.tables.row_layout import project
+from target_spark.tables.table_changes import Column, Projected, TableChange
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -88,3 +104,93 @@ class SparkEngine(TableEngine):
     def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `TableEngine`."""
         return self.form.marks(self.spark(), place, limit)
+
+    def overwritten(
+        self, flushes: Sequence[Flush], plan: Planner, names: Mapping[str, str]
+    ) -> tuple[DataFrame, TableChange, TableRequest]:
+        """Return the rows of a whole run for a table to replace.
+
+        Args:
+            flushes: All flushes of the run, at least one.
+            plan: Plans the change from columns, request and known names.
+            names: Known names from the old table.
+
+        Returns:
+            The rows: with keys, the newest of each. The columns, as `change.create`. The request.
+
+        Raises:
+            DestinationError: The stream's columns have changed their types during the run, and the
+                settings do not resolve that.
+        """
+        change = whole_change([flush.request for flush in flushes], plan, names)
+        request = replace(flushes[-1].request, struct=_stream_of(change))
+        table = struct_of(change.create or ())
+        return self.rows_of_run(flushes, plan, table, change.mapping), change, request
+
+    def rows_of_run(
+        self,
+        flushes: Sequence[Flush],
+        plan: Planner,
+        table: StructType,
+        names: Mapping[str, str],
+    ) -> DataFrame:
+        """Return the rows of a whole run with a table's columns; with keys, the newest of each.
+
+        Args:
+            flushes: All flushes of the run, at least one.
+            plan: Plans the change from columns, request and known names.
+            table: Columns that can hold all rows.
+            names: Names of the stream's columns in the table.
+        """
+        loosened = StructType(
+            [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]
+        )
+        last = flushes[-1].request
+        spark = self.spark()
+        order = (Projected(ORDER, ORDER, LongType()),) if last.keys else ()
+        frames: list[DataFrame] = []
+        before = 0
+        for _, run in groupby(flushes, key=lambda flush: flush.request.struct.json()):
+            group = list(run)
+            parts = [part for flush in group for part in flush.parts]
+            result = plan(loosened, group[0].request, names).projection
+            struct = group[0].write.struct
+            rows = (
+                ordered_frame(spark, parts, struct, before)
+                if order
+                else frame_of(spark, parts, struct)
+            )
+            frames.append(project(rows, (*result, *order)))
+            before += len(parts)
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        if not last.keys:
+            return frame
+        frame = newest(frame, [names.get(key, key) for key in last.keys]).drop(ORDER)
+        deleted = names.get(DELETED_AT, DELETED_AT)
+        if last.hard_delete and deleted in table.names:
+            frame = frame.where(frame[quoted(deleted)].isNull())
+        return frame
+
+    def recast(
+        self, place: Place, now: LakeTable, change: TableChange
+    ) -> tuple[DataFrame, TableChange]:
+        """Return a table's rows with new types for some columns, and the change to rewrite it."""
+        types = dict(change.rewrite)
+        items, columns = [], []
+        for field in now.struct:
+            dtype = types.get(field.name, field.dataType)
+            how = "cast" if field.name in types else "as is"
+            items.append(Projected(field.name, field.name, dtype, how))
+            comment = (field.metadata or {}).get("comment")
+            columns.append(Column(field.name, field.name, dtype, field.nullable, comment))
+        whole = replace(change, create=tuple(columns), mapping={**now.names, **change.mapping})
+        return project(self.spark().table(place.table), tuple(items)), whole
+
+
+def _stream_of(change: TableChange) -> StructType:
+    """Return the columns of a stream that exactly fits the table."""
+    fields: dict[str, StructField] = {}
+    for column in change.create or ():
+        created = StructField(column.source, column.dtype, column.nullable)
+        fields.setdefault(column.source, created)
+    return StructType(list(fields.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from itertools import product
 
-from target_spark.tables.row_layout import not_older
+from target_spark.tables.table_changes import not_older
 
 VALUES = (None, 1, 2)
 

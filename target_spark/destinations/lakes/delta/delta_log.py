@@ -22,7 +22,6 @@ from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.lakes.flush_frames import literal_path
 from target_spark.destinations.lakes.lake_sql import (
     RowRule,
     column_sql,
@@ -30,7 +29,7 @@ from target_spark.destinations.lakes.lake_sql import (
     sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
+from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, literal_path
 from target_spark.tables.partitions import cluster_columns, partition_fields
 from target_spark.tables.table_changes import TableChange, comment_of
 

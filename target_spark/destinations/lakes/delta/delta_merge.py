@@ -529,7 +529,7 @@ def _stored_rows(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _not_older(pairs: Sequence[tuple[pa.Array, pa.Array]]) -> pa.Array:
-    """Return whether new values are not older than old ones, like `row_layout.not_older`."""
+    """Return whether new values are not older than old ones, like `table_changes.not_older`."""
     (new, old), *rest = pairs
     if not rest:
         return pc.or_(pc.fill_null(pc.greater_equal(new, old), False), pc.is_null(old))

@@ -39,20 +39,13 @@ from target_spark.destinations.lakes.delta.delta_log import (
 from target_spark.destinations.lakes.lake_format import (
     Keys,
     NeedsSparkError,
-    Planner,
     TableEngine,
     TableFlush,
 )
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
 from target_spark.destinations.lakes.lake_work import first_of
-from target_spark.destinations.lakes.row_changes import (
-    keys_in_parts,
-    merge_plan,
-    merge_result,
-    targets_of,
-    whole_change,
-)
-from target_spark.destinations.lakes.small_flush import MOST_BYTES
+from target_spark.destinations.lakes.small_flush import MOST_BYTES, keys_in_parts
+from target_spark.tables.evolution import Planner, whole_change
 from target_spark.tables.table_changes import OURS, comment_of
 
 if TYPE_CHECKING:
@@ -322,12 +315,12 @@ class DeltaPackage(TableEngine):
             raise NeedsSparkError  # which says so
         if not same_columns(rows.change, rows.flush.write.struct):
             raise NeedsSparkError
-        plan, transactions = merge_plan(rows, keys[0]), transactions_of(rows.mark, self.written)
+        plan, transactions = rows.merge_plan(keys[0]), transactions_of(rows.mark, self.written)
         supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transactions
         with one_writer(folder):
             changed = first_of(*(partial(merge, *supplied, run) for run in runs))
         self.written.update(transactions)
-        return merge_result(plan, changed, keys[1])
+        return plan.result(changed, keys[1])
 
     def _mergers(self, rows: TableFlush) -> list[Runs | None]:
         """Return what may merge a flush: None for threads, then tasks of Spark if it is large."""
@@ -414,5 +407,5 @@ def _schema(columns: Sequence[Column]) -> Schema:
 
 def _adds_each_row(rows: TableFlush, keys: Keys) -> bool:
     """Return whether no two rows of a flush have one key, and none deletes."""
-    deletes = rows.request.hard_delete and DELETED_AT in targets_of(rows.change)
+    deletes = rows.request.hard_delete and DELETED_AT in rows.change.targets
     return keys[1] == rows.flush.rows and not deletes
