@@ -53,7 +53,7 @@ from shared.settings.batch_settings import (
 )
 from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
 from shared.settings.kinds import Side
-from shared.settings.loading import format_of, json_object, read_settings_file
+from shared.settings.loading import json_object, read_settings_file, settings_format
 
 __all__ = [
     "DOTTED_KEYS",
@@ -206,7 +206,7 @@ def _read(name: str) -> dict[str, Any]:
     Raises:
         ValueError: With what is wrong, in one line.
     """
-    if format_of(Path(name)) != "JSON":
+    if settings_format(Path(name)) != "JSON":
         return read_settings_file(Path(name))
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()

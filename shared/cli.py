@@ -29,11 +29,11 @@ from shared.settings.config_text import check_new, config_text, write_config
 from shared.settings.loading import (
     DOTENV,
     ENV,
-    format_of,
     load_settings,
     merge,
     normalize,
     read_dotenv,
+    settings_format,
     with_secrets,
 )
 from shared.settings.texts import text_table
@@ -221,7 +221,7 @@ def write_draft(
         f"`{program.name} docs running#settings-files`",
         *(f"  {command}" for command in commands),
     )
-    form = "YAML" if output is None else format_of(Path(output))
+    form = "YAML" if output is None else settings_format(Path(output))
     text = config_text(head, draft(), form)
     if output is None:
         stdout.write(text.encode())

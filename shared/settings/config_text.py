@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.errors import DISK_FULL, DestinationError, SettingsError, Where
 from shared.settings.checking import Json
-from shared.settings.loading import format_of
+from shared.settings.loading import settings_format
 from shared.settings.texts import WIDTH, printable
 
 _LONGEST = 56
@@ -120,7 +120,7 @@ def check_new(path: str, *, force: bool) -> None:
     Raises:
         SettingsError: The file is there, or TOML.
     """
-    if format_of(Path(path)) == "TOML":
+    if settings_format(Path(path)) == "TOML":
         raise SettingsError(
             f"'{path}' would be TOML", hint="name a file that ends in .yaml, .yml or .json"
         )

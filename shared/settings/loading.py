@@ -60,7 +60,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: With what is wrong, and the line, in words that fit behind the file's name.
     """
-    form = format_of(path)
+    form = settings_format(path)
     try:
         settings = _READERS[form](read_whole(path))
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     return settings
 
 
-def format_of(path: Path) -> str:
+def settings_format(path: Path) -> str:
     """Return the format of a settings file: `JSON`, `YAML` or `TOML`."""
     return FORMATS.get(path.suffix.lower(), "JSON")
 
@@ -254,7 +254,7 @@ def _laid_over(old: Json, new: _AsItIs) -> _AsItIs:
     return result
 
 
-def is_free_form(schema: Schema) -> bool:
+def takes_any_key(schema: Schema) -> bool:
     """Tell whether an object takes any key (`options`, `spark.conf`)."""
     return isinstance(schema.get("additionalProperties"), Mapping) and "properties" not in schema
 
@@ -268,7 +268,7 @@ def normalize(schema: Schema, value: Json) -> Json:
     """
     if isinstance(value, Mapping) and schema.get(KEEP):
         return _AsItIs(value)
-    if isinstance(value, Mapping) and is_free_form(schema):
+    if isinstance(value, Mapping) and takes_any_key(schema):
         inner = schema["additionalProperties"]
         return _named(inner, value) if "properties" in inner else dict(_flattened(value))
     if isinstance(value, Mapping) and "properties" in schema:
@@ -404,7 +404,7 @@ def _variable_names(schema: Schema, above: Keys = ()) -> Iterator[tuple[str, Key
         yield "_".join(location).upper(), location
         yield "__".join(location).upper(), location
         yield from _variable_names(child, location)
-        if is_free_form(child):
+        if takes_any_key(child):
             yield "__".join(location).upper() + "__", location
 
 
@@ -422,7 +422,7 @@ def schema_at(schema: Schema, location: Iterable[str]) -> Schema:
     """Find the schema of a declared or free-form setting."""
     for part in location:
         schema = (
-            schema["additionalProperties"] if is_free_form(schema) else schema["properties"][part]
+            schema["additionalProperties"] if takes_any_key(schema) else schema["properties"][part]
         )
     return schema
 

@@ -164,7 +164,7 @@ def _is_deep(schema: object) -> bool:
     return bool(level)
 
 
-def shown_type(line: bytes) -> object:
+def complete_type(line: bytes) -> object:
     """Return the `type` of a damaged JSON object, if it is complete before the damage."""
     text, result = line.decode(errors="replace").strip(), None
     with contextlib.suppress(ValueError, IndexError, RecursionError):
@@ -447,7 +447,7 @@ def _is_needed(line: bytes, *, is_last: bool) -> bool:
         return False
     if not line.lstrip().startswith(b"{"):
         return _NEEDED.search(line) is not None
-    kind = shown_type(line)
+    kind = complete_type(line)
     return kind != "RECORD" and not (is_last and kind is None)
 
 

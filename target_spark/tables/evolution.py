@@ -125,7 +125,7 @@ def whole_change(
     change = TableChange(mapping=names)
     for _, same in groupby(requests, key=lambda request: request.struct.json()):
         request = replace(next(same), schema=requests[-1].schema)
-        table = struct_of(columns.values()) if columns else None
+        table = struct_of_columns(columns.values()) if columns else None
         change = plan(table, request, change.mapping)
         columns = {name: _changed(column, change) for name, column in columns.items()}
         columns |= {column.name: column for column in (*(change.create or ()), *change.add)}
@@ -139,6 +139,6 @@ def _changed(column: Column, change: TableChange) -> Column:
     return replace(column, dtype=types.get(column.name, column.dtype), nullable=nullable)
 
 
-def struct_of(columns: Iterable[Column]) -> T.StructType:
+def struct_of_columns(columns: Iterable[Column]) -> T.StructType:
     """Return columns as a struct."""
     return T.StructType([T.StructField(c.name, c.dtype, c.nullable) for c in columns])

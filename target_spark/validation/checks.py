@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import plain_rows
-from target_spark.validation.columns import Key, missing_key_reason, validator_of
+from target_spark.validation.columns import Key, missing_key_reason, record_validator
 
 if TYPE_CHECKING:
     from shared.formats.fast_json import LinesRead
@@ -94,7 +94,7 @@ class LineChecker:
         envelope: bool,
         strict: bool = True,
     ) -> None:
-        self._validator = validator_of(json.dumps(schema), False) if strict else None
+        self._validator = record_validator(json.dumps(schema), False) if strict else None
         self._keys = KeyCheck(schema, keys)
         self._envelope = envelope
 
@@ -196,7 +196,7 @@ class RowChecker:
 
     @cached_property
     def _validator(self) -> RecordValidator:
-        return validator_of(json.dumps(self._schema), True)
+        return record_validator(json.dumps(self._schema), True)
 
     @cached_property
     def _shape(self) -> Shape:

@@ -167,7 +167,7 @@ _SCHEMAS = 16
 
 
 @lru_cache(maxsize=_SCHEMAS)
-def validator_of(schema: str, files: bool) -> RecordValidator:
+def record_validator(schema: str, files: bool) -> RecordValidator:
     """Return the validator of a schema, for which most runs need not load all that it takes."""
     from target_spark.validation.validator import RecordValidator  # noqa: PLC0415
 
@@ -191,7 +191,7 @@ class SlowKeywords:
         last, logged = self._logged.get(stream, (None, ()))
         if last == (schema, files):
             return
-        words = validator_of(json.dumps(schema), files).slow_keywords()
+        words = record_validator(json.dumps(schema), files).slow_keywords()
         if words and logged != words:
             _log.info(
                 "stream '%s': every record is validated by the jsonschema library, which is slow, "

@@ -38,7 +38,7 @@ from target_spark.destinations.lakes.lake_table import (
     OpenTable,
     Place,
     own_session,
-    repeated,
+    past_conflicts,
     sync_to_disk,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork, first_able
@@ -202,7 +202,7 @@ class LakeDestination(Destination):
 
     def _described(self, request: TableRequest) -> LakeTable | None:
         place = self._form.place(request.name)
-        return repeated(
+        return past_conflicts(
             lambda _: first_able(
                 self._form, self._own_session, lambda engine: engine.describe(place)
             ),

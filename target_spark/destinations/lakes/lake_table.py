@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from shared.errors import DestinationError, Pauses, SingerSparkError, Where
-from shared.errors import repeated as retried
+from shared.errors import DestinationError, Pauses, SingerSparkError, Where, repeated
 from shared.settings.texts import quoted
 from shared.spark.s3a import s3a_options
 from shared.spark.spark_errors import explain
@@ -381,7 +380,7 @@ class LostCommit(Exception):  # noqa: N818
     """Others have changed the table concurrently; our commit has not changed it."""
 
 
-def repeated(
+def past_conflicts(
     work: Callable[[int], T],
     conflicts: re.Pattern[str],
     where: Where,
@@ -413,7 +412,7 @@ def repeated(
         return is_conflict and refusal(error) is None
 
     try:
-        return retried(work, is_lost, attempts=ATTEMPTS, pauses=PAUSES)
+        return repeated(work, is_lost, attempts=ATTEMPTS, pauses=PAUSES)
     except Exception as error:
         broken = refusal(error)
         if broken is not None:

@@ -49,7 +49,7 @@ from target_spark.destinations.lakes.lake_table import (
     configured,
     differs_by_case,
     held,
-    repeated,
+    past_conflicts,
     run_of,
 )
 from target_spark.destinations.lakes.small_flush import keys_in_parts
@@ -316,7 +316,7 @@ class LakeWork:
         with ExitStack() as stack:
             if any(differs_by_case(flush.write.struct) for flush in flushes):
                 stack.enter_context(configured(table.spark(), BY_CASE))
-            return repeated(work, form.conflicts, where, shown=shown, refusals=form.refusals)
+            return past_conflicts(work, form.conflicts, where, shown=shown, refusals=form.refusals)
 
     def mark(self, flushes: Sequence[Flush]) -> Mark:
         """Return the mark of a commit of flushes: it tells the last one, and the rows of all."""

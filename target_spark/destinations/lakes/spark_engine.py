@@ -30,7 +30,7 @@ from target_spark.destinations.lakes.lake_format import Keys, LakeFormat, TableE
 from target_spark.destinations.lakes.lake_sql import activate_sql
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, configured
 from target_spark.destinations.lakes.row_versions import versioned
-from target_spark.tables.evolution import Planner, struct_of, whole_change
+from target_spark.tables.evolution import Planner, struct_of_columns, whole_change
 from target_spark.tables.row_layout import project
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
@@ -124,7 +124,7 @@ class SparkEngine(TableEngine):
         """
         change = whole_change([flush.request for flush in flushes], plan, names)
         request = replace(flushes[-1].request, struct=_stream_of(change))
-        table = struct_of(change.create or ())
+        table = struct_of_columns(change.create or ())
         return self.rows_of_run(flushes, plan, table, change.mapping), change, request
 
     def rows_of_run(

@@ -24,7 +24,7 @@ from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.folders.table_folder import TableFolder
 from target_spark.destinations.lakes.delta.delta_format import delta_destination
-from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, repeated
+from target_spark.destinations.lakes.lake_table import ATTEMPTS, LostCommit, past_conflicts
 from target_spark.run_settings import StagingSettings, TargetConfig
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -46,7 +46,7 @@ def test_work_that_loses_against_others_is_done_again(pauses: list[float]) -> No
             raise RuntimeError("ConcurrentAppendException")
         return attempt
 
-    assert repeated(work, LOST, STREAM, shown="t") == 3
+    assert past_conflicts(work, LOST, STREAM, shown="t") == 3
     assert len(pauses) == 3
     assert all(0 <= pause <= 10 for pause in pauses)
 
@@ -57,7 +57,7 @@ def test_a_table_found_changed_is_a_conflict_too(pauses: list[float]) -> None:
             raise LostCommit
         return attempt
 
-    assert repeated(work, LOST, STREAM, shown="t") == 1
+    assert past_conflicts(work, LOST, STREAM, shown="t") == 1
     assert len(pauses) == 1
 
 
@@ -69,7 +69,7 @@ def test_other_failures_are_explained_at_once() -> None:
         raise RuntimeError("[DELTA_SOMETHING] It is so. SQLSTATE: 42000")
 
     with pytest.raises(DestinationError, match="It is so") as caught:
-        repeated(work, LOST, STREAM, shown="t")
+        past_conflicts(work, LOST, STREAM, shown="t")
     assert caught.value.where.stream == "s"
     assert attempts == [0]
 
@@ -81,7 +81,7 @@ def test_errors_of_ours_stay_what_they_are() -> None:
         raise error
 
     with pytest.raises(SettingsError) as caught:
-        repeated(work, LOST, STREAM, shown="t")
+        past_conflicts(work, LOST, STREAM, shown="t")
     assert caught.value is error
 
 
@@ -95,7 +95,7 @@ def test_an_endless_fight_ends() -> None:
 
     text = "'t': gave up after 30 attempts: other writers keep committing"
     with pytest.raises(DestinationError, match=text):
-        repeated(work, LOST, STREAM, shown="'t'")
+        past_conflicts(work, LOST, STREAM, shown="'t'")
     assert len(attempts) == ATTEMPTS
 
 
