@@ -51,7 +51,7 @@ from shared.settings.batch_settings import (
     is_batch_key,
     split_prefix,
 )
-from shared.settings.checking import INVALID, Json, Problem, Rule, place, redacted
+from shared.settings.checking import INVALID, Json, Problem, Rule, redacted, setting_place
 from shared.settings.kinds import Side
 from shared.settings.loading import json_object, read_settings_file, settings_format
 
@@ -149,7 +149,10 @@ def _problems(reading: Reading) -> list[Problem]:
 def _shared_warnings(config: Mapping[str, Any]) -> Iterator[str]:
     for key in map(str, config):
         if PREFIXES.get(split_prefix(key)[0]) == "tap" and key in DOTTED_KEYS:
-            yield f"{place((key,))} applies to tap-spark only; shown are the values of target-spark"
+            yield (
+                f"{setting_place((key,))} applies to tap-spark only; shown are the values of "
+                "target-spark"
+            )
 
 
 def _batch_config(reading: Reading) -> BatchConfig | None:
@@ -221,7 +224,7 @@ def _near_misses(config: Mapping[str, Any]) -> Iterator[str]:
         near = () if is_batch_key(key) else get_close_matches(key, BLOCKS, 1, _NEAR_TOP_LEVEL)
         for block in near:
             text = f"is not a batch setting, so it is not checked; did you mean {block!r}?"
-            yield f"{place((key,))} {text}"
+            yield f"{setting_place((key,))} {text}"
 
 
 def _arguments(args: Sequence[str]) -> argparse.Namespace:

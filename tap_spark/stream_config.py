@@ -117,12 +117,12 @@ def _refusal(name: str) -> str:
 
 
 def _dangerous_in(url: str) -> Iterator[str]:
-    for text in decoded(url):
+    for text in decodings(url):
         yield from (name for name in _NAME.findall(text) if is_dangerous(name))
         yield from (name for pattern, name in REJECTED_URLS if pattern.search(text.lower()))
 
 
-def decoded(url: str) -> Iterable[str]:
+def decodings(url: str) -> Iterable[str]:
     """Return the URL, and what repeated decoding turns it into."""
     texts = [url]
     for _ in range(_DECODINGS):
@@ -268,7 +268,7 @@ class ConnectionConfig:
 def secrets_of(connection: ConnectionConfig) -> tuple[str, ...]:
     """Return every text of a connection that no message may show, the longest first."""
     secrets = [connection.password or ""]
-    for text in decoded(connection.url or ""):
+    for text in decodings(connection.url or ""):
         secrets += _URL_SECRET.findall(text)
         secrets += [part for pair in _URL_LOGIN.findall(text) for part in pair]
     secrets += [value for name, value in connection.properties.items() if _SECRET_NAME.search(name)]

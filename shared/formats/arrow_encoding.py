@@ -169,7 +169,7 @@ def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
     return block, message.number(1, "<B")
 
 
-def rows_of(source: pa.NativeFile, block: MessagePlace) -> int:
+def rows_of_block(source: pa.NativeFile, block: MessagePlace) -> int:
     """Return the rows of a record batch.
 
     Raises:
@@ -411,7 +411,7 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
     with open_random(url, options, ahead=False) as source:
         try:
             batches = layout_of(source).batches
-            return [(block.size, rows_of(source, block)) for block in batches]
+            return [(block.size, rows_of_block(source, block)) for block in batches]
         except pa.ArrowInvalid:
             return []
 

@@ -51,7 +51,7 @@ def footer_facts(footer: Any) -> dict[str, Facts]:
     return profile
 
 
-def merged(one: Facts, other: Facts) -> Facts:
+def merged_facts(one: Facts, other: Facts) -> Facts:
     """Return the facts of a column in two files; bounds of different types are dropped."""
     return [one[0] + other[0], _bound(min, one[1], other[1]), _bound(max, one[2], other[2])]
 

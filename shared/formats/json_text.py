@@ -80,7 +80,7 @@ def decode(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise Refused("values are nested too deeply") from None
     if not isinstance(value, dict):
-        raise Refused(f"not a JSON object: {shown(value)}")
+        raise Refused(f"not a JSON object: {shown_value(value)}")
     return value
 
 
@@ -108,7 +108,7 @@ def _constant(value: float) -> str:
     return next(name for name, constant in NON_FINITE.items() if repr(constant) == repr(value))
 
 
-def shown(value: Value) -> str:
+def shown_value(value: Value) -> str:
     """Return a value for an error message: JSON-like, short."""
     try:
         whole = f"'{value}'" if type(value) is str else json_text(value)
@@ -121,7 +121,7 @@ def shown(value: Value) -> str:
 
 def not_of_type(value: Value, name: str) -> Refused:
     """Return the reject of a value of another type."""
-    return Refused(f"{shown(value)} is not of type {name}")
+    return Refused(f"{shown_value(value)} is not of type {name}")
 
 
 def text(value: Value) -> str:

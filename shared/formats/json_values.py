@@ -22,7 +22,7 @@ from shared.formats.json_text import (
     Value,
     json_text,
     not_of_type,
-    shown,
+    shown_value,
     text,
 )
 from shared.formats.schema_nodes import INTEGER_WIDTHS, JsonText
@@ -96,7 +96,7 @@ def integer(low: int, high: int, strict: bool) -> Convert:
         if number is None:
             raise not_of_type(value, "integer")
         if not low <= number <= high:
-            raise Refused(f"{shown(value)} is not between {low} and {high}")
+            raise Refused(f"{shown_value(value)} is not between {low} and {high}")
         return number
 
     return convert
@@ -126,10 +126,10 @@ def decimal(precision: int, scale: int) -> Convert:
         if not number:
             return Decimal(0).quantize(step)
         if number.adjusted() >= precision - scale:
-            raise Refused(f"{shown(value)} has too many digits for {name}")
+            raise Refused(f"{shown_value(value)} has too many digits for {name}")
         rounded = number.quantize(step, context=_EXACT)
         if rounded != number:
-            raise Refused(f"{shown(value)} has more than {scale} decimal places, for {name}")
+            raise Refused(f"{shown_value(value)} has more than {scale} decimal places, for {name}")
         return rounded
 
     return convert
@@ -147,7 +147,7 @@ def floating(single: bool, strict: bool) -> Convert:
             raise not_of_type(value, "number")
         number = _single(value) if single else float(value)
         if number - number != 0:
-            raise Refused(f"{shown(value)} is out of range")
+            raise Refused(f"{shown_value(value)} is out of range")
         return number
 
     return convert
@@ -201,7 +201,7 @@ def instant(value: Value) -> int:
     if moment is None:
         raise not_of_type(value, "date-time")
     if not -(2**63) <= moment < 2**63:
-        raise Refused(f"{shown(value)} is out of range")
+        raise Refused(f"{shown_value(value)} is out of range")
     return moment
 
 
@@ -269,7 +269,7 @@ def year_month(value: Value) -> int:
 def _signed(sign: str, size: int, bits: int, value: Value) -> int:
     signed = -size if sign == "-" else size
     if not -(2**bits) <= signed < 2**bits:
-        raise Refused(f"{shown(value)} is out of range")
+        raise Refused(f"{shown_value(value)} is out of range")
     return signed
 
 

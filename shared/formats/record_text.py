@@ -66,14 +66,14 @@ def record_json(columns: T.StructType) -> Column:
     return F.to_json(F.struct(*fields), JSON_OPTIONS) if fields else F.lit("{}")
 
 
-def is_plain(data_type: T.DataType) -> bool:
+def is_plain_type(data_type: T.DataType) -> bool:
     """Return whether `tap_spark.sources.record_arrays` writes values of a type, too."""
     if isinstance(data_type, T.DecimalType):
         return 0 <= data_type.scale <= PLAIN_SCALE
     return isinstance(data_type, _PLAIN)
 
 
-def json_text(column: Column, data_type: T.DataType) -> Column:
+def json_column(column: Column, data_type: T.DataType) -> Column:
     """Return the JSON text of a value inside a record; null for null."""
     if isinstance(data_type, _NESTED):
         return F.to_json(_written(column, data_type), JSON_OPTIONS)
@@ -86,7 +86,7 @@ def json_text(column: Column, data_type: T.DataType) -> Column:
 def plain_text(column: Column, data_type: T.DataType) -> Column:
     """Return the text of a date, time or binary value inside a record; null for null.
 
-    Unlike the ends of `json_text`, it takes the JSON of a row only once.
+    Unlike the ends of `json_column`, it takes the JSON of a row only once.
     """
     # No such text holds a quote.
     inside = F.substring_index(F.substring_index(_alone(column, data_type), '"', -2), '"', 1)
@@ -165,7 +165,7 @@ def _key(data_type: T.DataType) -> Turn | None:
     if isinstance(data_type, _AS_TEXT):
         return lambda key: plain_text(key, data_type)
     if isinstance(data_type, _NESTED):
-        return lambda key: json_text(key, data_type)
+        return lambda key: json_column(key, data_type)
     return _to_text if isinstance(data_type, T.DecimalType) else _turn(data_type) or _to_text
 
 

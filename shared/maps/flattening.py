@@ -12,7 +12,7 @@ from pyspark.sql import Column
 
 from shared.errors import SettingsError
 from shared.formats.json_schema import spark_type_to_json_schema
-from shared.formats.record_text import json_text
+from shared.formats.record_text import json_column
 from shared.formats.schema_nodes import node_types, object_node, resolved_node
 from shared.formats.spark_types import T
 from shared.maps.column_makers import places
@@ -78,7 +78,7 @@ def _parts(leaf: Leaf, document: Node, rules: Flattening) -> Iterator[Leaf]:
         for field in kind:
             yield from _parts(_field(leaf, field, inside or {}), document, rules)
     elif isinstance(kind, T.StructType | T.ArrayType | T.MapType):
-        yield _as_text(leaf, name, lambda column: json_text(column, kind), is_json=True)
+        yield _as_text(leaf, name, lambda column: json_column(column, kind), is_json=True)
     elif isinstance(kind, T.VariantType):
         yield _as_text(leaf, name, lambda column: column.cast("string"))
     elif isinstance(kind, T.StringType) and _may_nest(document, leaf.node):

@@ -58,10 +58,10 @@ from shared.settings.checking import (
     Location,
     Problem,
     nearest,
-    place,
     read,
     schema_problems,
-    shown,
+    setting_place,
+    shown_setting,
     size_text,
 )
 from shared.settings.kinds import Field, Schema, Side, block, exported, in_properties, object_of
@@ -110,8 +110,8 @@ class Reading:
         value = read(schema, json)
         first, earlier = self.entries.setdefault(setting, (path, value))
         if earlier != value:
-            other = f"{place(first)}, which sets the same thing; give one of them"
-            text = shown(json)
+            other = f"{setting_place(first)}, which sets the same thing; give one of them"
+            text = shown_setting(json)
             self.problems.append(Problem(path, f"{text} differs from {other}", text))
 
 
@@ -179,7 +179,7 @@ def _unknown_key(reading: Reading, _: Schema, path: Location, value: Json) -> Pr
         keys = list(dict.fromkeys(s.key for s in variants.available(reading.choices[name])))
         dotted = DOTTED.get(".".join(map(str, path)))
         # Text under an unknown key could be a secret.
-        text = None if isinstance(value, str) else shown(value)
+        text = None if isinstance(value, str) else shown_setting(value)
         match = dotted.key if dotted else nearest(key, keys)
         return Problem(path, "unknown key", text, _listed(keys), match)
     if not named:
@@ -229,7 +229,7 @@ def _foreign_key(
     available = block.available(chosen)
     twin = next((names[other] for other in available if other.key == mine.key), None)
     allowed = _listed(names[other] for other in available)
-    return Problem(path, message, shown(value), allowed, twin)
+    return Problem(path, message, shown_setting(value), allowed, twin)
 
 
 def _counting(reading: Reading, config: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
@@ -248,7 +248,7 @@ def _unknown_dotted_key(reading: Reading, key: str, value: Json) -> Problem:
     same = [setting for setting in FIELDS if setting.path == path]
     message = "unknown dotted key"
     if same and same[0] in BATCH_CONFIG:
-        return Problem((key,), f"{message}; write it nested, as {place(path)}")
+        return Problem((key,), f"{message}; write it nested, as {setting_place(path)}")
     fitting = [o for o in same if o.owner in (None, reading.choices.get(path[0]))] or same
     match = fitting[0].dotted if fitting else nearest(name, DOTTED)
     allowed = None if match else _listed(DOTTED)
@@ -362,9 +362,8 @@ def _size_problems(reading: Reading) -> Iterator[Problem]:
         value = reading.value(first)
         compared = "above" if first is MIN_SIZE else "below"
         note = "" if other in reading.entries else ", its default"
-        message = (
-            f"{value} is {compared} {place(reading.path(other))} ({reading.value(other)}{note})"
-        )
+        than = f"{setting_place(reading.path(other))} ({reading.value(other)}{note})"
+        message = f"{value} is {compared} {than}"
         yield Problem(reading.path(first), message, str(value))
 
 
@@ -392,8 +391,8 @@ def effect_warnings(reading: Reading) -> Iterator[str]:
     """Yield a warning for each setting that is given and has no effect."""
     if REUSE_BUFFER in reading.entries and reading.side == "target":
         yield (
-            f"{place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer of its "
-            "own that could be reused: lines go from the pipe straight to disk"
+            f"{setting_place(reading.path(REUSE_BUFFER))}: has no effect, as no flush has a buffer "
+            "of its own that could be reused: lines go from the pipe straight to disk"
         )
 
 
@@ -410,7 +409,7 @@ def cost_warnings(
     for field in BATCH.variants[strategy.name]:
         text = _cost(field, getattr(strategy, field.attribute), commit_seconds)
         if text:
-            yield f"{place(paths[field.key])}: {text}"
+            yield f"{setting_place(paths[field.key])}: {text}"
 
 
 def _cost(field: Field, value: Json, commit_seconds: float) -> str | None:

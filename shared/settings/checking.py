@@ -166,7 +166,7 @@ class Problem:
         return " ".join(text.split())
 
     def __str__(self) -> str:
-        return f"{place(self.path)}: {self.text}"
+        return f"{setting_place(self.path)}: {self.text}"
 
 
 Rule = Callable[[Mapping[str, Any]], Iterable[Problem]]
@@ -176,7 +176,7 @@ UnknownKey = Callable[[Schema, Location, Json], Problem | None]
 """Describes a key that is not in the schema of its object, by schema, path and value."""
 
 
-def place(path: Sequence[str | int]) -> str:
+def setting_place(path: Sequence[str | int]) -> str:
     """Write a path as an expression over `config`, e.g. `config['streams'][0]['name']`."""
     return "config" + "".join(f"[{part!r}]" for part in path)
 
@@ -480,10 +480,10 @@ def _shown(schema: Schema, path: Location, value: Json) -> str:
     names = [part for part in path if isinstance(part, str)]
     is_secret = holds_secret(schema) or (names and _SECRET_NAME.search(names[-1]))
     is_plain = not isinstance(value, (Mapping, list, tuple))
-    return _HIDDEN_TEXT if schema.get(HIDDEN) or (is_secret and is_plain) else shown(value)
+    return _HIDDEN_TEXT if schema.get(HIDDEN) or (is_secret and is_plain) else shown_setting(value)
 
 
-def shown(value: Json) -> str:
+def shown_setting(value: Json) -> str:
     """Write a value for a message: short, without what may be secret in a URL."""
     if isinstance(value, Mapping):
         return "an object"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidSettingsError
-from shared.settings.checking import Json, Location, Schema, holds_secret, nearest, place
+from shared.settings.checking import Json, Location, Schema, holds_secret, nearest, setting_place
 from shared.settings.texts import hide
 
 LARGEST = 256 << 20
@@ -534,7 +534,7 @@ class _Reader:
                 hide(self.secrets[reference])
             return self.secrets[reference]
         except ValueError as error:
-            self.problems.append(f"{place(path)}: {error}")
+            self.problems.append(f"{setting_place(path)}: {error}")
             return reference
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shared.errors import SettingsError, SparkLostError, SparkStartError, Where, first_line
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
 from shared.spark.jvm import archive_folder
-from shared.spark.spark_release import installed, line_of, too_old
+from shared.spark.spark_release import installed, release_line, too_old
 from shared.storage.owned_folders import is_locked, is_trusted
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def check_release(url: str, version: str) -> None:
     Raises:
         SparkStartError: It is of another one: its Python workers cannot run our functions.
     """
-    line, own = line_of(version), installed().line
+    line, own = release_line(version), installed().line
     if line != own:
         raise SparkStartError(
             f"the Spark Connect server at {url.partition(';')[0]} has Spark {version}, which does "

@@ -280,7 +280,7 @@ def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
             f"SINGER_SPARK_JARS names '{folder}', which has no valid packages.json",
             hint="make it by `python -m shared.spark.bake_packages`, or unset the variable",
         ) from error
-    names = newest(name for package in wanted for name in index.get(package, ()))
+    names = newest_jars(name for package in wanted for name in index.get(package, ()))
     jars = [(Path(folder) / name).as_uri() for name in names]
     if named.startswith(_EVERYWHERE):
         jars = [jar.replace("file://", _EVERYWHERE, 1) for jar in jars]
@@ -294,7 +294,7 @@ def with_jars(conf: Mapping[str, str], jars: Iterable[str]) -> dict[str, str]:
     return {**kept, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
 
 
-def newest(names: Iterable[str]) -> list[str]:
+def newest_jars(names: Iterable[str]) -> list[str]:
     """Return the jars without older versions of the same: packages were resolved one by one."""
     versions: dict[str, tuple[list[int], str]] = {}
     for name in names:

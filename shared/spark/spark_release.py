@@ -109,13 +109,13 @@ COMPLETE = "4.1"
 def installed() -> Release:
     """Return the release of the installed PySpark; the nearest one if it is not supported."""
     try:
-        line = line_of(version("pyspark"))
+        line = release_line(version("pyspark"))
     except PackageNotFoundError:  # SPARK_HOME/python on the path: no metadata
         line = COMPLETE
     return RELEASES.get(line) or RELEASES[LINES[0] if line < LINES[0] else LINES[-1]]
 
 
-def line_of(version_text: str) -> str:
+def release_line(version_text: str) -> str:
     """Return a version without its last number: `4.1.4` → `4.1`."""
     return ".".join(version_text.split(".")[:2])
 
@@ -132,7 +132,7 @@ def check_home(home: Path) -> None:
     jars = sorted((home / "jars").glob("spark-core_*.jar"))
     if not jars:
         return
-    line, own = line_of(jars[0].stem.rpartition("-")[2]), installed().line
+    line, own = release_line(jars[0].stem.rpartition("-")[2]), installed().line
     if line != own:
         raise SparkStartError(
             f"Spark {line} in {home} does not fit PySpark {own}, which is installed",

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.file_formats import FORMATS
-from shared.formats.record_text import is_plain, json_text, record_json, scalar_text
+from shared.formats.record_text import is_plain_type, json_column, record_json, scalar_text
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from tap_spark.send.spool_files import FILTERED, OfBatches, RecordLines, chain
@@ -56,7 +56,7 @@ def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
     if slice_.key_column is None:
         own = record_json(T.StructType([field for field in schema if field.name == key]))
     else:
-        text = json_text(column, schema[slice_.key_column].dataType)
+        text = json_column(column, schema[slice_.key_column].dataType)
         own = F.concat(F.lit("{" + json.dumps(key) + ":"), text, F.lit("}"))
     ranked = rank_column(column) if slice_.text_key_by_value else column
     return ranked.alias("key"), own.alias("own")
@@ -165,11 +165,11 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     Columns are as in `typed_frame`, or JSON. A record without columns has one of empty text.
     """
     fields, tasks = record_of(slice_).fields, slice_.own_tasks
-    ready = frozenset(n for n, field in enumerate(fields) if not is_plain(field.dataType))
+    ready = frozenset(n for n, field in enumerate(fields) if not is_plain_type(field.dataType))
     if tasks and fields and not ready:
         return TaskInput(tasks.numbers, slice_.frame.schema, _with_key(slice_, tasks, key))
     columns = [
-        json_text(F.col(quoted(field.name)), field.dataType)
+        json_column(F.col(quoted(field.name)), field.dataType)
         if n in ready
         else F.col(quoted(field.name))
         for n, field in enumerate(fields)
@@ -221,7 +221,7 @@ def _column(field: T.StructField, *, flat: bool) -> Column:
     column, data_type = F.col(quoted(field.name)), field.dataType
     nested = isinstance(data_type, _NESTED)
     if isinstance(data_type, T.VariantType) or (nested and (flat or _holds_text_only(data_type))):
-        return json_text(column, data_type)
+        return json_column(column, data_type)
     if isinstance(data_type, T.NullType):
         return column.cast("string")
     return scalar_text(column, data_type) if isinstance(data_type, _TEXT_ONLY) else column

@@ -45,7 +45,7 @@ from tap_spark.send.spool_files import (
     KeyMax,
     KeyTracker,
     TaskSpool,
-    begun,
+    begun_task,
     chunk_name,
     leave_note,
     pack_meta,
@@ -191,7 +191,7 @@ class BatchTask:
         arrow_in_task()
         partition, task = task_identity()
         spool = self._reporter.spool
-        with begun(spool, partition) if spool is not None else nullcontext():
+        with begun_task(spool, partition) if spool is not None else nullcontext():
             for number, (written, key) in enumerate(self.files(batches, task), start=1):
                 yield self._reporter.report(partition, task, number, written, key)
 
@@ -285,7 +285,7 @@ class RepackTask:
         arrow_in_task()
         partition, task = task_identity()
         spool = self._reporter.spool
-        with begun(spool, partition) if spool is not None else nullcontext():
+        with begun_task(spool, partition) if spool is not None else nullcontext():
             for number, content in enumerate(self._shares[partition], start=1):
                 url = self._writer.names.url(task, number)
                 sizes: list[int] = []

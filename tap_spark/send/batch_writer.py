@@ -53,7 +53,7 @@ from tap_spark.send.record_writer import (
     warn_of_replaced,
 )
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete
-from tap_spark.send.spool_files import Chain, KeyMax, chain, greater, unpack_meta
+from tap_spark.send.spool_files import Chain, KeyMax, chain, greater_key, unpack_meta
 from tap_spark.state.stream_plans import DriverBlocks, Resume, Slice, StreamPlan
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class BatchWriter:
         with self._explained():
             written, key = self._read(slice_)
             leftovers = tuple(map(whole_leftover, written))
-            self._left_key = greater(self._left_key, key)
+            self._left_key = greater_key(self._left_key, key)
             if slice_.ordered:
                 # Its task wrote the waiting rows before its own.
                 earlier_out = not self._leftovers
@@ -328,7 +328,7 @@ class BatchWriter:
                 replaced.update(json.loads(written.replaced))
                 if written.is_leftover or written == NO_FILE:
                     leftovers += [written] if written.is_leftover else []
-                    greatest = greater(greatest, columns)
+                    greatest = greater_key(greatest, columns)
                     continue
                 if before:
                     # The first file has the waiting rows.

@@ -38,7 +38,7 @@ from tap_spark.send.spool_files import (
     RecordLines,
     SpoolWriter,
     chain,
-    greater,
+    greater_key,
     unpack_meta,
 )
 from tap_spark.sources import record_arrays
@@ -173,7 +173,7 @@ class RowsWritten:
 
     def plus(self, chunk: ChunkInfo) -> RowsWritten:
         """Add a chunk."""
-        return RowsWritten(self.rows + chunk.rows, greater(self.key, chunk.key))
+        return RowsWritten(self.rows + chunk.rows, greater_key(self.key, chunk.key))
 
 
 Counts = Any

@@ -140,7 +140,7 @@ def _checked(run: Run, records: Iterable[pa.StringArray | None]) -> Iterator[pa.
 
 
 @contextmanager
-def held(
+def held_records(
     records: Iterable[pa.StringArray | None], root: str | None
 ) -> Iterator[Iterator[pa.StringArray] | None]:
     """Read all records before the first one is sent: none is sent twice.
@@ -214,7 +214,11 @@ def written_on_driver(
         is_sure = run.engine.choice == THREADS or rows.is_sure
         # Those that are not sure wait until Spark need not read them.
         kept: AbstractContextManager[Iterator[pa.StringArray] | None]
-        kept = nullcontext(_checked(run, records)) if is_sure else held(records, run.spool_root)
+        kept = (
+            nullcontext(_checked(run, records))
+            if is_sure
+            else held_records(records, run.spool_root)
+        )
         with kept as sure:
             if sure is None:
                 return False

@@ -19,7 +19,7 @@ from tap_spark.send.batch_writer import BatchWriter, KeyWriter
 from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter
 from tap_spark.send.record_writer import write_records, write_task_records
 from tap_spark.send.run import Run, files_of, reached, reading, sends_all, settle
-from tap_spark.send.spool_files import KeyMax, greater
+from tap_spark.send.spool_files import KeyMax, greater_key
 from tap_spark.send.stream_outputs import Output
 from tap_spark.sources.frame_helpers import with_text
 from tap_spark.sources.source import DriverSource, Source, TaskSource, whole_source
@@ -322,7 +322,7 @@ class SeveralOutputs:
             self.meter(chunk)
             if batches is not None:
                 batches.increment(1 if chunk.rows else 0)
-            key = greater(self._keys.get(number), chunk.key)
+            key = greater_key(self._keys.get(number), chunk.key)
             if key is not None and chunk.key is not None:
                 self._keys[number] = key
                 if slice_.ordered:

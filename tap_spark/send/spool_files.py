@@ -72,7 +72,7 @@ class LineBlock:
         return self.first + self.rows
 
 
-def greater(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
+def greater_key(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
     """Return the greater of two maxima; None means that the key is missing."""
     if one is None or other is None:
         return one or other
@@ -385,7 +385,7 @@ class TaskSpool:
             time.sleep(_POLL_SECONDS)
             if time.monotonic() - checked > _OWNER_CHECK_SECONDS:
                 checked = time.monotonic()
-                if not is_locked(self.lock):
+                if not is_spool_locked(self.lock):
                     raise RuntimeError("the tap that reads these lines has ended")
 
 
@@ -409,7 +409,7 @@ class SpoolWriter:
         partition, task = task_identity()
         replaced: Counter[str] = Counter()
         try:
-            with begun(self._spool, partition):
+            with begun_task(self._spool, partition):
                 rows = self._write(batches, partition, task, replaced)
         except OSError as error:
             raise RuntimeError(SPOOL_FAILED.format(error.errno or 0)) from error
@@ -471,7 +471,7 @@ def marker_name(partition: int, suffix: str) -> str:
 
 
 @contextmanager
-def begun(spool: TaskSpool, partition: int) -> Iterator[None]:
+def begun_task(spool: TaskSpool, partition: int) -> Iterator[None]:
     """Mark a partition as begun, and at the end of the block as ended unless it fails."""
     if not spool.ordered:
         yield
@@ -558,7 +558,7 @@ def file_sizes(folder: str, suffix: str = LINES_SUFFIX) -> Iterator[tuple[int, i
                     yield partition_of(entry.name), entry.stat().st_size
 
 
-def is_locked(path: str) -> bool:
+def is_spool_locked(path: str) -> bool:
     """Return whether the process that locked a file still runs."""
     try:
         fd = os.open(path, os.O_RDWR)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.json_text import json_text
-from shared.formats.record_text import is_plain
+from shared.formats.record_text import is_plain_type
 from shared.formats.typed_rows import as_json_value
 from tap_spark.sources.frame_helpers import prune
 from tap_spark.sources.record_arrays import RecordTexts, finite
@@ -203,7 +203,7 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
         batch: The rows, in the types of `shared.formats.arrow_types`.
         struct: Their columns: plain types, and structs and arrays of them.
     """
-    ready = frozenset(n for n, field in enumerate(struct) if not is_plain(field.dataType))
+    ready = frozenset(n for n, field in enumerate(struct) if not is_plain_type(field.dataType))
     columns = [
         pa.array(map(_value_text, values.to_pylist()), pa.string()) if n in ready else values
         for n, values in enumerate(batch.columns)

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shared.formats.record_text import json_text, plain_text
+from shared.formats.record_text import json_column, plain_text
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.session import try_cast
@@ -226,7 +226,7 @@ def _record_text(value: Column, dtype: DataType) -> Column:
     is_written_as_text = (
         isinstance(dtype, (T.DatetimeType, BinaryType)) or "interval" in dtype.typeName()
     )
-    return plain_text(value, dtype) if is_written_as_text else json_text(value, dtype)
+    return plain_text(value, dtype) if is_written_as_text else json_column(value, dtype)
 
 
 def within_bounds(frame: DataFrame, plan: StreamPlan) -> DataFrame:

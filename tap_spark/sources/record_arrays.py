@@ -69,7 +69,7 @@ class RecordTexts:
             if number in self._ready:
                 text, before, after = column, "", ""
             else:
-                text, before, after = json_text(self._unicode(number, column))
+                text, before, after = json_texts(self._unicode(number, column))
             if before and text.null_count:
                 text = pc.binary_join_element_wise(before, text, after, "")
                 before = after = ""
@@ -103,7 +103,7 @@ _Text = tuple[pa.StringArray, str, str]
 """Texts, and what belongs before and after each of them that is not null."""
 
 
-def json_text(values: pa.Array) -> _Text:
+def json_texts(values: pa.Array) -> _Text:
     """Return the JSON text of each value.
 
     Args:

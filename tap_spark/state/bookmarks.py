@@ -170,7 +170,7 @@ def setting_key(value: Json, key_type: str, where: Where) -> Json:
         raise SettingsError(text, where=where, hint=hint) from error
 
 
-def greater(first: Json, second: Json, key_type: str) -> Json:
+def greater_bookmark(first: Json, second: Json, key_type: str) -> Json:
     """Return the greater of two bookmark values; a value that cannot be a bookmark never wins."""
     values = [value for value in (first, second) if can_be_bookmark(value, key_type)]
     return max(values, key=lambda value: parse_key(value, key_type), default=None)
@@ -215,7 +215,7 @@ def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, order
     # In no order, a later row may have a smaller key: what was read is kept beside the bookmark,
     # which moves at the end of the stream.
     markers = mark.get("progress_markers") or {}
-    best = greater(markers.get("replication_key_value"), observed, key_type)
+    best = greater_bookmark(markers.get("replication_key_value"), observed, key_type)
     if best is None:
         return _copy(state)
     if plan.start_value is not None:
@@ -272,7 +272,7 @@ def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
 def _moved(mark: Mapping[str, Any], plan: StreamPlan, observed: Json) -> State:
     key_type = plan.key_type or "string"
     old = mark.get("replication_key_value")
-    best = greater(old, observed, key_type)
+    best = greater_bookmark(old, observed, key_type)
     if best is None:
         return dict(mark)
     value = old if best is old else normal_key(best, key_type)

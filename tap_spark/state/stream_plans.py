@@ -113,7 +113,7 @@ class RowTasks:
     Attributes:
         count: Number of tasks.
         read: Reads rows, as for `mapInArrow`: numbers of tasks in, the plan's columns out, of types
-            that `shared.formats.record_text.is_plain` tells.
+            that `shared.formats.record_text.is_plain_type` tells.
     """
 
     count: int

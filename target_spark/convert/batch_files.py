@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from target_spark.convert.read_plan import Piece, ReadPlan
 
 
-def resolve(
+def resolve_files(
     files: Sequence[InputFile], stream: str, allowed_roots: Sequence[str] | None = None
 ) -> tuple[InputFile, ...]:
     """Return the files with absolute paths; staged ones stay unchanged.
@@ -157,7 +157,7 @@ class BatchFiles:
         """
         if all(file.encoding.format == STAGED and file.size is not None for file in batch.files):
             return batch
-        files = resolve(batch.files, batch.source, self._config.allowed_roots)
+        files = resolve_files(batch.files, batch.source, self._config.allowed_roots)
         far = [file.url for file in files if local_path(file.url) is None]
         for url in filter(self.options.are_kept_from, far):
             self._warn_once(

@@ -15,7 +15,7 @@ from shared.formats.json_schema import json_schema_to_spark, struct_to_arrow
 from shared.formats.typed_rows import plain_rows
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots, join, local_path, shown
-from target_spark.convert.batch_files import resolve
+from target_spark.convert.batch_files import resolve_files
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
@@ -90,7 +90,7 @@ def _resolved(
     kind = Encoding(str(encoding.get("format")), str(encoding.get("compression") or "none"))
     root = (storage or {}).get("root")
     supplied = [InputFile(_under(root, name), kind) for name in files]
-    return resolve(supplied, "")
+    return resolve_files(supplied, "")
 
 
 def _under(root: str | None, name: str) -> str:

@@ -46,7 +46,7 @@ from target_spark.core.load_plans import DOCUMENT, STAGED, Batch, InputFile, Loa
 from target_spark.destinations.destination import RefusedByStoreError, TableWrite
 from target_spark.destinations.folders.table_folder import write_error, writing
 from target_spark.run_settings import TargetConfig
-from target_spark.validation.columns import Key, SlowKeywords, is_plain
+from target_spark.validation.columns import Key, SlowKeywords, is_plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -305,7 +305,7 @@ class Converter:
         )
         if write.row_origin is not None:
             read = replace(with_origins(read), refused=self.tables.left_out(batch))
-        if read.strict and not is_plain(read.schema):
+        if read.strict and not is_plain_schema(read.schema):
             form = batch.files[0].encoding.format if batch.files else "singer"
             self._slow.log(batch.source, read.schema, files=not FORMATS[form].text)
         return read

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from shared.engine.engine import IN_PYTHON, Engine, Task
 from shared.formats.arrow_types import TEXT_ONLY, conform, mapped
-from shared.formats.record_text import json_text, record_json
+from shared.formats.record_text import json_column, record_json
 from shared.formats.spark_conform import NO_NAMES, Fitting, parse_json
 from shared.formats.spark_types import T
 from shared.maps.arrow_maps import ArrowMap, arrow_map
@@ -450,7 +450,7 @@ def _fitted(value: Column, have: DataType, want: DataType, path: Sequence[str]) 
     """Return a value in a wider type, or in the type that carries it through Arrow."""
     nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
     if isinstance(want, T.StringType) and isinstance(have, nested):
-        return json_text(value, have)
+        return json_column(value, have)
     if isinstance(have, T.YearMonthIntervalType) and isinstance(want, T.IntegerType):
         return value.cast(T.YearMonthIntervalType(1, 1)).cast(want)
     return value.cast(want)

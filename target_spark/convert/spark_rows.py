@@ -25,7 +25,7 @@ from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from target_spark.convert import write_tasks
 from target_spark.convert.read_plan import ReadPlan
-from target_spark.convert.write_tasks import is_plain
+from target_spark.convert.write_tasks import fits_csv
 from target_spark.destinations.destination import TableWrite
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def written_columns(write: TableWrite) -> tuple[list[Column], pa.Schema]:
         )
     columns, kinds = [], []
     for field, stored in zip(write.struct, struct_to_arrow(write.struct), strict=True):
-        plain = is_plain(field.dataType)
+        plain = fits_csv(field.dataType)
         columns.append(_column(field.name) if plain else _text(field))
         kinds.append(pa.field(field.name, stored.type if plain else pa.string()))
     return columns, pa.schema(kinds)

@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 
 from shared.errors import MessageError, RecordError, SettingsError, Where
-from shared.formats.columnar_encoding import merged
+from shared.formats.columnar_encoding import merged_facts
 from shared.formats.file_formats import read_lines
 from shared.spark.spark_errors import SHARED_FOLDER
 from shared.storage.access import NO_OPTIONS, StorageOptions, make_durable
@@ -160,7 +160,7 @@ def result_of(rows: Sequence[Row], batch: Batch) -> LoadResult:
 def columns_of(facts: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
     """Return the facts of columns that all of some files know."""
     names = set(facts[0]).intersection(*facts[1:]) if facts else set()
-    return {name: reduce(merged, (one[name] for one in facts)) for name in sorted(names)}
+    return {name: reduce(merged_facts, (one[name] for one in facts)) for name in sorted(names)}
 
 
 def raise_failure(rows: Iterable[Row], where: Where) -> None:

@@ -469,11 +469,11 @@ def needs_frame(write: TableWrite) -> bool:
     if FORMATS[write.encoding.format].text:
         return True
     return FORMATS[write.encoding.format].flat and any(
-        not is_plain(field.dataType) for field in write.struct
+        not fits_csv(field.dataType) for field in write.struct
     )
 
 
-def is_plain(kind: DataType) -> bool:
+def fits_csv(kind: DataType) -> bool:
     """Return whether Arrow's CSV writer writes a column correctly."""
     nested = (T.StructType, T.ArrayType, T.MapType)
     return not isinstance(kind, (*nested, T.DayTimeIntervalType, T.YearMonthIntervalType))

@@ -62,7 +62,7 @@ class LakeOperations(Operations):
 
         def attempt(number: int) -> None:
             if not (number and self._work.is_stored(table, last.token)):
-                verify(self._work, table, wanted)
+                verify_table(self._work, table, wanted)
 
         with opened.lock:
             self._work.repeat(table, last.stream, attempt, flushes)
@@ -127,7 +127,7 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def verify(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
+def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None:
     """Compare the rows of all flushes with the table; repair what differs, if that is wanted.
 
     Raises:

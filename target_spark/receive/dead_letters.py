@@ -27,7 +27,7 @@ from target_spark.convert.task_reports import read_rejects
 from target_spark.core.events import LineRejected
 from target_spark.core.load_plans import Batch, LoadResult, Reject
 from target_spark.core.reader import loads
-from target_spark.destinations.folders.table_folder import hint_of, reason_of
+from target_spark.destinations.folders.table_folder import failure_hint, reason_of
 
 STREAM = "sdc_dead_letters"
 ERROR = "_sdc_error"
@@ -120,7 +120,7 @@ class DeadLetters:
             raise DestinationError(
                 f"dead letters cannot be written to '{shown(url)}': {reason}",
                 where=Where(setting="failure.dead_letter_path"),
-                hint=hint_of(url, error) if isinstance(error, OSError) else "",
+                hint=failure_hint(url, error) if isinstance(error, OSError) else "",
             ) from error
 
     def _upload(self, url: str, lines: Iterable[bytes]) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.json_schema import TEXTS
-from shared.formats.record_text import json_text, scalar_text
+from shared.formats.record_text import json_column, scalar_text
 from shared.formats.spark_conform import Fitting, Path, parse_json
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
@@ -46,9 +46,9 @@ def value_text(value: Column, dtype: T.DataType) -> Column:
     if isinstance(dtype, TEXTS):
         return value
     if isinstance(dtype, _NESTED):
-        return json_text(value, dtype)
+        return json_column(value, dtype)
     if isinstance(dtype, _QUOTED):
-        text = json_text(value, dtype)
+        text = json_column(value, dtype)
         return F.substring(text, F.lit(2), F.length(text) - 2)
     return scalar_text(value, dtype)
 

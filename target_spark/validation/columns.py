@@ -63,7 +63,7 @@ def missing_key_reason(name: str) -> str:
     return f"key property {name!r} is null or missing"
 
 
-def is_plain(schema: Mapping[str, Any]) -> bool:
+def is_plain_schema(schema: Mapping[str, Any]) -> bool:
     """Return whether a schema is valid, and asserts one type for each property at most."""
     properties, required = schema.get("properties"), schema.get("required", [])
     return (
@@ -130,7 +130,7 @@ def columns_to_fill(
         None if the columns do not show it.
     """
     nodes = schema.get("properties") or {}
-    if (strict and not is_plain(schema)) or any(key.path != (key.name,) for key in keys):
+    if (strict and not is_plain_schema(schema)) or any(key.path != (key.name,) for key in keys):
         return None
     names = {key.name for key in keys}
     if strict:
@@ -152,7 +152,7 @@ def checked(
     Raises:
         MessageError: The schema is not valid by the metaschema of the draft.
     """
-    problem = None if is_plain(stream.schema) else schema_problem(stream.schema)
+    problem = None if is_plain_schema(stream.schema) else schema_problem(stream.schema)
     if problem is not None:
         raise MessageError(
             f"the SCHEMA is not a valid JSON Schema (draft 2020-12): {problem}",

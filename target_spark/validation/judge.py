@@ -417,7 +417,7 @@ def schema_problem(schema: object) -> str | None:
     return None if error is None else error_line(error, "at")
 
 
-def decoded(line: bytes, *, exact: bool) -> Any:
+def decoded_record(line: bytes, *, exact: bool) -> Any:
     """Return a line decoded for the library.
 
     Args:
@@ -455,7 +455,7 @@ def reason(validator: Any, record: Any) -> str | None:
 
     Args:
         validator: Of the whole schema.
-        record: As from `decoded`.
+        record: As from `decoded_record`.
     """
     from jsonschema.exceptions import best_match  # noqa: PLC0415
 

@@ -191,7 +191,7 @@ class RecordValidator:
 
     def decoded(self, line: bytes) -> Any:
         """Return a line decoded for the library."""
-        return judge.decoded(line, exact=self.exact)
+        return judge.decoded_record(line, exact=self.exact)
 
     def with_numbers(self, record: Any) -> Any:
         """Return a record with the words for NaN and infinities as numbers."""

@@ -26,7 +26,7 @@ from shared.maps.expressions.arrow_columns import (
     view,
 )
 from shared.maps.expressions.arrow_results import results, taken
-from shared.maps.expressions.evaluator import error_text
+from shared.maps.expressions.evaluator import short_error
 from shared.maps.expressions.value_kinds import Kind
 from shared.maps.expressions.values import Unsupported
 
@@ -311,7 +311,7 @@ def each(
             try:
                 value = take(function(*row))
             except Exception as raised:
-                error = error_text(raised)
+                error = short_error(raised)
             values.append(value)
             errors.append(error)
         return results(kind, values, errors)

@@ -59,7 +59,7 @@ _STORAGE: dict[str, pa.DataType] = {
 def taken(kind: Kind) -> Callable[[Any], Any]:
     """Return a function that converts a result for Arrow; it raises if the kind is another."""
     if is_json(kind):
-        return lambda value: None if value is None else json_text(value, kind)
+        return lambda value: None if value is None else json_result(value, kind)
     expected, turn = PYTHON[kind.name], _TURNS.get(kind.name)
 
     def take(value: Any) -> Any:
@@ -112,7 +112,7 @@ _TURNS: dict[str, Callable[[Any, Kind], Any]] = {
 }
 
 
-def json_text(value: Any, kind: Kind) -> str:
+def json_result(value: Any, kind: Kind) -> str:
     """Write a result as JSON.
 
     Raises:

@@ -190,7 +190,7 @@ def _constant(node: ast.Constant) -> Any:
     return node.value
 
 
-def error_text(error: BaseException) -> str:
+def short_error(error: BaseException) -> str:
     """Return the error of Python in one line: `TypeError: ...`."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST_ERROR else text[:LONGEST_ERROR] + "…"
@@ -249,7 +249,7 @@ class Task:
                     fakes.begin(seeds[at])
                 value = take(evaluate(record))
             except Exception as raised:
-                value, error = None, error_text(raised)
+                value, error = None, short_error(raised)
             values.append(value)
             errors.append(error)
         return results(self.kind, values, errors)

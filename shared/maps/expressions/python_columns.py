@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats import spark_types
-from shared.formats.record_text import json_text, record_json
+from shared.formats.record_text import json_column, record_json
 from shared.formats.spark_conform import arrow_udf, parse_json
 from shared.maps.expressions import (
     arrow_results,
@@ -119,7 +119,7 @@ def key(struct: T.StructType) -> Column:
 
 def key_of(value: Column, data_type: T.DataType) -> Column:
     """Return a hash of a value."""
-    return F.xxhash64(json_text(value, data_type))
+    return F.xxhash64(json_column(value, data_type))
 
 
 def _within(value: Column, depth: int, change: Callable[[Column], Column]) -> Column:
@@ -139,7 +139,7 @@ def view(data_type: T.DataType) -> Callable[[Column], Column]:
         return lambda column: column.cast("string").cast("double")
     if isinstance(data_type, T.NullType):
         return lambda column: column.cast("string")
-    return lambda column: json_text(column, data_type)
+    return lambda column: json_column(column, data_type)
 
 
 def arrival(data_type: T.DataType) -> Arrival:

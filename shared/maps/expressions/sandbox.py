@@ -58,7 +58,7 @@ def too_high() -> NoReturn:
     raise simpleeval.NumberTooHigh("the number would be too large")
 
 
-def weight(value: object, limit: int) -> int:
+def value_weight(value: object, limit: int) -> int:
     """Count the characters and elements that a value's text has at least, at any depth.
 
     Args:
@@ -112,7 +112,7 @@ class Meter:
         self.spent += length
         if self.spent > self._limit:
             if self._limit == BUDGET:
-                self._limit += _TIMES * weight(self._record, BUDGET)
+                self._limit += _TIMES * value_weight(self._record, BUDGET)
             if self.spent > self._limit:
                 too_long()
 
@@ -132,7 +132,7 @@ class Meter:
             return a * b
         for times, what in ((a, b), (b, a)):
             longer = isinstance(times, int) and times > 1 and hasattr(what, "__len__")
-            if longer and times * weight(what, LONGEST) > LONGEST:
+            if longer and times * value_weight(what, LONGEST) > LONGEST:
                 too_long()
         return self.charged(a * b)
 
@@ -145,7 +145,8 @@ class Meter:
 
     def text(self, value: Any = "") -> str:
         """Call `str`, up to a length."""
-        if type(value) is not str and type(value) not in _FLAT and weight(value, LONGEST) > LONGEST:
+        is_light = type(value) is str or type(value) in _FLAT
+        if not is_light and value_weight(value, LONGEST) > LONGEST:
             too_long()
         text = str(value)
         self.count(len(text))
@@ -153,7 +154,8 @@ class Meter:
 
     def formatted(self, value: Any, spec: str) -> str:
         """Call `format`, up to a length."""
-        if type(value) is not str and type(value) not in _FLAT and weight(value, LONGEST) > LONGEST:
+        is_light = type(value) is str or type(value) in _FLAT
+        if not is_light and value_weight(value, LONGEST) > LONGEST:
             too_long()
         if _SPEC_NUMBER.search(spec):
             too_long()
@@ -185,7 +187,7 @@ def percent_fits(text: str | bytes, values: Any) -> None:
             too_long()
         named += name is not None
         total += int(width or 0) + int(precision or 0)
-    if total + max(named, 1) * weight(values, LONGEST) > LONGEST:
+    if total + max(named, 1) * value_weight(values, LONGEST) > LONGEST:
         too_long()
 
 
@@ -300,7 +302,7 @@ def json_dumps(value: Any, **keywords: Any) -> str:
     if (len(indent) > 1) if isinstance(indent, str) else (indent or 0) > _INDENT:
         raise ValueError(f"indent is at most {_INDENT}")
     separators = keywords.get("separators") or ()
-    if weight(separators, _INDENT) > _INDENT or weight(value, BUDGET) > BUDGET:
+    if value_weight(separators, _INDENT) > _INDENT or value_weight(value, BUDGET) > BUDGET:
         too_long()
     return json.dumps(value, **keywords)
 

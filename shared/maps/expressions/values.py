@@ -287,7 +287,7 @@ def lifted(
         try:
             kinds.append(constant_kind(python(*values)))
         except raised as error:
-            messages.setdefault(nulls, error_text(error))
+            messages.setdefault(nulls, value_error(error))
             continue
         except Exception:  # noqa: S110 - other values may do
             pass
@@ -352,7 +352,7 @@ def folded(python: Callable[..., Any], *operands: Value) -> Value:
     try:
         return constant(python(*(operand.constant for operand in operands)))
     except Exception as error:
-        raise Fails(error_text(error)) from None
+        raise Fails(value_error(error)) from None
 
 
 def _is_small(value: object) -> bool:
@@ -364,7 +364,7 @@ def _is_small(value: object) -> bool:
     return value is None or isinstance(value, (float, datetime.date, datetime.timedelta))
 
 
-def error_text(error: Exception) -> str:
+def value_error(error: Exception) -> str:
     """Return Python's error as records have it."""
     return f"{type(error).__name__}: {error}"
 

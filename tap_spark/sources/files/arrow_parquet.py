@@ -52,7 +52,7 @@ class NoCommonTypeError(Exception):
     """A column has no type that Spark has, or that its files have in common."""
 
 
-def schema_of(url: str, kind: str) -> pa.Schema:
+def parquet_schema(url: str, kind: str) -> pa.Schema:
     """Read the columns of a file of Parquet or ORC."""
     with open_random(url) as file:
         if kind == "orc":
@@ -83,7 +83,7 @@ def arrow_struct(urls: Sequence[str], kind: str = "parquet") -> StructType:
     kinds: dict[str, pa.DataType] = {}
     seen: dict[str, str] = {}
     for url in urls:
-        schema = schema_of(url, kind)
+        schema = parquet_schema(url, kind)
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         if twice:
             raise NoCommonTypeError(f"column '{twice[0]}' is there twice in '{url}'")

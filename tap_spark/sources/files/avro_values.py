@@ -373,7 +373,7 @@ def _uuid(value: bytes, _: int) -> str:
     return str(uuid.UUID(bytes=value))
 
 
-def duration_text(value: bytes, _: int = 0) -> str:
+def avro_duration(value: bytes, _: int = 0) -> str:
     """Return months, days and milliseconds as an ISO 8601 duration."""
     months, days, millis = (int.from_bytes(value[at : at + 4], "little") for at in (0, 4, 8))
     text = f"{months}M" * bool(months) + f"{days}D" * bool(days)
@@ -427,7 +427,7 @@ _LEAVES: Mapping[str, Callable[[pa.Array, Form], pa.Array]] = {
     "local-timestamp-nanos": _nanos,
     "time-millis": _time,
     "time-micros": _time,
-    "duration": _each(duration_text),
+    "duration": _each(avro_duration),
     "uuid": _each(_uuid),
     "big-decimal": _each(big_decimal_text),
     "decimal": _each(decimal_text),

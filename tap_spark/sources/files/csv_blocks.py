@@ -41,7 +41,7 @@ from tap_spark.sources.files.text_types import (
     decide,
     keeps_forms,
     simple_ddl,
-    typed,
+    typed_arrays,
     union,
 )
 from tap_spark.state.stream_plans import MOST_THREADS, DriverBlocks, StreamPlan
@@ -243,7 +243,7 @@ class CsvBlocks:
             if columns is not None:
                 return columns
         texts = self.parser.columns(data, self.width)
-        return None if texts is None else typed([texts[n] for n in places], types)
+        return None if texts is None else typed_arrays([texts[n] for n in places], types)
 
     def _key(self, block: LineRange) -> tuple[LineRange, str, int]:
         return block, self.parser.separator, self.width

@@ -44,7 +44,7 @@ class DriverFiles:
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
         self.key_properties = stream.key_properties
-        self.paths = list(paths.resolve(stream))
+        self.paths = list(paths.resolve_paths(stream))
         method = stream.replication_method
         self._incremental = method == Method.INCREMENTAL or (
             method is None and stream.replication_key is not None

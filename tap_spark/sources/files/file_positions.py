@@ -354,7 +354,7 @@ class FileKind:
     encoding: str = ""
 
 
-def kind_of(head: bytes, encoding: str) -> FileKind:
+def file_kind(head: bytes, encoding: str) -> FileKind:
     """Return how to read a file.
 
     Args:

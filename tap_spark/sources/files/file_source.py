@@ -28,7 +28,7 @@ from shared.storage.access import facts_of
 from shared.storage.files import head_of
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.driver_files import DriverFiles
-from tap_spark.sources.files.file_positions import HEAD_BYTES, FileKind, NotTextError, kind_of
+from tap_spark.sources.files.file_positions import HEAD_BYTES, FileKind, NotTextError, file_kind
 from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
@@ -186,7 +186,7 @@ class FileSource(DriverFiles, ABC):
             SourceError: It is no text, or in an encoding that must be set.
         """
         try:
-            return kind_of(head_of(url, HEAD_BYTES), self.encoding)
+            return file_kind(head_of(url, HEAD_BYTES), self.encoding)
         except NotTextError as error:
             raise self.error(str(error), error.hint, url) from error
         except OSError as error:

@@ -59,8 +59,8 @@ from tap_spark.sources.files.resumable_files import (
 )
 from tap_spark.sources.files.small_json import (
     UnsureError,
+    blocks_of_parts,
     inferred_struct,
-    line_blocks,
     record_batch,
     record_texts,
 )
@@ -330,7 +330,7 @@ class JsonSource(FileSource):
         if not size or not engine.takes(work) or self.waiting([url for url, _ in files]):
             return None
         try:
-            return inferred_struct(line_blocks([(url, 0, size) for url, size in files]))
+            return inferred_struct(blocks_of_parts([(url, 0, size) for url, size in files]))
         except UnsureError:
             return None
 
@@ -344,7 +344,7 @@ class JsonSource(FileSource):
 
         def texts() -> Iterator[pa.StringArray | None]:
             try:
-                for part in line_blocks(parts):
+                for part in blocks_of_parts(parts):
                     yield record_texts([part], columns)
             except (UnsureError, OSError):
                 yield None
@@ -359,7 +359,7 @@ class JsonSource(FileSource):
         if columns is None:
             return None
         try:
-            readers = [partial(record_batch, part, columns) for part in line_blocks(parts)]
+            readers = [partial(record_batch, part, columns) for part in blocks_of_parts(parts)]
         except (UnsureError, OSError):
             return None
         return DriverBlocks(struct_to_arrow(columns), readers)

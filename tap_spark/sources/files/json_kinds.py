@@ -96,14 +96,14 @@ def number_kind(text: str) -> NumberKind:
     return NumberKind(max(len(places) + exponent, 0), max(-exponent, 0), False, kept)
 
 
-def kind_of(value: Any) -> Kind:
+def json_kind(value: Any) -> Kind:
     """Return the kind of a decoded value, whose numbers are still text."""
     if value is None:
         return None
     if isinstance(value, dict):
-        return {name: kind_of(inner) for name, inner in value.items()}
+        return {name: json_kind(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [reduce(merged, map(kind_of, value), None)]
+        return [reduce(merged_kinds, map(json_kind, value), None)]
     if isinstance(value, bool):
         return T.BooleanType()
     if isinstance(value, float):
@@ -111,15 +111,15 @@ def kind_of(value: Any) -> Kind:
     return number_kind(str(value)) if type(value) is Number else T.StringType()
 
 
-def merged(first: Kind, second: Kind) -> Kind:
+def merged_kinds(first: Kind, second: Kind) -> Kind:
     """Return the kind of the values of both; text if they have no other one in common."""
     if first is None or second is None:
         return second if first is None else first
     if isinstance(first, dict) and isinstance(second, dict):
         names = {**first, **second}
-        return {name: merged(first.get(name), second.get(name)) for name in names}
+        return {name: merged_kinds(first.get(name), second.get(name)) for name in names}
     if isinstance(first, list) and isinstance(second, list):
-        return [merged(first[0], second[0])]
+        return [merged_kinds(first[0], second[0])]
     if isinstance(first, NumberKind) and isinstance(second, NumberKind):
         return first.merged(second)
     return first if first == second else T.StringType()
@@ -127,7 +127,7 @@ def merged(first: Kind, second: Kind) -> Kind:
 
 def merged_all(kinds: Iterable[Kind]) -> Kind:
     """Return the kind of the values of all."""
-    return reduce(merged, kinds, None)
+    return reduce(merged_kinds, kinds, None)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
-from shared.formats.json_text import NON_FINITE, Number, Refused, shown
+from shared.formats.json_text import NON_FINITE, Number, Refused, shown_value
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_kinds
@@ -91,7 +91,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Refused(f"an object has the name {shown(twice)} twice")
+        raise Refused(f"an object has the name {shown_value(twice)} twice")
     return record
 
 
@@ -103,7 +103,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def decoded(line: bytes) -> list[dict[str, Any]]:
+def decoded_objects(line: bytes) -> list[dict[str, Any]]:
     """Return the objects of a line, several if it holds an array; numbers are still text.
 
     Raises:
@@ -122,7 +122,7 @@ def decoded(line: bytes) -> list[dict[str, Any]]:
     records = value if isinstance(value, list) else [value]
     for record in records:
         if not isinstance(record, dict):
-            raise Refused(f"not a JSON object: {shown(record)}")
+            raise Refused(f"not a JSON object: {shown_value(record)}")
         _check_text(record)
     return records
 
@@ -240,10 +240,10 @@ class JsonRows:
     def _checked(self, line: bytes) -> list[dict[str, Any]]:
         try:
             if self._quoting is None:
-                records = decoded(line)
+                records = decoded_objects(line)
             else:
-                decoded(line)
-                records = decoded(self._quoting.quoted(line))
+                decoded_objects(line)
+                records = decoded_objects(self._quoting.quoted(line))
             for record in records:
                 _check(record, self.struct, self.case_sensitive)
         except Refused as refused:
@@ -278,7 +278,8 @@ def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
             if name.lower() in lower:
                 column = lower[name.lower()]
                 raise Refused(
-                    f"property {shown(name)} differs from the column {shown(column)} by case only"
+                    f"property {shown_value(name)} differs from the column {shown_value(column)} "
+                    "by case only"
                 )
         for field in dtype.fields:
             try:
@@ -293,9 +294,11 @@ def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
                 raise refused.under(f"[{number}]") from None
     elif isinstance(dtype, T.DoubleType) and type(value) is Number:
         if not json_kinds.number_kind(str(value)).in_double:
-            raise Refused(f"type double cannot keep {shown(value)} as written")
+            raise Refused(f"type double cannot keep {shown_value(value)} as written")
     elif isinstance(dtype, T.TimestampType) and isinstance(value, str) and _FINE_TEXT.search(value):
-        raise Refused(f"type timestamp cannot keep {shown(value)}: it is finer than microseconds")
+        raise Refused(
+            f"type timestamp cannot keep {shown_value(value)}: it is finer than microseconds"
+        )
 
 
 def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:
@@ -332,7 +335,7 @@ def _kinds_by_record(data: bytes) -> Iterator[Kind]:
     for line in data.split(b"\n"):
         if line.strip(b" \t\r"):
             try:
-                kinds = [json_kinds.kind_of(record) for record in decoded(line)]
+                kinds = [json_kinds.json_kind(record) for record in decoded_objects(line)]
             except Refused as refused:
                 raise BadLineError(line, str(refused)) from None
             yield from kinds
@@ -488,7 +491,9 @@ def document_records(text: str, path: Sequence[str]) -> Iterator[str]:
         raise Refused(f"not JSON: {error}") from None
     rest = text[_skip(text, end) :][:1]
     if rest:
-        raise Refused(SEVERAL if rest in "[{" else f"not JSON: {shown(rest)} after the document")
+        raise Refused(
+            SEVERAL if rest in "[{" else f"not JSON: {shown_value(rest)} after the document"
+        )
 
 
 def _records(text: str, at: int, path: Sequence[str], whole: str) -> Generator[str, None, int]:
@@ -515,7 +520,7 @@ def _elements(text: str, at: int) -> Generator[str, None, int]:
     while True:
         end = _value_end(text, at)
         if text[at] != "{":
-            raise Refused(f"not a JSON object: {shown(text[at:end][:60])}")
+            raise Refused(f"not a JSON object: {shown_value(text[at:end][:60])}")
         yield text[at:end]
         at = _skip(text, end)
         if text[at] == "]":
@@ -536,7 +541,7 @@ def _records_of_object(
         _expect(text, at, ":")
         at = _skip(text, at + 1)
         if name == path[0] and name in names:
-            raise Refused(f"an object has the name {shown(name)} twice")
+            raise Refused(f"an object has the name {shown_value(name)} twice")
         names.append(name)
         if name == path[0]:
             at = yield from _records(text, at, path[1:], whole)

@@ -390,7 +390,7 @@ def without_header(values: pa.Array, comment: bytes, *, header: bool) -> tuple[p
     return kept, not len(kept) and _only_blank(values, comment)
 
 
-def decoded(lines: pa.Array, url: str, rules: LineRules) -> pa.Array:
+def decoded_lines(lines: pa.Array, url: str, rules: LineRules) -> pa.Array:
     """Return lines of one file as UTF-8, whose bytes are checked, and whose quotes are closed.
 
     Raises:

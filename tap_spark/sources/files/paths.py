@@ -43,7 +43,7 @@ class ListedFile:
     partitioned: bool = False
 
 
-def resolve(stream: StreamConfig) -> tuple[str, ...]:
+def resolve_paths(stream: StreamConfig) -> tuple[str, ...]:
     """Return the stream's paths, absolute, and escaped if they name a file literally.
 
     Patterns that Spark reads in another way, and those that have files in common, become files.

@@ -92,7 +92,7 @@ def objects(part: FilePart) -> Iterator[dict[str, Any]]:
             yield _object(line)
 
 
-def line_blocks(parts: Iterable[FilePart]) -> Iterator[FilePart]:
+def blocks_of_parts(parts: Iterable[FilePart]) -> Iterator[FilePart]:
     """Cut parts of files into blocks of whole lines.
 
     Raises:

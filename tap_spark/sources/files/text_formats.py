@@ -37,7 +37,7 @@ from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
     LineRange,
     LineRules,
-    decoded,
+    decoded_lines,
     first_record,
     without_header,
 )
@@ -196,7 +196,7 @@ def _numbered(
                 count = len(rest) if count < 0 else count
                 header = rules.header and not place[1] if place != last else header
                 last = place
-                lines = decoded(rest.column(0).slice(0, count), place[0], rules)
+                lines = decoded_lines(rest.column(0).slice(0, count), place[0], rules)
                 kept, still = without_header(lines, rules.comment, header=header)
                 if header and not still and expected:
                     first = lines[len(lines) - len(kept) - 1].as_py()

@@ -90,7 +90,7 @@ def add_forms(bits: int | None, values: pa.Array) -> int | None:
     values = values.drop_null()
     # A few values show that most columns are text.
     for part in (values.slice(0, _SAMPLE), values.slice(_SAMPLE)):
-        if len(part) and not settled(bits):
+        if len(part) and not holds_only_text(bits):
             # If most values come again, each is looked at once.
             first = part.slice(0, _LOOKED_AT)
             is_varied = 2 * pc.count_distinct(first).as_py() > len(first)
@@ -106,7 +106,7 @@ def union(sets: Iterable[Sequence[int | None]], count: int) -> list[int | None]:
     return forms
 
 
-def settled(bits: int | None) -> bool:
+def holds_only_text(bits: int | None) -> bool:
     """Return whether only text can hold all these forms, with any forms that follow."""
     if bits is None:
         return False
@@ -125,7 +125,7 @@ def one_scale(bits: int) -> int | None:
 def _forms(values: pa.Array) -> int:
     """Find the forms of values that are not null; stops at the first that only text can hold."""
     bits = 0
-    while len(values) and not settled(bits):
+    while len(values) and not holds_only_text(bits):
         first = values[0].as_py()
         kind = next((kind for kind in _KINDS if re.fullmatch(kind, first)), None)
         if kind is None:
@@ -300,7 +300,7 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
 
 def decide(bits: int | None) -> DataType:
     """Return the type that keeps every form in `bits`; None means a column of nulls."""
-    if bits is None or settled(bits):
+    if bits is None or holds_only_text(bits):
         return StringType()
     forms = bits & ((1 << SCALE_SHIFT) - 1)
     single: dict[int, DataType] = {
@@ -402,7 +402,9 @@ _KEPT: Mapping[type[T.DataType], int] = {
 }
 
 
-def typed(columns: Sequence[pa.StringArray], types: Sequence[DataType]) -> list[pa.Array] | None:
+def typed_arrays(
+    columns: Sequence[pa.StringArray], types: Sequence[DataType]
+) -> list[pa.Array] | None:
     """Return columns in their types; None if Spark must cast one of them."""
     arrays = []
     for values, dtype in zip(columns, types, strict=True):

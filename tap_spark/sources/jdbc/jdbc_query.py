@@ -78,7 +78,7 @@ def custom_schema(columns: Iterable[ColumnInfo]) -> str | None:
     return ", ".join(items) or None
 
 
-def typed(
+def typed_columns(
     frame: DataFrame, columns: Iterable[ColumnInfo], names: Sequence[str] | None = None
 ) -> list[Column]:
     """Cast the result of the JDBC reader for each column's expression to the column's type.
@@ -307,7 +307,7 @@ class JdbcQuery:
 
     def _named(self, frame: DataFrame) -> DataFrame:
         names = [f"c{number}" for number in range(len(self.columns))]
-        return frame.select(*typed(frame, self.columns, names))
+        return frame.select(*typed_columns(frame, self.columns, names))
 
 
 def session_options(

@@ -17,7 +17,7 @@ from tap_spark.state.bookmarks import (
     INTEGERS,
     TEMPORAL,
     can_be_bookmark,
-    greater,
+    greater_bookmark,
     normal_key,
     parse_key,
 )
@@ -151,10 +151,12 @@ def plan_parts(
         count = min(-(-rows // SLICE_ROWS), max(1, len(inside) // parts))
         if count > 1 and (near or ordered):
             return PartPlan(
-                slices=group_ranges(key_ranges(spread_evenly(inside[1:], count * parts)), count)
+                slices=group_ranges(key_intervals(spread_evenly(inside[1:], count * parts)), count)
             )
         if (start is not None or end is not None) and share < SMALL_SHARE:
-            return PartPlan(slices=(key_ranges(spread_evenly(inside, _useful_count(rows, parts))),))
+            return PartPlan(
+                slices=(key_intervals(spread_evenly(inside, _useful_count(rows, parts))),)
+            )
     if statistics.pages is not None:
         return PartPlan(pages=tuple(page_starts(statistics.pages, parts)))
     return PartPlan()
@@ -166,7 +168,7 @@ def page_starts(pages: int, parts: int) -> list[int]:
     return [pages * number // parts for number in range(parts)] if parts > 1 else []
 
 
-def key_ranges(bounds: Sequence[Json]) -> tuple[KeyInterval, ...]:
+def key_intervals(bounds: Sequence[Json]) -> tuple[KeyInterval, ...]:
     """Return the ranges between ascending bounds; every key, and null, is in exactly one."""
     edges = [None, *bounds, None]
     return tuple(KeyInterval(low, high) for low, high in pairwise(edges))
@@ -246,7 +248,7 @@ def _useful_count(rows: int, parts: int) -> int:
 
 
 def _is_less(first: Json, second: Json, key_type: str) -> bool:
-    return bool(first != second and greater(first, second, key_type) == second)
+    return bool(first != second and greater_bookmark(first, second, key_type) == second)
 
 
 RANGES_OF_BLOCKS = 140000

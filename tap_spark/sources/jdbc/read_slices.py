@@ -27,7 +27,7 @@ from tap_spark.sources.jdbc.part_plan import (
     can_split,
     even_bounds,
     from_number,
-    key_ranges,
+    key_intervals,
     key_type_of,
     page_conditions,
     part_count,
@@ -208,7 +208,7 @@ def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
     if by is query.key and can_be_bookmark(high, kind):
         # A row that is updated meanwhile moves above `high`: the next run reads it.
         query = query.up_to(high)
-    ranges = key_ranges(even_bounds(low, high, parts, kind))
+    ranges = key_intervals(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", read.where, len(ranges), by.name)
     yield _slice(read, query, partial(query.in_ranges, read.spark, ranges, by))
 

@@ -54,7 +54,7 @@ from tap_spark.sources.kafka.topic_offsets import (
     after_bookmark,
     from_start,
     mark_after,
-    read_mark,
+    read_offsets,
     slices,
     spark_offsets,
     spark_partitions,
@@ -347,7 +347,7 @@ class KafkaSource(FrameSource):
     ) -> tuple[TopicFacts, OffsetRange, KafkaMark]:
         """Return the topic, what to read of it, and the bookmark before that."""
         try:
-            earlier = read_mark(plan.bookmark)
+            earlier = read_offsets(plan.bookmark)
         except ValueError as error:
             raise self.error(f"the bookmark is damaged: {error}", START_OVER) from error
         facts, whole = self._facts(spark)

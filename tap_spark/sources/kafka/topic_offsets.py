@@ -96,7 +96,7 @@ class DataLoss:
     count: int | None = None
 
 
-def read_mark(bookmark: Mapping[str, Any]) -> KafkaMark | None:
+def read_offsets(bookmark: Mapping[str, Any]) -> KafkaMark | None:
     """Return a bookmark; None if there is none.
 
     Raises:

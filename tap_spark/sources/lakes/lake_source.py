@@ -22,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import SingerSparkError, SourceError, Where
-from shared.formats.record_text import json_text
+from shared.formats.record_text import json_column
 from shared.formats.spark_conform import TypeChangeError, check_types
 from shared.maps.record_metadata import DELETED_AT
 from shared.settings.texts import quoted
@@ -116,7 +116,7 @@ def _without_unchanged(frame: DataFrame) -> DataFrame:
     frame = frame.select(
         "*",
         *(
-            json_text(col(f.name), f.dataType).alias(texts[f.name])
+            json_column(col(f.name), f.dataType).alias(texts[f.name])
             for f in fields
             if f.name in texts
         ),

@@ -20,7 +20,7 @@ _TIMES = (pa.types.is_date, pa.types.is_time)
 _BARE = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_decimal)
 
 
-def json_text(
+def staged_json(
     array: pa.Array, data_type: T.DataType | None = None, null: str | None = None
 ) -> pa.Array:
     """Return each value as its JSON text in a record.
@@ -56,13 +56,16 @@ def _struct(array: pa.StructArray, data_type: T.DataType | None) -> pa.Array:
     kinds = kinds or [None] * array.type.num_fields
     for position, child in enumerate(array.flatten()):
         name = json.dumps(array.type.field(position).name, ensure_ascii=False)
-        pieces += [f"{',' if position else '{'}{name}:", json_text(child, kinds[position], "null")]
+        pieces += [
+            f"{',' if position else '{'}{name}:",
+            staged_json(child, kinds[position], "null"),
+        ]
     return _masked(pc.binary_join_element_wise(*pieces, "}", ""), array)
 
 
 def _list(array: pa.Array, data_type: T.DataType | None) -> pa.Array:
     kind = data_type.elementType if isinstance(data_type, T.ArrayType) else None
-    values = json_text(array.flatten(), kind, "null")
+    values = staged_json(array.flatten(), kind, "null")
     return _masked(_joined(array, values, "[", "]"), array)
 
 
@@ -73,7 +76,7 @@ def _map(array: pa.MapArray, data_type: T.DataType | None) -> pa.Array:
     flat = pa.ListArray.from_arrays(array.offsets, array.keys, mask=_nulls(array))
     keys = _key(flat.flatten())
     flat = pa.ListArray.from_arrays(array.offsets, array.items, mask=_nulls(array))
-    items = json_text(flat.flatten(), kind, "null")
+    items = staged_json(flat.flatten(), kind, "null")
     entries = pc.binary_join_element_wise(keys, items, ":")
     return _masked(_joined(array, entries, "{", "}"), array)
 
@@ -81,8 +84,8 @@ def _map(array: pa.MapArray, data_type: T.DataType | None) -> pa.Array:
 def _key(keys: pa.Array) -> pa.Array:
     """Return the keys of objects as JSON strings; a key of another type becomes its JSON text."""
     if pa.types.is_string(keys.type):
-        return json_text(keys)
-    text = json_text(keys)
+        return staged_json(keys)
+    text = staged_json(keys)
     bare = pc.invert(pc.starts_with(text, '"'))
     return pc.if_else(bare, _string(text), text)
 
@@ -217,7 +220,7 @@ def numbers(start: int, count: int) -> pa.Array:
 def sendable(array: pa.Array, column: StagedColumn) -> pa.Array:
     """Return values in a form that the database accepts, if Arrow's own text is not."""
     if column.form == "json":
-        return json_text(array, column.data_type)
+        return staged_json(array, column.data_type)
     return hex_text(array) if column.form == "hex" else array
 
 
@@ -247,7 +250,7 @@ def reject_nul(batch: pa.RecordBatch, columns: Sequence[StagedColumn]) -> None:
     for column in columns:
         array = batch.column(column.source)
         if column.form == "json":
-            result = pc.match_substring_regex(json_text(array, column.data_type), _ESCAPED_NUL)
+            result = pc.match_substring_regex(staged_json(array, column.data_type), _ESCAPED_NUL)
         elif "json" in column.sql_type:
             result = pc.match_substring_regex(array, _ESCAPED_NUL)
         elif pa.types.is_string(array.type):

@@ -165,14 +165,16 @@ HINTS = {
 def write_error(path: str, error: OSError) -> DestinationError:
     """Return the one-line error for a failed write below `path`."""
     return DestinationError(
-        f"cannot write to '{shown(path)}': {reason_of(error)}", hint=hint_of(path, error)
+        f"cannot write to '{shown(path)}': {reason_of(error)}", hint=failure_hint(path, error)
     )
 
 
 def read_error(path: str, error: OSError, where: Where | None = None) -> DestinationError:
     """Return the one-line error for a failed read below `path`."""
     return DestinationError(
-        f"cannot read '{shown(path)}': {reason_of(error)}", where=where, hint=hint_of(path, error)
+        f"cannot read '{shown(path)}': {reason_of(error)}",
+        where=where,
+        hint=failure_hint(path, error),
     )
 
 
@@ -182,7 +184,7 @@ def reason_of(error: OSError) -> str:
     return " ".join(result.split())
 
 
-def hint_of(path: str, error: OSError) -> str:
+def failure_hint(path: str, error: OSError) -> str:
     """Return the hint for a failure at `path`."""
     if local_path(path) is None:
         return storage_hint(error.errno)

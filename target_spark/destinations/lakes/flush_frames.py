@@ -83,7 +83,7 @@ def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
     return spark.range(0).select(*nothing)
 
 
-def newest(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) -> DataFrame:
+def newest_rows(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) -> DataFrame:
     """Return the newest row of each key; null is a value like any other.
 
     Args:
@@ -283,7 +283,7 @@ def upserted(
     # Only a flush with repeated keys needs a sort by key.
     if count < flush.rows:
         ordered = ordered_frame(spark, flush.parts, flush.write.struct)
-        frame = project(newest(ordered, request.keys, request.order_by), change.projection)
+        frame = project(newest_rows(ordered, request.keys, request.order_by), change.projection)
     plan = rows.merge_plan(ranges)
     with view_of(spark, frame) as view:
         form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)

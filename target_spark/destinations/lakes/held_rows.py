@@ -28,7 +28,7 @@ from target_spark.destinations.lakes.lake_table import (
     OpenTable,
     run_of,
     steps_of,
-    summed,
+    summed_commits,
     sync_to_disk,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork
@@ -144,7 +144,7 @@ class HeldTables:
                 results.append(done or Committed())
             else:
                 self._work.repeat(table, stream, partial(self._edit_again, table, *step))
-        return summed(results)
+        return summed_commits(results)
 
     def _edit_again(
         self, table: OpenTable, request: TableRequest, edit: VersionEdit, _: int

@@ -170,7 +170,7 @@ def steps_of(held: Sequence[Step]) -> list[Step]:
     return [step for _, group in groupby(held, key=_kind) for step in _merged(list(group))]
 
 
-def summed(results: Sequence[Committed]) -> Committed:
+def summed_commits(results: Sequence[Committed]) -> Committed:
     """Return what several commits tell together."""
     rows = [one.rows for one in results if one.rows is not None]
     keys = [one.keys for one in results if one.keys is not None]
@@ -304,7 +304,7 @@ def _state(content: Mapping[str, Any]) -> str | None:
     return zlib.decompress(base64.b64decode(packed)).decode()
 
 
-def held(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
+def held_part(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
     """Return the part of a note that a table still holds; nothing after a newer commit of others.
 
     Args:

@@ -48,7 +48,7 @@ from target_spark.destinations.lakes.lake_table import (
     OpenTable,
     configured,
     differs_by_case,
-    held,
+    held_part,
     past_conflicts,
     run_of,
 )
@@ -281,7 +281,7 @@ class LakeWork:
 
     def all_flushes(self, table: OpenTable) -> list[Flush]:
         """Return the flushes that wait for the end of the run, with columns of the format."""
-        return [replace(held, request=self.storable(held.request)) for held in table.flushes]
+        return [replace(one, request=self.storable(one.request)) for one in table.flushes]
 
     def storable(self, request: TableRequest) -> TableRequest:
         """Return a request with columns of the format, and those of versions, if it has any."""
@@ -341,7 +341,7 @@ class LakeWork:
             return Note()
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
-        return held(
+        return held_part(
             note,
             first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit)),
             stream,

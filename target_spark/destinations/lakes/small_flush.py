@@ -143,15 +143,15 @@ def merged_once(parts: Sequence[Part], plan: MergePlan, keys: int, most: int) ->
     Raises:
         NeedsSparkError: They are too large, or of types whose order is not Spark's.
     """
-    rows = rows_of(parts, plan.insert, most)
+    rows = rows_of_parts(parts, plan.insert, most)
     if not all(is_exact(rows.schema.field(name).type) for name in plan.order_by):
         raise NeedsSparkError
     if keys < rows.num_rows:
-        return newest(rows, [key.column for key in plan.keys], plan.order_by)
+        return newest_of_keys(rows, [key.column for key in plan.keys], plan.order_by)
     return rows
 
 
-def rows_of(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
+def rows_of_parts(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
     """Return the rows of parts.
 
     Args:
@@ -173,8 +173,8 @@ def rows_of(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def newest(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-    """Return the newest row of each key, like `flush_frames.newest`.
+def newest_of_keys(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+    """Return the newest row of each key, like `flush_frames.newest_rows`.
 
     Args:
         rows: In the order of arrival.

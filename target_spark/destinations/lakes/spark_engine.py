@@ -21,7 +21,7 @@ from target_spark.destinations.lakes.flush_frames import (
     ORDER,
     appended,
     frame_of,
-    newest,
+    newest_rows,
     ordered_frame,
     refused_rows,
     upserted,
@@ -165,7 +165,7 @@ class SparkEngine(TableEngine):
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         if not last.keys:
             return frame
-        frame = newest(frame, [names.get(key, key) for key in last.keys]).drop(ORDER)
+        frame = newest_rows(frame, [names.get(key, key) for key in last.keys]).drop(ORDER)
         deleted = names.get(DELETED_AT, DELETED_AT)
         if last.hard_delete and deleted in table.names:
             frame = frame.where(frame[quoted(deleted)].isNull())

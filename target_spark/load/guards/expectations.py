@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from shared.formats.columnar_encoding import Facts, merged
+from shared.formats.columnar_encoding import Facts, merged_facts
 from shared.singer.run_summary import RunSummary
 from target_spark.config import expectations
 from target_spark.convert.task_reports import columns_of
@@ -58,7 +58,7 @@ class ExpectationGuard(Guard):
                 both = existing.keys() & columns.keys()
                 first = not profile.rows
                 profile.columns = {
-                    name: columns[name] if first else merged(existing[name], columns[name])
+                    name: columns[name] if first else merged_facts(existing[name], columns[name])
                     for name in sorted(both)
                 }
             profile.rows += rows

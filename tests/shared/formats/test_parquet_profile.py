@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats.columnar_encoding import LONGEST_TEXT, merged, read_footer
+from shared.formats.columnar_encoding import LONGEST_TEXT, merged_facts, read_footer
 
 UTC = dt.timezone.utc
 
@@ -70,11 +70,11 @@ def test_facts_of_parts_are_those_of_the_whole(
 
     cut = data.draw(st.integers(0, len(values)))
     one, other = facts(values[:cut]), facts(values[cut:])
-    whole = merged(one, other)
+    whole = merged_facts(one, other)
     assert whole[0] == facts(values)[0]
     if None not in (one[1], other[1]):
         assert whole == facts(values)
 
 
 def test_bounds_of_other_types_are_dropped() -> None:
-    assert merged([1, 1, 2], [0, "a", "b"]) == [1, None, None]
+    assert merged_facts([1, 1, 2], [0, "a", "b"]) == [1, None, None]

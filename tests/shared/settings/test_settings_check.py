@@ -20,9 +20,9 @@ from shared.settings.checking import (
     declared_names,
     holds_secret,
     nearest,
-    place,
     read,
     schema_problems,
+    setting_place,
     with_defaults,
 )
 from shared.settings.kinds import (
@@ -439,8 +439,8 @@ def test_error_is_a_settings_error_and_lists_all_in_its_text() -> None:
 
 
 def test_place_is_an_expression() -> None:
-    assert place(()) == "config"
-    assert place(("a", 0, "b.c")) == "config['a'][0]['b.c']"
+    assert setting_place(()) == "config"
+    assert setting_place(("a", 0, "b.c")) == "config['a'][0]['b.c']"
 
 
 def test_nearest() -> None:

@@ -14,7 +14,7 @@ from python_code import run_code
 
 from shared.errors import SparkStartError
 from shared.spark.bake_packages import NAMES, coordinates
-from shared.spark.packages import INDEX, newest, resolved
+from shared.spark.packages import INDEX, newest_jars, resolved
 from shared.spark.spark_release import installed
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
@@ -193,7 +193,7 @@ def test_an_image_without_its_index(environ: dict[str, str], baked: Path) -> Non
 
 def test_the_newest_version_is_kept() -> None:
     names = ["g_a-1.9.jar", "g_b-2.jar", "g_a-1.10.jar", "odd.jar", "g_c_2.13-4.4.0.jar"]
-    assert newest(names) == ["g_a-1.10.jar", "g_b-2.jar", "odd.jar", "g_c_2.13-4.4.0.jar"]
+    assert newest_jars(names) == ["g_a-1.10.jar", "g_b-2.jar", "odd.jar", "g_c_2.13-4.4.0.jar"]
 
 
 def test_names_of_packages() -> None:

@@ -15,7 +15,7 @@ import pytest
 from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.settings.batch_settings import BatchConfig
-from target_spark.convert.batch_files import batch_options, resolve
+from target_spark.convert.batch_files import batch_options, resolve_files
 from target_spark.convert.read_plan import Piece, ReadPlan
 from target_spark.convert.read_rows import UnreadableInputError, read_task
 from target_spark.convert.task_reports import Rejects
@@ -87,7 +87,7 @@ def other() -> Iterator[Server]:
 def load(url: str, **batch: Any) -> list[Any]:
     """Return the rows of a file that a manifest names, as an executor reads them."""
     config = TargetConfig(path="/tables", batch_config=BatchConfig(**batch))
-    (file,) = resolve([InputFile(url, Encoding("jsonl"))], "s", batch.get("allowed_roots"))
+    (file,) = resolve_files([InputFile(url, Encoding("jsonl"))], "s", batch.get("allowed_roots"))
     plan = ReadPlan((), SCHEMA, pa.schema([("id", pa.int64())]), options=batch_options(config))
     return [row for table in read_task(plan, [Piece(file)], Rejects()) for row in table.to_pylist()]
 

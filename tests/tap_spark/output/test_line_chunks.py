@@ -21,7 +21,7 @@ from tap_spark.send.spool_files import (
     KeyMax,
     KeyTracker,
     blocks,
-    greater,
+    greater_key,
     key_value,
     pack_meta,
     rank_of,
@@ -176,9 +176,9 @@ def test_key_values_are_exact(text: str, value: Any) -> None:
 
 def test_greater_takes_what_is_there() -> None:
     low, high = KeyMax(1, "low"), KeyMax(2, "high")
-    assert greater(low, high) is greater(high, low) is greater(None, high) is high
-    assert greater(high, None) is high
-    assert greater(None, None) is None
+    assert greater_key(low, high) is greater_key(high, low) is greater_key(None, high) is high
+    assert greater_key(high, None) is high
+    assert greater_key(None, None) is None
 
 
 def with_left_out(numbers: Sequence[int], left_out: Container[int]) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from tap_spark.send.spool_files import (
     TaskSpool,
     chunk_name,
     file_sizes,
-    is_locked,
+    is_spool_locked,
     partition_of,
     read_progress,
     unpack_meta,
@@ -142,11 +142,11 @@ def test_a_missing_folder_is_reported_by_number(bench: SpoolBench) -> None:
 
 
 def test_a_lock_is_seen_from_another_descriptor(bench: SpoolBench, tmp_path: Path) -> None:
-    assert is_locked(str(bench.lock))
+    assert is_spool_locked(str(bench.lock))
     os.close(bench.fd)
     bench.fd = -1
-    assert not is_locked(str(bench.lock))
-    assert not is_locked(str(tmp_path / "no such file"))
+    assert not is_spool_locked(str(bench.lock))
+    assert not is_spool_locked(str(tmp_path / "no such file"))
 
 
 def test_names_sort_as_rows_do() -> None:
@@ -203,13 +203,13 @@ def test_partitions_mark_their_begin_and_end(
     begun, ended = bench.path / "0000000003.begun", bench.path / "0000000003.ended"
 
     def batches() -> Iterator[pa.RecordBatch]:
-        assert is_locked(str(begun))
+        assert is_spool_locked(str(begun))
         assert not ended.exists()
         yield batch(["a\n"])
 
     list(SpoolWriter(bench.place(ordered=True), None, 100)(batches()))
     assert ended.exists()
-    assert not is_locked(str(begun))
+    assert not is_spool_locked(str(begun))
     assert [path.name for path in bench.names(".lines")] == [chunk_name(3, 7, 0) + ".lines"]
 
 
@@ -222,4 +222,4 @@ def test_a_partition_that_fails_does_not_end(bench: SpoolBench) -> None:
         list(SpoolWriter(bench.place(ordered=True), None, 100)(batches()))
     assert bench.names(".ended") == []
     (begun,) = bench.names(".begun")
-    assert not is_locked(str(begun))
+    assert not is_spool_locked(str(begun))

@@ -22,7 +22,7 @@ from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.plan.replication import plan_streams
 from tap_spark.sources.frame_helpers import rank_column
-from tap_spark.state.bookmarks import greater, normal_key
+from tap_spark.state.bookmarks import greater_bookmark, normal_key
 from tap_spark.state.date_numbers import text_rank
 
 pytestmark = pytest.mark.spark
@@ -292,7 +292,7 @@ def test_a_key_of_text_is_compared_by_value(spark, write, first, second, last):
     assert actual == [*first[-1:], second][:last]
     kept = TapConfig(streams=(config,))
     (plan,) = plan_streams(kept, catalog_for(spark, kept), None, 1)
-    assert greater(first[0], first[-1], plan.key_type) == first[-1]
+    assert greater_bookmark(first[0], first[-1], plan.key_type) == first[-1]
     assert normal_key(second, plan.key_type) == second
 
 

@@ -11,7 +11,7 @@ from shared.errors import MessageError
 from shared.formats.file_formats import Encoding
 from shared.storage.access import StorageOptions
 from shared.storage.urls import Roots
-from target_spark.convert.batch_files import reject_duplicates, resolve
+from target_spark.convert.batch_files import reject_duplicates, resolve_files
 from target_spark.core.load_plans import InputFile
 
 JSONL = Encoding("jsonl")
@@ -22,7 +22,7 @@ def files(*urls: str, encoding: Encoding = JSONL) -> list[InputFile]:
 
 
 def urls(*supplied: str, roots: list[str] | None = None) -> list[str]:
-    return [file.url for file in resolve(files(*supplied), "s", roots)]
+    return [file.url for file in resolve_files(files(*supplied), "s", roots)]
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_percent_signs_of_file_urls(tmp_path: Path) -> None:
 
 def test_staged_files_are_left_alone() -> None:
     staged = files("rel", encoding=Encoding("singer"))
-    assert resolve(staged * 2, "s", ["/nowhere"]) == (*staged, *staged)
+    assert resolve_files(staged * 2, "s", ["/nowhere"]) == (*staged, *staged)
 
 
 @pytest.mark.parametrize("supplied", ["in/a", "in/./b/../c", "file://{}/in/x", "in/inner-link/a"])
@@ -158,7 +158,7 @@ def test_listed_in_two_messages() -> None:
 def test_unknown_formats() -> None:
     for name in ("xml", "singer2", "json"):
         with pytest.raises(MessageError, match=rf"file '/a'.*unknown batch file format '{name}'"):
-            resolve(files("/a", encoding=Encoding(name)), "s")
+            resolve_files(files("/a", encoding=Encoding(name)), "s")
 
 
 def test_secrets_of_urls_are_not_shown() -> None:

@@ -17,7 +17,7 @@ from test_keyword_cases import NOT_STORED
 from shared.formats.json_lines import LineReader
 from shared.formats.typed_rows import RowReader
 from target_spark.validation.checks import LineChecker, RowChecker
-from target_spark.validation.columns import are_filled, columns_to_fill, is_plain
+from target_spark.validation.columns import are_filled, columns_to_fill, is_plain_schema
 from target_spark.validation.judge import certain_pattern, draft, schema_problem
 from target_spark.validation.validator import RecordValidator
 
@@ -151,8 +151,8 @@ PLAIN_SCHEMAS = st.fixed_dictionaries(
 
 def test_a_bound_that_a_double_rounds_is_not_that_of_a_width() -> None:
     node = {"type": "integer", "minimum": float(-(2**63)), "maximum": 2**63 - 1}
-    assert not is_plain({"properties": {"a": node}})
-    assert is_plain({"properties": {"a": {**node, "minimum": -(2**63)}}})
+    assert not is_plain_schema({"properties": {"a": node}})
+    assert is_plain_schema({"properties": {"a": {**node, "minimum": -(2**63)}}})
 
 
 @SLOW
@@ -162,7 +162,7 @@ def test_the_columns_of_a_plain_schema_show_what_must_be_checked(
 ) -> None:
     columns = columns_to_fill(schema, (), strict=True)
     if columns is None:
-        assert not is_plain(schema)
+        assert not is_plain_schema(schema)
         return
     assert schema_problem(schema) is None
     assert RecordValidator(schema).slow_keywords() == ()

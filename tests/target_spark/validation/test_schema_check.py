@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from shared.errors import MessageError
-from shared.formats.json_text import shown
+from shared.formats.json_text import shown_value
 from shared.formats.schema_nodes import JsonText, json_schema_to_spark
 from target_spark.core.load_plans import LoadPlan, StreamSchema
 from target_spark.validation.columns import SlowKeywords, checked, filled_properties
@@ -89,4 +89,4 @@ def test_arrays_with_items_of_their_own_kind_stay_json() -> None:
 
 
 def test_values_with_line_ends_are_shown_in_one_line() -> None:
-    assert shown("a\nb\x85\u2028é") == r"'a\nb\x85\u2028é'"
+    assert shown_value("a\nb\x85\u2028é") == r"'a\nb\x85\u2028é'"

@@ -55,8 +55,8 @@ def library_calls(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         calls.append(line)
         return original(line, exact=exact)
 
-    original = judge.decoded
-    monkeypatch.setattr(judge, "decoded", decoded)
+    original = judge.decoded_record
+    monkeypatch.setattr(judge, "decoded_record", decoded)
     return calls
 
 

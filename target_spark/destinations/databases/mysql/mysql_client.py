@@ -75,7 +75,7 @@ class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
         return packet
 
 
-def connect(place: DatabaseAddress) -> Any:
+def connect_mysql(place: DatabaseAddress) -> Any:
     """See `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")

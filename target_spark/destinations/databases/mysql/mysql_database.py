@@ -144,7 +144,7 @@ class MySql:
     def connect(self, place: DatabaseAddress) -> Connection:
         """See `Database`. The server can request only the files that `stage` offers."""
         try:
-            from target_spark.destinations.databases.mysql.mysql_client import connect  # noqa: PLC0415
+            from target_spark.destinations.databases.mysql.mysql_client import connect_mysql  # noqa: PLC0415
         except ImportError as error:
             raise SettingsError(
                 "loading into MySQL or MariaDB needs the package PyMySQL",
@@ -152,7 +152,7 @@ class MySql:
                 hint="pip install 'singer-spark[mysql]'",
             ) from error
         try:
-            connection = connect(place)
+            connection = connect_mysql(place)
         except RuntimeError as error:
             if "cryptography" not in str(error):
                 raise

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from target_spark.destinations.databases.staged_columns import (
     StagedColumn,
-    json_text,
     numbers,
     reject_nul,
+    staged_json,
 )
 
 _GROUP = 4
@@ -242,7 +242,7 @@ def _piece(array: pa.Array, column: StagedColumn) -> _Piece:
     if make is not None:
         return make(array)
     if column.form == "json":
-        array = json_text(array, column.data_type)
+        array = staged_json(array, column.data_type)
     return _sized(array, b"\x01" if kind == "jsonb" else b"")
 
 

@@ -110,7 +110,7 @@ def look_up(folder: str) -> LakeTable | None:
     Raises:
         NeedsSparkError: The package is missing, or does not support what the table needs.
     """
-    path = plain_path(folder)
+    path = package_path(folder)
     if not (path / "_delta_log").exists():
         return None
     from deltalake import DeltaTable  # noqa: PLC0415
@@ -141,7 +141,7 @@ def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | No
 
     The package leaves out commits whose writer says nothing about them.
     """
-    log = plain_path(folder) / "_delta_log"
+    log = package_path(folder) / "_delta_log"
     for path in sorted((p for p in log.glob("*.json") if p.stem.isdigit()), reverse=True)[:limit]:
         with path.open("rb") as file:
             actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
@@ -159,7 +159,7 @@ def lowest(folder: str, column: str) -> int | None:
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
     try:
-        files = pa.table(DeltaTable(str(plain_path(folder))).get_add_actions(flatten=True))
+        files = pa.table(DeltaTable(str(package_path(folder))).get_add_actions(flatten=True))
     except (DeltaError, OSError, ValueError) as error:
         raise NeedsSparkError from error
     name = f"min.{column}"
@@ -170,7 +170,7 @@ def lowest(folder: str, column: str) -> int | None:
     return int(compute.min(files[name]).as_py())
 
 
-def plain_path(folder: str) -> Path:
+def package_path(folder: str) -> Path:
     """Return a local folder that the package can use.
 
     Raises:
@@ -184,7 +184,7 @@ def plain_path(folder: str) -> Path:
     return Path(path)
 
 
-def is_plain(now: LakeTable) -> bool:
+def is_plain_table(now: LakeTable) -> bool:
     """Return whether the package can write to a table: without partitions and features."""
     if now.partitions:
         return False
@@ -232,7 +232,7 @@ def register(
         NeedsSparkError: The package cannot use the folder.
         deltalake.exceptions.DeltaError: The commit failed.
     """
-    table = plain_path(folder)
+    table = package_path(folder)
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaProtocolError  # noqa: PLC0415
     from deltalake.transaction import AddAction  # noqa: PLC0415
@@ -288,7 +288,7 @@ def table_size(folder: str) -> int | None:
     Raises:
         NeedsSparkError: The package cannot tell.
     """
-    path = plain_path(folder)
+    path = package_path(folder)
     from deltalake import DeltaTable  # noqa: PLC0415
 
     with left_to_spark(OSError, ValueError):

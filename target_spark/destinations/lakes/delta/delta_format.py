@@ -40,7 +40,7 @@ from target_spark.destinations.lakes.delta.delta_log import (
     names_property,
     needed_properties,
     table_clauses,
-    with_defaults,
+    with_column_defaults,
 )
 from target_spark.destinations.lakes.delta.delta_package import (
     ONE_TASK_BYTES,
@@ -182,7 +182,7 @@ class DeltaFormat(LakeFormat):
         folder = place.folder
         size = None if folder is None else first_of(lambda: table_size(folder), lambda: None)
         partitions, computed = _partitions(spark, place), computed_columns(struct)
-        struct = with_defaults(struct)
+        struct = with_column_defaults(struct)
         return LakeTable(struct, names, partitions, properties, size, computed=computed)
 
     def _current(self, spark: SparkSession, place: Place) -> LakeTable | None:

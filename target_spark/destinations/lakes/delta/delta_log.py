@@ -90,7 +90,7 @@ def _is_computed(field: StructField) -> bool:
     return _GENERATED in metadata or (_IDENTITY in metadata and not metadata.get(_EXPLICIT))
 
 
-def with_defaults(struct: StructType) -> StructType:
+def with_column_defaults(struct: StructType) -> StructType:
     """Return columns with the metadata `default` if rows may omit them."""
     fields = []
     for field in struct:

@@ -1,6 +1,6 @@
 """MERGE into Delta tables on a local disk in Arrow: only files that hold a key are rewritten.
 
-Only for tables that `delta_files.is_plain` accepts. First the keys of files are read that may hold
+Only for tables that `is_plain_table` accepts. First the keys of files are read that may hold
 one of the flush. In memory are the rows of the flush, a number for each row of the table whose key
 was read, and for each thread a row group. Tasks of Spark have the same for their own files; they
 get only the keys of a flush whose parts become files of the table.
@@ -46,7 +46,7 @@ from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MergePlan
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.lake_work import first_of
-from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once, rows_of
+from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once, rows_of_parts
 
 MOST_REWRITTEN = 1 << 30
 """Tasks of Spark write more bytes of files anew."""
@@ -100,7 +100,7 @@ class Changed:
     deleted: int = 0
 
 
-def merge(
+def merge_rows(
     folder: str,
     parts: Sequence[Part],
     now: LakeTable,
@@ -134,7 +134,7 @@ def merge(
         raise NeedsSparkError
 
     def link() -> int | None:
-        rows = rows_of(parts, [key.column for key in plan.keys], MOST_BYTES)
+        rows = rows_of_parts(parts, [key.column for key in plan.keys], MOST_BYTES)
         return _committed(folder, rows, now, plan, metadata, transactions, tasks, parts)
 
     def rewrite() -> int | None:
@@ -159,7 +159,7 @@ def _committed(
     tasks: Runs | None,
     linked: Sequence[Part] = (),
 ) -> int | None:
-    """Merge rows, of which no two have one key; see `merge` and `_Change`."""
+    """Merge rows, of which no two have one key; see `merge_rows` and `_Change`."""
     from deltalake import DeltaTable  # noqa: PLC0415
 
     table = Path(local_path(folder) or folder)

@@ -24,9 +24,9 @@ from target_spark.destinations.lakes.delta.delta_files import (
     commit_arguments,
     has_nulls,
     is_append_only,
-    is_plain,
+    is_plain_table,
     left_to_spark,
-    plain_path,
+    package_path,
     register,
     same_columns,
 )
@@ -66,7 +66,7 @@ _LONGEST_BOUND = 64
 """Bytes of a bound of texts, as the package has it by default."""
 
 
-def activate(
+def activate_version(
     folder: str,
     now: LakeTable,
     columns: tuple[str, str],
@@ -199,7 +199,7 @@ class DeltaPackage(TableEngine):
         is_renamed = not change.renamed.keys() <= {OURS}
         if place.folder is None or layout.partition_by or layout.cluster_by or is_renamed:
             raise NeedsSparkError
-        path, columns = plain_path(place.folder), change.create or ()
+        path, columns = package_path(place.folder), change.create or ()
         properties = table_properties(change, request)
         types = [column.dtype.simpleString() for column in columns]
         wanted = {name for name in properties if name.startswith("delta.")}
@@ -250,7 +250,7 @@ class DeltaPackage(TableEngine):
 
         commit = commit_arguments(mark.to_text())
         with one_writer(place.folder), left_to_spark(ValueError):
-            steps = DeltaTable(str(plain_path(place.folder))).alter
+            steps = DeltaTable(str(package_path(place.folder))).alter
             if properties:
                 steps.set_table_properties(properties, raise_if_not_exists=False, **commit)
             if change.add:
@@ -295,7 +295,7 @@ class DeltaPackage(TableEngine):
         folder, parts = rows.place.folder, rows.flush.parts
         if folder is None or not self.adopts or rows.flush.write.row_origin is not None:
             return None
-        if not (is_plain(rows.now) and same_columns(rows.change, rows.flush.write.struct)):
+        if not (is_plain_table(rows.now) and same_columns(rows.change, rows.flush.write.struct)):
             return None
         transactions = transactions_of(rows.mark, self.written)
         supplied = rows.now, rows.mark.to_text(), transactions, keys
@@ -306,7 +306,7 @@ class DeltaPackage(TableEngine):
         return count
 
     def _merge(self, rows: TableFlush, keys: Keys) -> Committed:
-        from target_spark.destinations.lakes.delta.delta_merge import merge  # noqa: PLC0415
+        from target_spark.destinations.lakes.delta.delta_merge import merge_rows  # noqa: PLC0415
 
         runs = self._mergers(rows)
         folder, parts = self._changeable(rows.place, rows.now, wanted=bool(runs)), rows.flush.parts
@@ -318,7 +318,7 @@ class DeltaPackage(TableEngine):
         plan, transactions = rows.merge_plan(keys[0]), transactions_of(rows.mark, self.written)
         supplied = folder, parts, rows.now, plan, keys[1], rows.mark.to_text(), transactions
         with one_writer(folder):
-            changed = first_of(*(partial(merge, *supplied, run) for run in runs))
+            changed = first_of(*(partial(merge_rows, *supplied, run) for run in runs))
         self.written.update(transactions)
         return plan.result(changed, keys[1])
 
@@ -371,7 +371,7 @@ class DeltaPackage(TableEngine):
         """See `TableEngine`."""
         folder = self._changeable(place, now, wanted=self.changes_rows)
         with one_writer(folder):
-            activate(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
+            activate_version(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
 
     def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
         """See `TableEngine`."""
@@ -383,9 +383,9 @@ class DeltaPackage(TableEngine):
         """Return the folder of a table whose rows can be changed without Java."""
         folder = place.folder
         is_wanted = wanted and self.shares_disk
-        if folder is None or not is_wanted or not is_plain(now):
+        if folder is None or not is_wanted or not is_plain_table(now):
             raise NeedsSparkError
-        plain_path(folder)  # Raises NeedsSparkError, too.
+        package_path(folder)  # Raises NeedsSparkError, too.
         return folder
 
 

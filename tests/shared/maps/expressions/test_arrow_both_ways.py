@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shared.maps.expressions import arrow_results
 from shared.maps.expressions.arrow_results import (
     Arrival,
-    json_text,
+    json_result,
     reader,
     records,
     results,
@@ -198,7 +198,7 @@ json_values = st.recursive(
 @settings(deadline=None)
 @given(json_values)
 def test_json_that_is_written_is_what_it_was(value: Any) -> None:
-    assert json.loads(json_text(value, ANY)) == value
+    assert json.loads(json_result(value, ANY)) == value
 
 
 def test_json_of_other_values() -> None:
@@ -212,12 +212,12 @@ def test_json_of_other_values() -> None:
         "e": [],
         "m": {},
     }
-    assert json_text(value, ANY) == (
+    assert json_result(value, ANY) == (
         '{"n":["NaN","Infinity","-Infinity"],"d":1.50,"t":"2024-01-02T03:00:00",'
         '"k":"2024-01-02","p":"1 day, 0:00:00","u":[1],"e":[],"m":{}}'
     )
     dated = Kind("dict", fields=(("t", Kind("datetime")), ("v", ANY)))
-    assert json_text({"t": datetime.datetime(2024, 1, 2)}, dated) == (
+    assert json_result({"t": datetime.datetime(2024, 1, 2)}, dated) == (
         '{"t":"2024-01-02T00:00:00+00:00"}'
     )
 
@@ -226,11 +226,11 @@ def test_depth_and_length_of_results() -> None:
     deep: Any = 1
     for _ in range(arrow_results.DEPTH):
         deep = [deep]
-    json_text(deep, ANY)
+    json_result(deep, ANY)
     with pytest.raises(ValueError, match="nested too deeply"):
-        json_text([deep], ANY)
+        json_result([deep], ANY)
     with pytest.raises(OverflowError, match="too long"):
-        json_text("é" * (arrow_results.LONGEST_RESULT // 2), ANY)
+        json_result("é" * (arrow_results.LONGEST_RESULT // 2), ANY)
 
 
 def test_one_bad_text_spoils_no_other() -> None:

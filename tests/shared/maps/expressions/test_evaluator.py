@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maps.expressions.arrow_results import Arrival
-from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, error_text
+from shared.maps.expressions.evaluator import Evaluator, PortableExpression, Task, short_error
 from shared.maps.expressions.personal import FUNCTIONS
 from shared.maps.expressions.value_kinds import Kind
 
@@ -37,7 +37,7 @@ def evaluate(text: str, record: dict[str, Any] | None = None, **options: Any) ->
 def failure(text: str, record: dict[str, Any] | None = None) -> str:
     with pytest.raises(Exception) as raised:
         evaluate(text, record)
-    return error_text(raised.value)
+    return short_error(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_same_as_python(a: Any, b: Any, text: str) -> None:
     try:
         expected: Any = eval(text, {"__builtins__": {"str": str}}, {"a": a, "b": b})
     except Exception as error:
-        assert failure(text, {"a": a, "b": b}) == error_text(error)
+        assert failure(text, {"a": a, "b": b}) == short_error(error)
         return
     actual = evaluate(text, {"a": a, "b": b})
     assert actual == expected

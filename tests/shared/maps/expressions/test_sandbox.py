@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.maps.expressions import sandbox
-from shared.maps.expressions.evaluator import Evaluator, PortableExpression, error_text
+from shared.maps.expressions.evaluator import Evaluator, PortableExpression, short_error
 from shared.maps.expressions.personal import FUNCTIONS
 
 SECONDS = 20.0
@@ -338,7 +338,7 @@ def test_budget_is_one_of_each_record() -> None:
 
 def test_errors_do_not_carry_long_texts() -> None:
     error = attack("int(long)")
-    assert len(error_text(error)) <= 600
+    assert len(short_error(error)) <= 600
 
 
 @settings(max_examples=300, deadline=None)
@@ -372,13 +372,13 @@ def test_weight_stops_early() -> None:
     for _ in range(30):
         inner = [inner, inner]
     started = time.monotonic()
-    assert sandbox.weight(inner, 10_000) > 10_000
+    assert sandbox.value_weight(inner, 10_000) > 10_000
     assert time.monotonic() - started < 1
     # A dict and its key, a list of two, a number and a text.
-    assert sandbox.weight({"ab": [1, "cd"]}, 100) == 1 + 2 + 2 + 0 + 2
+    assert sandbox.value_weight({"ab": [1, "cd"]}, 100) == 1 + 2 + 2 + 0 + 2
 
 
 def test_cycles_have_a_weight() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
-    assert sandbox.weight(cycle, 100) > 100
+    assert sandbox.value_weight(cycle, 100) > 100

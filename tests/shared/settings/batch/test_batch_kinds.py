@@ -14,7 +14,7 @@ from shared.settings.checking import (
     read,
     redacted,
     schema_problems,
-    shown,
+    shown_setting,
 )
 from shared.settings.kinds import (
     DURATION,
@@ -186,7 +186,7 @@ def test_names_the_nearest_choice(value, near):
     ],
 )
 def test_shows_a_value_briefly_and_without_secrets(value, text):
-    assert shown(value) == text
+    assert shown_setting(value) == text
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_redacts_a_url(url, text):
 @calm
 @given(st.text(alphabet=st.characters(exclude_characters="@ \n?"), min_size=1, max_size=20))
 def test_no_password_of_a_url_is_shown(password):
-    text = shown(f"s3://user:{password}x@bucket/path")
+    text = shown_setting(f"s3://user:{password}x@bucket/path")
     if not password[0].isdigit():
         assert text == "'s3://***@bucket/path'"
 

@@ -12,10 +12,10 @@ from pyspark.sql import types as T  # noqa: N812
 from tap_spark.sources.files.avro_values import (
     BadValueError,
     UnclearUnionError,
+    avro_duration,
     big_decimal_text,
     converted,
     decimal_text,
-    duration_text,
     forms_of,
     readable,
 )
@@ -64,7 +64,7 @@ def test_what_is_no_decimal(value: bytes) -> None:
 )
 def test_durations(months: int, days: int, millis: int, text: str) -> None:
     value = b"".join(number.to_bytes(4, "little") for number in (months, days, millis))
-    assert duration_text(value) == text
+    assert avro_duration(value) == text
 
 
 def test_names_are_those_of_their_space() -> None:

@@ -9,8 +9,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import json_files
 from tap_spark.sources.files.json_files import lax_options
-from tap_spark.sources.files.json_kinds import TypeRules, kind_of, type_of
-from tap_spark.sources.files.json_rows import decoded
+from tap_spark.sources.files.json_kinds import TypeRules, json_kind, type_of
+from tap_spark.sources.files.json_rows import decoded_objects
 from tap_spark.sources.formats import BUILT_IN
 
 TIMES = T.StructType().add("a", T.ArrayType(T.StructType().add("b", T.TimestampType())))
@@ -52,8 +52,10 @@ def test_every_rule_is_of_an_option_that_exists() -> None:
 
 
 def test_types_by_option() -> None:
-    (record,) = decoded(b'{"a":1.5,"b":1,"c":null,"d":[{}],"e":{"f":null,"g":true},"h":1e300}')
-    kind = kind_of(record)
+    (record,) = decoded_objects(
+        b'{"a":1.5,"b":1,"c":null,"d":[{}],"e":{"f":null,"g":true},"h":1e300}'
+    )
+    kind = json_kind(record)
 
     def types(rules: TypeRules) -> str:
         return type_of(kind, rules).simpleString()

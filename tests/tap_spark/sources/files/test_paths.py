@@ -7,7 +7,7 @@ import os
 import pytest
 from tap_runs import stream
 
-from tap_spark.sources.files.paths import list_files, resolve
+from tap_spark.sources.files.paths import list_files, resolve_paths
 
 NAMES = [
     *("a.csv", "b.csv", "_c.csv", ".d.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"),
@@ -59,7 +59,7 @@ PLAIN = {"a.csv", "b.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"}
 def test_names_of_files(folder, path, names):
     one = isinstance(path, str)
     supplied = tuple(part.replace("{}", str(folder)) for part in ((path,) if one else path))
-    paths = resolve(stream("csv", supplied[0] if one else supplied))
+    paths = resolve_paths(stream("csv", supplied[0] if one else supplied))
     actual = [os.path.relpath(file.url, folder) for file in list_files(paths)]
     assert sorted(actual) == sorted(names)
     # Spark reads a file as often as paths lead to it.
@@ -68,7 +68,7 @@ def test_names_of_files(folder, path, names):
 
 def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_target(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder / "x" / "y")
-    (file,) = list_files(resolve(stream("csv", str(tmp_path / "link" / ".." / "a.csv"))))
+    (file,) = list_files(resolve_paths(stream("csv", str(tmp_path / "link" / ".." / "a.csv"))))
     assert file.url == str(folder / "x" / "a.csv")
-    (file,) = list_files(resolve(stream("csv", str(tmp_path / "link" / "*.csv"))))
+    (file,) = list_files(resolve_paths(stream("csv", str(tmp_path / "link" / "*.csv"))))
     assert file.url == str(tmp_path / "link" / "a.csv")

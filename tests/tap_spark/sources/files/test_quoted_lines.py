@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tap_spark.sources.files.file_positions import NotTextError, kind_of
+from tap_spark.sources.files.file_positions import NotTextError, file_kind
 from tap_spark.sources.files.line_reader import Quotes
 from tap_spark.sources.source_declaration import encoding_name
 
@@ -114,12 +114,12 @@ def test_encodings_have_the_names_of_java_and_python(name, python):
 )
 def test_what_is_not_text_is_named(head, what):
     with pytest.raises(NotTextError) as caught:
-        kind_of(head, "")
+        file_kind(head, "")
     assert what in f"{caught.value} {caught.value.hint}"
 
 
 def test_a_byte_order_mark_and_compression_are_found():
-    assert kind_of("é".encode("utf-16"), "").encoding == "utf-16"
-    assert kind_of(b"\xff\xfe\x00\x00", "").encoding == "utf-32"
-    assert kind_of(b"\x1f\x8b\x08", "").is_compressed
-    assert kind_of(b"a,b\n\x00\n", "") == kind_of(b"", "")
+    assert file_kind("é".encode("utf-16"), "").encoding == "utf-16"
+    assert file_kind(b"\xff\xfe\x00\x00", "").encoding == "utf-32"
+    assert file_kind(b"\x1f\x8b\x08", "").is_compressed
+    assert file_kind(b"a,b\n\x00\n", "") == file_kind(b"", "")

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap_spark.sources.files import text_types
-from tap_spark.sources.files.text_types import add_forms, decide, forms_reader, settled, union
+from tap_spark.sources.files.text_types import (
+    add_forms,
+    decide,
+    forms_reader,
+    holds_only_text,
+    union,
+)
 
 VALUES = [
     "0", "-1", "007", "-0", "+1", "1" * 16, "9223372036854775808", "1" * 38, "1" * 39, "1.5",
@@ -71,9 +77,9 @@ def test_batches_tasks_and_samples_do_not_matter(values, cut, sample):
 @given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=6), st.sampled_from(VALUES))
 def test_what_is_settled_stays_settled(values, more):
     bits = add_forms(None, pa.array(values))
-    assert settled(bits) == (decide(bits).simpleString() == "string")
-    if settled(bits):
-        assert settled(add_forms(None, pa.array([*values, more])) or 0)
+    assert holds_only_text(bits) == (decide(bits).simpleString() == "string")
+    if holds_only_text(bits):
+        assert holds_only_text(add_forms(None, pa.array([*values, more])) or 0)
         assert add_forms(bits, pa.array([more])) == bits
 
 

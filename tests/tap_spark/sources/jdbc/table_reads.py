@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
-from tap_spark.sources.jdbc.jdbc_query import custom_schema, struct_of, typed
+from tap_spark.sources.jdbc.jdbc_query import custom_schema, struct_of, typed_columns
 from tap_spark.sources.jdbc.metadata import reader_options
 from tap_spark.stream_config import ConnectionConfig
 
@@ -19,7 +19,7 @@ def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str 
     types = custom_schema(table.columns)
     frame = frame.option("customSchema", types) if types else frame
     frame = frame.option("query", query).load()
-    created = frame.select(*typed(frame, table.columns))
+    created = frame.select(*typed_columns(frame, table.columns))
     wanted = struct_of(table.columns)
     assert [f.dataType for f in created.schema] == [f.dataType for f in wanted]
     return created

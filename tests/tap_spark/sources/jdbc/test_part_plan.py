@@ -20,7 +20,7 @@ from tap_spark.sources.jdbc.part_plan import (
     even_bounds,
     from_number,
     group_ranges,
-    key_ranges,
+    key_intervals,
     page_conditions,
     page_starts,
     part_count,
@@ -42,7 +42,7 @@ def holds(part: KeyInterval, key: int | None) -> bool:
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), max_size=20), KEYS)
 def test_every_key_is_in_exactly_one_range(bounds: set[int], key: int | None) -> None:
-    ranges = key_ranges(sorted(bounds))
+    ranges = key_intervals(sorted(bounds))
     assert sum(holds(part, key) for part in ranges) == 1
 
 
@@ -53,7 +53,7 @@ def test_even_bounds_cover_everything_once(low: int, span: int, parts: int, key:
     assert bounds == sorted(set(bounds))
     assert len(bounds) < max(parts, 2)
     assert all(low < bound <= high for bound in bounds)
-    assert sum(holds(part, key) for part in key_ranges(bounds)) == 1
+    assert sum(holds(part, key) for part in key_intervals(bounds)) == 1
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 2**33))
@@ -71,7 +71,7 @@ def test_every_block_is_in_exactly_one_part(pages: int, parts: int, block: int) 
 def test_groups_keep_every_range_in_order(values: list[int], ranges: int, count: int) -> None:
     kept = spread_evenly(sorted(values), ranges)
     assert len(kept) <= max(ranges - 1, 0) or len(values) < ranges
-    parts = key_ranges(kept)
+    parts = key_intervals(kept)
     groups = group_ranges(parts, count)
     assert [part for group in groups for part in group] == list(parts)
     assert all(groups)
@@ -162,7 +162,7 @@ def test_a_large_incremental_stream_is_read_in_slices() -> None:
     assert len(cut.slices) == 10
     assert all(len(parts) == 4 for parts in cut.slices)
     every = [part for parts in cut.slices for part in parts]
-    assert every == list(key_ranges([part.high for part in every[:-1]]))
+    assert every == list(key_intervals([part.high for part in every[:-1]]))
     assert every[0].low is None and every[-1].high is None
 
 

@@ -14,7 +14,7 @@ from tap_spark.sources.kafka.topic_offsets import (
     after_bookmark,
     from_start,
     mark_after,
-    read_mark,
+    read_offsets,
     slices,
 )
 
@@ -85,7 +85,7 @@ def test_slices_cover_every_offset_once_and_go_on_alike(
     assert [bool(mark.until) for mark in marks] == [True] * (len(marks) - 1) + [False] * bool(marks)
     facts = TopicFacts(dict.fromkeys(end, 0), {part: offset + 9 for part, offset in end.items()})
     for number, mark in enumerate(marks[:-1]):
-        kept = read_mark(mark.to_json())
+        kept = read_offsets(mark.to_json())
         assert kept is not None
         whole, losses = after_bookmark(facts, kept)
         assert losses == []
@@ -98,8 +98,8 @@ def test_slices_cover_every_offset_once_and_go_on_alike(
 @pytest.mark.parametrize("offsets", [[], {"a": 1}, {"0": -1}, {"0": True}, {"0": "1"}, {"0": 1.5}])
 def test_damaged_bookmarks(offsets: object) -> None:
     with pytest.raises(ValueError, match="offset"):
-        read_mark({"offsets": offsets})
-    assert read_mark({}) is None
+        read_offsets({"offsets": offsets})
+    assert read_offsets({}) is None
 
 
 def test_types_of_variants_as_ddl() -> None:

@@ -21,7 +21,7 @@ from target_spark.destinations.databases.database_tables import (
     address_of,
 )
 from target_spark.destinations.databases.sink import DATABASES
-from target_spark.destinations.databases.staged_columns import hex_text, json_text, numbers
+from target_spark.destinations.databases.staged_columns import hex_text, numbers, staged_json
 
 
 def place(url: str, **more: Any) -> DatabaseAddress:
@@ -150,7 +150,7 @@ def test_json_text_is_the_json_of_the_values(data: st.DataObject):
     rows = data.draw(st.lists(st.none() | values, max_size=6))
     start = data.draw(st.integers(0, len(rows)))
     array = pa.array([_pairs(row, kind) for row in rows], kind).slice(start)
-    actual = json_text(array).to_pylist()
+    actual = staged_json(array).to_pylist()
     assert [None if text is None else json.loads(text) for text in actual] == rows[start:]
 
 

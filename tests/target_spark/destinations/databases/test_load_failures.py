@@ -15,7 +15,7 @@ from postgres_server import free_port
 from shared.errors import DestinationError, SettingsError, SingerSparkError, may_pass
 from shared.formats.arrow_types import struct_to_arrow
 from target_spark.destinations.databases.database import errno_of
-from target_spark.destinations.databases.mysql.mysql_client import connect
+from target_spark.destinations.databases.mysql.mysql_client import connect_mysql
 
 pytestmark = pytest.mark.server
 NewLoads = Callable[..., Loads]
@@ -217,7 +217,7 @@ def test_nothing_shows_a_password(db: Db, new_loads: NewLoads):
 def test_a_server_is_given_no_file_it_was_not_offered(maria: MariaDb, tmp_path):
     file = tmp_path / "secret"
     file.write_text("1\n")
-    connection = connect(maria.place)
+    connection = connect_mysql(maria.place)
     cursor = connection.cursor()
     cursor.execute("create table s (a int)")
     with pytest.raises(Exception, match="not offered"):

@@ -23,7 +23,13 @@ from target_spark.destinations.lakes.lake_sql import (
     text_literal,
     versions_sql,
 )
-from target_spark.destinations.lakes.lake_table import ACTIVATION, Mark, held, read_mark, run_of
+from target_spark.destinations.lakes.lake_table import (
+    ACTIVATION,
+    Mark,
+    held_part,
+    read_mark,
+    run_of,
+)
 from target_spark.replays import Note
 
 words = st.text(max_size=30)
@@ -86,12 +92,14 @@ def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
     note = note_of("a-1", "a-2")
     one, two = (Mark("a", "s", token) for token in ("a-1", "a-2"))
     older = [Mark("z", "s", "z-9"), None]
-    assert held(note, [two, one, *older], "s") == note
-    assert held(note, [Mark("a", "s"), two, Mark("a", "s"), one], "s") == note, "columns changed"
-    assert held(note, [one, *older], "s") == note_of("a-1"), "killed before the second"
+    assert held_part(note, [two, one, *older], "s") == note
+    assert held_part(note, [Mark("a", "s"), two, Mark("a", "s"), one], "s") == note, (
+        "columns changed"
+    )
+    assert held_part(note, [one, *older], "s") == note_of("a-1"), "killed before the second"
     activated = Mark("a", "s", ACTIVATION)
-    assert held(note, [activated, two, one, *older], "s") == note
-    assert held(note, [Mark("z", "s", ACTIVATION), two, one], "s") == Note(), "by others"
+    assert held_part(note, [activated, two, one, *older], "s") == note
+    assert held_part(note, [Mark("z", "s", ACTIVATION), two, one], "s") == Note(), "by others"
 
 
 @pytest.mark.parametrize(
@@ -107,12 +115,12 @@ def test_a_table_holds_a_note_whose_commits_are_its_newest() -> None:
 )
 def test_a_table_that_others_have_changed_holds_nothing(newest: list[str | None]) -> None:
     marks = [token and Mark(run_of(token), "s", token) for token in newest]
-    assert held(note_of("a-1", "a-2"), marks, "s") == Note()
+    assert held_part(note_of("a-1", "a-2"), marks, "s") == Note()
 
 
 def test_a_flush_of_another_stream_is_a_change_by_others() -> None:
     marks = [Mark("a", "other", "a-2"), Mark("a", "s", "a-1")]
-    assert held(note_of("a-1"), marks, "s") == Note()
+    assert held_part(note_of("a-1"), marks, "s") == Note()
 
 
 def test_a_merge_compares_keys_and_says_where_they_can_be() -> None:
@@ -190,10 +198,10 @@ def test_texts_and_names_cannot_leave_their_quotes() -> None:
 def test_a_mark_of_a_whole_run_stands_for_its_flushes() -> None:
     note = note_of("a-000001", "a-000003", "a-000007")
     whole = Mark("a", "s", "a-000005", whole=True)
-    assert held(note, [whole], "s") == note_of("a-000001", "a-000003")
-    assert held(note, [Mark("a", "s", "a-000005")], "s") == Note(), "an earlier one is missing"
-    assert held(note, [None, whole], "s") == Note(), "others have committed since"
-    assert held(note_of("b-000001"), [whole], "s") == Note(), "of another run"
+    assert held_part(note, [whole], "s") == note_of("a-000001", "a-000003")
+    assert held_part(note, [Mark("a", "s", "a-000005")], "s") == Note(), "an earlier one is missing"
+    assert held_part(note, [None, whole], "s") == Note(), "others have committed since"
+    assert held_part(note_of("b-000001"), [whole], "s") == Note(), "of another run"
     later = Mark("b", "s", "b-000002", whole=True)
     both = note_of("a-000001", "b-000001", "b-000002")
-    assert held(both, [later, whole], "s") == both
+    assert held_part(both, [later, whole], "s") == both

@@ -30,7 +30,7 @@ from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.destinations.lakes.delta import delta_files, delta_merge, delta_package
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan
-from target_spark.destinations.lakes.small_flush import newest
+from target_spark.destinations.lakes.small_flush import newest_of_keys
 
 Make = Callable[..., Load]
 KEYED: dict[str, Any] = {"keys": ("id",), "method": "upsert"}
@@ -148,7 +148,7 @@ def test_an_error_of_a_task_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
     parts = [Part(str(part), 2, part.stat().st_size)]
     with pytest.raises(NeedsSparkError):
-        delta_merge.merge(str(folder), parts, now, plan, 2, "m", {}, PickledTasks(1))
+        delta_merge.merge_rows(str(folder), parts, now, plan, 2, "m", {}, PickledTasks(1))
     assert sorted(path for path in tmp_path.rglob("*") if path != part) == before
 
 
@@ -243,7 +243,7 @@ def test_files_without_bounds_are_merged(tmp_path: Path, stats: dict[str, Any]) 
     now = delta_files.look_up(str(folder))
     assert now is not None
     plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
-    changed = delta_merge.merge(
+    changed = delta_merge.merge_rows(
         str(folder), [Part(str(part), 2, part.stat().st_size)], now, plan, 2, "mark", {"app": 1}
     )
     actual = DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pylist()
@@ -268,7 +268,7 @@ def test_instants_that_spark_wrote_are_kept(tmp_path: Path, year: int) -> None:
     assert now is not None
     plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
     parts = [Part(str(part), 1, part.stat().st_size)]
-    assert delta_merge.merge(str(folder), parts, now, plan, 1, "mark", {}) == 1
+    assert delta_merge.merge_rows(str(folder), parts, now, plan, 1, "mark", {}) == 1
     assert DeltaTable(folder).to_pyarrow_table().sort_by("id").to_pydict() == rows.to_pydict()
 
 
@@ -324,7 +324,7 @@ def merge_row(folder: Path, part: Path, key: str, version: int) -> int | None:
     assert now is not None
     plan = MergePlan([KeyRange("id", nulls=False)], ["id", "v"], ["v"])
     parts = [Part(str(part), 1, part.stat().st_size)]
-    return delta_merge.merge(str(folder), parts, now, plan, 1, "mark", {"app": version})
+    return delta_merge.merge_rows(str(folder), parts, now, plan, 1, "mark", {"app": version})
 
 
 def test_a_merge_is_checked_before_anybody_can_see_it(
@@ -391,7 +391,7 @@ def test_the_newest_row_of_each_key(rows: list[dict[str, Any]], order_by: tuple[
         if key not in wanted or rank(row) >= rank(wanted[key]):
             wanted[key] = row
     schema = pa.schema([("k", "string"), ("g", "int64"), ("o", "int64"), ("p", "string")])
-    actual = newest(pa.Table.from_pylist(rows, schema), ["k", "g"], order_by)
+    actual = newest_of_keys(pa.Table.from_pylist(rows, schema), ["k", "g"], order_by)
     created = pa.Table.from_pylist(list(wanted.values()), schema)
     assert sorted(map(repr, actual.to_pylist())) == sorted(map(repr, created.to_pylist()))
 
@@ -481,7 +481,7 @@ def test_a_merge_is_that_of_a_table_in_memory(
         parts = [Part(str(part), len(flush), part.stat().st_size)]
         with mock.patch.object(delta_merge, "LINKED_BYTES", linked_bytes):
             supplied = now, plan, len(newest), "m", {}, PickledTasks(2) if in_tasks else None
-            reported = delta_merge.merge(str(folder), parts, *supplied)
+            reported = delta_merge.merge_rows(str(folder), parts, *supplied)
         actual = DeltaTable(folder).to_pyarrow_table()
         assert reported == changed + len(added)
         assert sorted(map(repr, actual.to_pylist())) == sorted(

@@ -14,7 +14,7 @@ from shared.errors import BalanceError, DestinationError, SettingsError
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import Part, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.lake_table import Step, steps_of, summed
+from target_spark.destinations.lakes.lake_table import Step, steps_of, summed_commits
 from target_spark.tables.version_edit import VersionEdit
 
 Make = Callable[..., Load]
@@ -41,10 +41,10 @@ def test_flushes_in_a_row_become_one_step() -> None:
 
 
 def test_what_several_commits_tell() -> None:
-    both = summed([Committed(2, 3, by_key=True), Committed(4, 4, may_skip=True)])
+    both = summed_commits([Committed(2, 3, by_key=True), Committed(4, 4, may_skip=True)])
     assert both == Committed(6, 7, by_key=True, may_skip=True)
-    assert summed([Committed(2), Committed()]) == Committed()
-    assert summed([]) == Committed(0)
+    assert summed_commits([Committed(2), Committed()]) == Committed()
+    assert summed_commits([]) == Committed(0)
 
 
 def publish(load: Load, expected: str | None = None) -> None:

@@ -12,7 +12,7 @@ from target_spark.destinations.lakes.delta.delta_log import (
     computed_columns,
     delta_rules,
     may_compute,
-    with_defaults,
+    with_column_defaults,
 )
 from target_spark.destinations.lakes.lake_sql import not_null_rules
 from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable
@@ -93,8 +93,10 @@ def test_computed_columns_of_delta() -> None:
         field("e"),
     ])  # fmt: skip
     assert computed_columns(struct) == {"a", "b"}
-    assert [f.name for f in with_defaults(struct) if f.metadata.get("default")] == list("abcd")
-    assert with_defaults(struct)["a"].metadata[DEFAULT] == "id * 2"
+    assert [f.name for f in with_column_defaults(struct) if f.metadata.get("default")] == list(
+        "abcd"
+    )
+    assert with_column_defaults(struct)["a"].metadata[DEFAULT] == "id * 2"
 
 
 @pytest.mark.parametrize(
