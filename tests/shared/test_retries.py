@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
+
 import pytest
 
-from shared import errors
 from shared.errors import Pauses, repeated
 
 QUICK = Pauses(longest=0.5)
@@ -12,10 +15,20 @@ QUICK = Pauses(longest=0.5)
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The longest pause of each time that was waited."""
+    """The longest pause of each time that this thread waited."""
     longest: list[float] = []
-    monkeypatch.setattr(errors.time, "sleep", lambda _: None)
-    monkeypatch.setattr(errors.random, "uniform", lambda _, most: longest.append(most))
+    test, sleep, uniform = threading.get_ident(), time.sleep, random.uniform
+
+    def noted(least: float, most: float) -> float:
+        if threading.get_ident() != test:
+            return uniform(least, most)
+        longest.append(most)
+        return 0.0
+
+    monkeypatch.setattr(random, "uniform", noted)
+    monkeypatch.setattr(
+        time, "sleep", lambda pause: None if threading.get_ident() == test else sleep(pause)
+    )
     return longest
 
 

@@ -10,13 +10,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
 
-from shared import errors as doing_again
 from shared.errors import DestinationError, SettingsError, Where
 from shared.spark.conf import SparkSettings
 from shared.storage.owned_folders import LOCK_NAME, is_locked
@@ -34,9 +35,17 @@ STREAM = Where(stream="s")
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were made, none of them waited for."""
+    """The pauses that this thread made, none of them waited for."""
     created: list[float] = []
-    monkeypatch.setattr(doing_again.time, "sleep", created.append)
+    test, sleep = threading.get_ident(), time.sleep
+
+    def noted(pause: float) -> None:
+        if threading.get_ident() == test:
+            created.append(pause)
+        else:
+            sleep(pause)
+
+    monkeypatch.setattr(time, "sleep", noted)
     return created
 
 
