@@ -46,15 +46,6 @@ def test_the_table_is_long_enough():
     assert len(set(EXPRESSIONS)) == len(EXPRESSIONS)
 
 
-@pytest.mark.spark
-def test_records_made_by_hand(spark: SparkSession):
-    all_records = handmade()
-    frame = framed(spark, all_records, DDL).cache()
-    actual = differences(frame, EXPRESSIONS, all_records)
-    frame.unpersist()
-    assert not actual, "\n".join(actual)
-
-
 def test_records_made_by_hand_without_spark():
     all_records = handmade()
     results = by_evaluation(STRUCT, EXPRESSIONS, all_records)
@@ -67,10 +58,12 @@ def test_records_made_by_hand_without_spark():
 
 @pytest.mark.spark
 @generated(1)
-@given(all_records=st.lists(records, min_size=40, max_size=60))
-def test_records_made_by_hypothesis(spark: SparkSession, all_records: list[dict[str, Any]]):
+@given(others=st.lists(records, min_size=40, max_size=60))
+def test_records_made_by_hand_and_by_hypothesis(spark: SparkSession, others: list[dict[str, Any]]):
     # The first that hypothesis makes are the simplest there are.
-    assume(len({record["name"] for record in all_records}) > 8)
+    assume(len({record["name"] for record in others}) > 8)
+    # In one frame: not the rows take Spark its time, but the expressions.
+    all_records = [*handmade(), *others]
     frame = framed(spark, all_records, DDL).cache()
     actual = differences(frame, EXPRESSIONS, all_records)
     frame.unpersist()
