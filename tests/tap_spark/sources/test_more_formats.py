@@ -12,6 +12,7 @@ from uuid import UUID
 
 import fastavro
 import pytest
+from case_matrix import matrix
 from tap_runs import failure, read_all, rows, stream, types
 
 from tap_spark.sources.files.columnar_files import schema_text
@@ -409,20 +410,20 @@ def test_fixed_width_with_a_schema(spark, write):
     )
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        (LINES, {}),
-        (LINES.replace("\n", "\r\n"), {}),
-        ("the header\n" + LINES, {"header": "true"}),
-        ("# hi\n" + LINES + "\n\n#ho\n", {"comment": "#"}),
-        (LINES.encode("latin-1"), {"encoding": "ISO-8859-1"}),
-        (gzip.compress(LINES.encode()), {}),
-        (LINES.rstrip("\n"), {}),
-    ],
-)
-def test_fixed_width_files_of_all_kinds(spark, write, method, text, options):
+KINDS = [
+    (LINES, {}),
+    (LINES.replace("\n", "\r\n"), {}),
+    ("the header\n" + LINES, {"header": "true"}),
+    ("# hi\n" + LINES + "\n\n#ho\n", {"comment": "#"}),
+    (LINES.encode("latin-1"), {"encoding": "ISO-8859-1"}),
+    (gzip.compress(LINES.encode()), {}),
+    (LINES.rstrip("\n"), {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "method"), matrix(KINDS, ["FULL_TABLE", "INCREMENTAL"]))
+def test_fixed_width_files_of_all_kinds(spark, write, method, kind):
+    text, options = kind
     name = "a.txt.gz" if isinstance(text, bytes) and not options else "a.txt"
     config = fixed(
         write(name, text), options=options, replication_method=method, read_unterminated_line=True

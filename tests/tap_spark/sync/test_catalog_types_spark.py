@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 
 from shared.engine.engine import Engine
 from shared.singer.stdout import MessageOutput
@@ -46,8 +47,7 @@ def source(form: str, folder: Path) -> dict[str, Any]:
     return settings
 
 
-@pytest.mark.parametrize("batch", [False, True])
-@pytest.mark.parametrize("form", [*FILES, "parquet", "sql"])
+@pytest.mark.parametrize(("form", "batch"), matrix([*FILES, "parquet", "sql"], [False, True]))
 def test_records_follow_the_catalog(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, batch: bool
 ) -> None:

@@ -131,11 +131,11 @@ def catalog_of(db: MariaDb) -> set[str]:
     return {line.strip().rstrip(",") for line in lines} | {str(one) for one in triggers}
 
 
-@pytest.mark.parametrize("db", ["maria", "mysql"], indirect=True)
-@pytest.mark.parametrize(("method", "keys"), METHODS)
+@pytest.mark.parametrize(("db", "load"), matrix(["maria", "mysql"], METHODS), indirect=["db"])
 def test_a_load_only_adds_columns_in_mysql(
-    db: MariaDb, new_loads: NewLoads, method: str, keys: str
+    db: MariaDb, new_loads: NewLoads, load: tuple[str, str]
 ) -> None:
+    method, keys = load
     db.run(RICH_MYSQL)
     before = catalog_of(db)
     columns = (
