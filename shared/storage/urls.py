@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -57,6 +58,7 @@ def place(url: str) -> str:
     return f"{host}{plain if plain != '/' else ''}"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Roots:
     """Folders and URLs that the user has named.
 
@@ -64,16 +66,18 @@ class Roots:
         urls: Each with its scheme, or a local path.
     """
 
-    def __init__(self, urls: Iterable[str]) -> None:
-        self._urls = tuple(urls)
-        self._remote = [_parts(url) for url in self._urls if local_path(url) is None]
+    urls: Sequence[str]
+
+    @cached_property
+    def _remote(self) -> list[tuple[str, str]]:
+        return [_parts(url) for url in self.urls if local_path(url) is None]
 
     @cached_property
     def _folders(self) -> list[str]:
-        return [path for url in self._urls if (path := _real_path(url)) is not None]
+        return [path for url in self.urls if (path := _real_path(url)) is not None]
 
     def __repr__(self) -> str:
-        return f"Roots({', '.join(place(url) for url in self._urls)})"
+        return f"Roots({', '.join(place(url) for url in self.urls)})"
 
     def hold(self, url: str) -> bool:
         """Return whether a file is in one of them, for every way to read its URL."""

@@ -71,7 +71,7 @@ from target_spark.core.flushes import (
 from target_spark.core.load_plans import ConvertAgainError, InputFile, LoadPlan, StreamSchema
 from target_spark.core.policies import CommitCost, FlushRule
 from target_spark.core.reader import Lines
-from target_spark.core.schedule import Conversion, RetryRule, Schedule, Turn
+from target_spark.core.schedule import NO_RETRY, Conversion, RetryRule, Schedule, Turn
 from target_spark.core.states import StateTracker
 
 __all__ = ["Limits", "Pipeline"]
@@ -148,7 +148,7 @@ class Pipeline:
         self._act = self._actions.append
         self._tracker = StateTracker()
         self._audit = AuditStep(self._tracker.begin()) if audited else None
-        self._schedule = Schedule(limits.parallel, limits.converts, retries)
+        self._schedule = Schedule(limits.parallel, limits.converts, retries or NO_RETRY)
         self._batches = Batches(
             rule,
             limits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from target_spark.core import events as ev
@@ -30,6 +30,7 @@ from target_spark.core.states import StateTracker
 RetryRule = Callable[[BaseException, int], float | None]
 """Returns the seconds before failed work is retried, by its last failure and their number; None if
 it must not be."""
+NO_RETRY: RetryRule = lambda *_: None  # noqa: E731
 
 
 @dataclass(kw_only=True)
@@ -70,6 +71,7 @@ JOB_BYTES = 64 * 1024 * 1024
 """Bytes of files that wait for each other: a Spark job costs as much as the rows of some MiB."""
 
 
+@dataclass(eq=False)
 class Schedule:
     """Conversions in order of arrival, steps of one stream one after the other.
 
@@ -81,26 +83,24 @@ class Schedule:
 
     Args:
         parallel: Concurrent pieces of work.
-        converts: Concurrent conversions.
+        converting: Concurrent conversions; None for as many.
         retries: Decides which work is retried.
     """
 
-    def __init__(
-        self, parallel: int, converts: int | None = None, retries: RetryRule | None = None
-    ) -> None:
-        self._parallel = parallel
-        self._most_converts = converts or parallel
-        self._retries = retries or (lambda *_: None)
-        self._converts: deque[Conversion] = deque()
-        self._gathering: dict[int, list[Conversion]] = {}  # by the number of an open flush
-        self._turns: deque[Turn] = deque()
-        self._running: dict[int, Conversion | Turn] = {}
-        self._later: list[Conversion | Turn] = []
-        self._work = 0
-        self._steps = 0
-        self._is_failing = False
-        self._is_stopped = False
-        self._until: float = math.inf
+    parallel: int
+    converting: int | None = None
+    retries: RetryRule = NO_RETRY
+    _converts: deque[Conversion] = field(default_factory=deque, init=False)
+    _gathering: dict[int, list[Conversion]] = field(default_factory=dict, init=False)
+    """By the number of an open flush."""
+    _turns: deque[Turn] = field(default_factory=deque, init=False)
+    _running: dict[int, Conversion | Turn] = field(default_factory=dict, init=False)
+    _later: list[Conversion | Turn] = field(default_factory=list, init=False)
+    _work: int = field(default=0, init=False)
+    _steps: int = field(default=0, init=False)
+    _is_failing: bool = field(default=False, init=False)
+    _is_stopped: bool = field(default=False, init=False)
+    _until: float = field(default=math.inf, init=False)
 
     @property
     def is_idle(self) -> bool:
@@ -225,7 +225,7 @@ class Schedule:
         job = self._running.pop(work)
         job.failures += 1
         ending = self._is_stopped or self._is_failing or self._is_over(job)
-        pause = None if ending else self._retries(error, job.failures)
+        pause = None if ending else self.retries(error, job.failures)
         if pause is None:
             return job
         job.due = now + pause
@@ -343,12 +343,12 @@ class Schedule:
 
     def _next(self) -> Conversion | Turn | None:
         busy = sum(not job.is_light for job in self._running.values())
-        has_room = busy < self._parallel
+        has_room = busy < self.parallel
         # Commits first: they free staging and let STATE out.
         if self._turns and (self._is_failing or has_room or self._turns[0].is_light):
             return self._turns.popleft()
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
-        if not has_room or converting >= self._most_converts:
+        if not has_room or converting >= (self.converting or self.parallel):
             return None
         # One that may be a replay waits until others of its stream have been compared.
         free = (

@@ -159,7 +159,7 @@ class TestBackoff:
 
     def test_none_at_all(self):
         assert with_backoff(0, 0.0)(PASSES, 1) is None
-        assert Schedule(1)._retries(PASSES, 1) is None
+        assert Schedule(1).retries(PASSES, 1) is None
 
 
 def world(retries: int = 3, rows: int = 2, **limits) -> World:
