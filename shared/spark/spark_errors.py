@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 
 from shared import errors
 from shared.errors import (
@@ -75,6 +76,9 @@ MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundExceptio
 """Texts by which Spark says that an executor does not find a file."""
 SHARED_FOLDER = "check the path; executors on other machines must share the folder"
 
+LOST = "Spark has gone away"
+LOST_HINT = "see the log for the reason; a new run continues from the last STATE"
+
 _DISK_SIGNS = ("No space left on device", "Disk quota exceeded")
 
 ENVIRONMENT: Sequence[Cause] = (
@@ -111,8 +115,8 @@ ENVIRONMENT: Sequence[Cause] = (
             "[Errno 111] Connection refused",
         ),
         SparkLostError,
-        "Spark has gone away",
-        "see the log for the reason; a new run continues from the last STATE",
+        LOST,
+        LOST_HINT,
     ),
     Cause(
         ("Cannot run program", "PYTHON_VERSION_MISMATCH", "ModuleNotFoundError: No module named"),
@@ -254,6 +258,14 @@ def start_error(message: str, reason: BaseException | str, *, hint: str = "") ->
     if any(sign in str(error) for sign in NO_THREAD):
         hint = NO_THREAD_HINT
     return (SparkLostError if may_pass(error) else SparkStartError)(message, hint=hint)
+
+
+def is_of_java(error: OSError) -> bool:
+    """Return whether a connection to Java has failed, because Java has ended."""
+    if not isinstance(error, ConnectionError):
+        return False
+    names = (str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__))
+    return any(name.partition(".")[0] in {"py4j", "pyspark"} for name in names)
 
 
 def plain_path(url: str) -> str:

@@ -27,6 +27,7 @@ from shared.errors import (
     SettingsError,
     SingerSparkError,
     SourceError,
+    SparkLostError,
     TerminatedRunError,
     Where,
     repeated,
@@ -50,7 +51,7 @@ from shared.spark.conf import SparkSettings, local_cores, scheduling
 from shared.spark.connect import executors_share_disk
 from shared.spark.running_java import VARIABLE as BOTH_ENDS
 from shared.spark.running_java import declare
-from shared.spark.spark_errors import explain, explain_environment
+from shared.spark.spark_errors import LOST, LOST_HINT, explain, explain_environment, is_of_java
 from tap_spark.config import TapConfig
 from tap_spark.plan.catalog import stream_id
 from tap_spark.plan.discovery import discovered_catalog
@@ -533,7 +534,9 @@ def explained(stream: str) -> Iterator[None]:
         raise
     except SingerSparkError as error:
         raise explain(error, where) from error.__cause__
-    except OSError:
+    except OSError as error:
+        if is_of_java(error):
+            raise SparkLostError(LOST, where=where, hint=LOST_HINT) from error
         raise
     except Exception as error:
         mapped = map_error(error)
