@@ -19,13 +19,11 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby, takewhile
 from pathlib import Path
-from time import thread_time
-from timeit import repeat
 from typing import IO, Any
 
 import orjson
@@ -36,18 +34,6 @@ from target_spark.core.load_plans import STAGED, InputFile, Segment
 
 _BLOCK = 1 << 20
 _digest = partial(hashlib.blake2b, digest_size=16)
-_SAMPLE = bytes(1 << 16)
-HASHES: Mapping[str, Callable[..., Any]] = {"": _digest, "s": hashlib.sha256}
-"""By what their digests, of 32 hexadecimal digits, begin with.
-
-SHA-256 takes half the time of BLAKE2b if the processor has instructions for it, else twice as much.
-"""
-_SECONDS = {
-    min(repeat(partial(make, _SAMPLE), timer=thread_time, repeat=3, number=1)): name
-    for name, make in HASHES.items()
-}
-QUICKEST = _SECONDS[min(_SECONDS)]
-"""The hash for this machine."""
 # It begins with plain text: such a pattern is found five times as fast as one with a choice.
 _NAME = b'"time_extracted"'
 _EXTRACTED = re.compile(_NAME + rb'\s*:\s*"[^"\\\n]*"')
@@ -297,64 +283,58 @@ class Journal:
         self.inherited, self._is_stale = [], True
 
 
-def whole_segment(file: InputFile, like: str = "") -> Segment:
-    """Return a staged file or a batch file as one segment; raises OSError like `segments_of`.
-
-    Args:
-        file: The file.
-        like: A digest by the same hash, to compare with.
-    """
-    (segment,) = segments_of(replace(file, marks=()), like[:1] if like[:1] in HASHES else "")
+def whole_segment(file: InputFile) -> Segment:
+    """Return a staged file or a batch file as one segment; raises OSError like `segments_of`."""
+    (segment,) = segments_of(replace(file, marks=()))
     return segment
 
 
-def line_segments(source: IO[bytes], file: InputFile, name: str = "") -> Iterator[Segment]:
+def line_segments(source: IO[bytes], file: InputFile) -> Iterator[Segment]:
     """Yield the segments of a staged file.
 
     Args:
         source: The file, at its start.
         file: The file's plan, with marks and positions.
-        name: The hash, one of `HASHES`.
     """
     done, since = 0, file.since
     for size, position in file.marks:
         if size > done:
-            segment = _segment(source, size - done, since, position - 1, name)
+            segment = _segment(source, size - done, since, position - 1)
             if segment.lines:  # Its end may have been cut off.
                 yield segment
         done, since = size, position
-    rest = _segment(source, None, since, file.until, name)
+    rest = _segment(source, None, since, file.until)
     if rest.lines:
         yield rest
 
 
-def segments_of(file: InputFile, name: str = "") -> Iterator[Segment]:
+def segments_of(file: InputFile) -> Iterator[Segment]:
     """Yield the segments of a staged file, cut at STATE messages, or of a batch file.
-
-    Args:
-        file: The file.
-        name: The hash, one of `HASHES`.
 
     Raises:
         OSError: It cannot be read.
     """
     if file.encoding.format == STAGED:
         with Path(file.url).open("rb") as source:
-            yield from line_segments(source, file, name)
+            yield from line_segments(source, file)
         return
-    path, digest = local_path(file.url), HASHES[name]()
+    path = local_path(file.url)
     if path is not None:
         with Path(path).open("rb") as source:
+            digest = _digest()
             while block := source.read(_BLOCK):
                 digest.update(block)
+        text = digest.hexdigest()
     else:
         # Its bytes would have to be fetched twice; a file without a checksum never matches.
+        digest = _digest()
         digest.update((file.checksum or uuid.uuid4().hex).encode())
-    yield Segment(0, name + digest.hexdigest()[:32], file.since, file.until)
+        text = digest.hexdigest()
+    yield Segment(0, text, file.since, file.until)
 
 
-def _segment(source: IO[bytes], length: int | None, since: int, until: int, name: str) -> Segment:
-    digest, lines = HASHES[name](), 0
+def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> Segment:
+    digest, lines = _digest(), 0
     while length is None or length > 0:
         block = source.read(_BLOCK if length is None else min(_BLOCK, length))
         if not block:
@@ -365,7 +345,7 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int, name
         lines += result
         for part in _normal(block, result):
             digest.update(part)
-    return Segment(lines, name + digest.hexdigest()[:32], since, until)
+    return Segment(lines, digest.hexdigest(), since, until)
 
 
 def _normal(block: bytes, lines: int) -> Iterator[memoryview]:

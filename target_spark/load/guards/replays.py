@@ -18,7 +18,7 @@ from target_spark.convert.stream_tables import StreamTables
 from target_spark.core.load_plans import ADDING, Batch, LoadResult, Segment, StreamSchema
 from target_spark.destinations.destination import Destination
 from target_spark.load.guards.guard import CommitStep, ConvertStep, EndStep, Guard
-from target_spark.replays import QUICKEST, Bookmarks, Journal, segments_of, whole_segment
+from target_spark.replays import Bookmarks, Journal, segments_of, whole_segment
 from target_spark.run_settings import TargetConfig
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ReplayGuard(Guard):
         """Skip a piece that an earlier run has committed."""
         if step.batch.stream.stream in self._journals:
             with self.files.readable(step.batch):
-                files = (segments_of(file, QUICKEST) for file in step.batch.files)
+                files = map(segments_of, step.batch.files)
                 step.segments = tuple(chain.from_iterable(files))
         if step.batch.replay is not None and self._is_replay(step.batch, step.segments):
             lines = sum(segment.lines for segment in step.segments)
@@ -84,8 +84,7 @@ class ReplayGuard(Guard):
         if journal is None or index is None:
             return False
         with self.files.readable(batch):
-            like = next((entry.segment.digest for entry in journal.inherited), "")
-            whole = whole_segment(batch.files[0], like)
+            whole = whole_segment(batch.files[0])
         is_replay = journal.match(index, whole, segments)
         if is_replay:
             _log.info(
