@@ -19,11 +19,6 @@ from typing import ClassVar, TypeVar
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of an OSError if a disk, or the user's quota, is full."""
-NO_THREAD = ("can't start new thread", "unable to create native thread")
-"""What Python and Java say if the system allows no more threads. Java calls it lack of memory."""
-NO_THREAD_HINT = (
-    "allow more threads: `ulimit -u`, or the limit of processes (pids) of the container"
-)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from types import FrameType
 
 from shared.errors import (
     DISK_FULL,
-    NO_THREAD,
-    NO_THREAD_HINT,
     ClosedPipeError,
     DestinationError,
     HungUpRunError,
@@ -40,6 +38,10 @@ from shared.errors import (
 )
 
 GRACE_SECONDS = 3.0
+NO_THREAD = ("can't start new thread", "unable to create native thread")
+"""What Python and Java say if the system allows no more threads. Java calls it lack of memory."""
+NO_THREAD_HINT = "allow more threads: `ulimit -u`, or the limit of pids of the container"
+
 SIGNALS: dict[int, type[SingerSparkError]] = {
     signal.SIGINT: InterruptedRunError,
     signal.SIGTERM: TerminatedRunError,

@@ -16,8 +16,14 @@ from typing import Any
 from shared.errors import SparkStartError, first_line
 from shared.spark.conf import SparkSettings, session_conf
 from shared.spark.jvm import pyspark_home, spawn_jvm
-from shared.spark.packages import DRIVERS, INDEX, artifact_and_version, only_resolver
-from shared.spark.session import fetch_packages, gateway_of
+from shared.spark.packages import (
+    DRIVERS,
+    INDEX,
+    artifact_and_version,
+    fetch_packages,
+    only_resolver,
+)
+from shared.spark.session import gateway_of
 from shared.spark.spark_release import installed
 
 _RELEASED = installed().packages

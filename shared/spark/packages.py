@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shared.errors import SettingsError, SparkStartError
 from shared.spark.conf import SparkSettings
@@ -323,6 +324,52 @@ IVY = (
 )
 """Settings of how packages are fetched, in the order of Spark's own function."""
 Remember = Callable[[str], None]
+
+
+def add_packages(java: Any, conf: Any) -> None:
+    """Put the jars and packages of a configuration on the classpath of a running JVM.
+
+    Args:
+        java: The view of the JVM.
+        conf: The `SparkConf`; its jars become the paths of all.
+
+    Raises:
+        Py4JJavaError: A package cannot be resolved, or a jar not be read.
+    """
+    jars = split(conf.get(JARS, ""))
+    if packages := conf.get(PACKAGES, ""):
+        jars += fetch_packages(java, packages, conf)
+    if not jars:
+        return
+    hadoop = java.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf._jconf)
+    utils = java.org.apache.spark.util.DependencyUtils
+    # The second argument is a jar to leave out; a comma is in no name of this list.
+    paths = utils.resolveAndDownloadJars(",".join(jars), ",", conf._jconf, hadoop)
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    utils.addJarsToClassPath(paths, loader)
+    conf.set(JARS, paths)
+
+
+def fetch_packages(java: Any, packages: str, conf: Any) -> list[str]:
+    """Let Spark fetch packages, and what they need, by Ivy.
+
+    Args:
+        java: The view of a running JVM.
+        packages: Maven coordinates, separated by commas.
+        conf: Returns the settings of Ivy by `get`.
+
+    Returns:
+        The paths of the jars.
+
+    Raises:
+        Py4JJavaError: A package cannot be resolved.
+    """
+    # A static method of this name has other arguments.
+    utils = getattr(getattr(java.org.apache.spark.util, "DependencyUtils$"), "MODULE$")
+    excludes, repositories, ivy, settings = map(conf.get, IVY)
+    option = java.scala.Option.apply(settings)
+    jars = utils.resolveMavenDependencies(True, excludes, packages, repositories, ivy, option)
+    return [jars.apply(number) for number in range(jars.size())]
 
 
 @contextmanager

@@ -34,14 +34,12 @@ from shared.spark.connect import (
 )
 from shared.spark.jvm import ORDERLY_SECONDS, Jvm, has_account, spawn_jvm
 from shared.spark.packages import (
-    IVY,
-    JARS,
     PACKAGES,
     Need,
+    add_packages,
     check_released,
     missing_jars,
     resolved,
-    split,
     with_needs,
 )
 from shared.spark.running_java import BothEnds, JavaRecord
@@ -599,40 +597,7 @@ def _log_in(java: Any, spark_conf: Any) -> None:
     users = java.org.apache.hadoop.security.UserGroupInformation
     name = os.environ.get("HADOOP_USER_NAME") or str(os.getuid())
     users.setLoginUser(users.createRemoteUser(name))
-    jars = split(spark_conf.get(JARS, ""))
-    if packages := spark_conf.get(PACKAGES, ""):
-        jars += fetch_packages(java, packages, spark_conf)
-    if not jars:
-        return
-    hadoop = java.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(spark_conf._jconf)
-    utils = java.org.apache.spark.util.DependencyUtils
-    # The second argument is a jar to leave out; a comma is in no name of this list.
-    paths = utils.resolveAndDownloadJars(",".join(jars), ",", spark_conf._jconf, hadoop)
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    utils.addJarsToClassPath(paths, loader)
-    spark_conf.set(JARS, paths)
-
-
-def fetch_packages(java: Any, packages: str, conf: Any) -> list[str]:
-    """Let Spark fetch packages, and what they need, by Ivy.
-
-    Args:
-        java: The view of a running JVM.
-        packages: Maven coordinates, separated by commas.
-        conf: Returns the settings of Ivy by `get`.
-
-    Returns:
-        The paths of the jars.
-
-    Raises:
-        Py4JJavaError: A package cannot be resolved.
-    """
-    # A static method of this name has other arguments.
-    utils = getattr(getattr(java.org.apache.spark.util, "DependencyUtils$"), "MODULE$")
-    excludes, repositories, ivy, settings = map(conf.get, IVY)
-    option = java.scala.Option.apply(settings)
-    jars = utils.resolveMavenDependencies(True, excludes, packages, repositories, ivy, option)
-    return [jars.apply(number) for number in range(jars.size())]
+    add_packages(java, spark_conf)
 
 
 def _joined_context(gateway: Any) -> Any:

@@ -16,8 +16,6 @@ from traceback import walk_tb
 from shared import errors
 from shared.errors import (
     DISK_FULL,
-    NO_THREAD,
-    NO_THREAD_HINT,
     DestinationError,
     MessageError,
     NoExecutorError,
@@ -31,7 +29,7 @@ from shared.errors import (
     may_pass,
     settled,
 )
-from shared.singer.signals import received_error
+from shared.singer.signals import NO_THREAD, NO_THREAD_HINT, received_error
 from shared.spark import s3a
 from shared.spark.cluster_executors import NO_EXECUTOR
 from shared.storage.access import storage_hint
