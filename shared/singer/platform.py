@@ -26,6 +26,7 @@ import zipimport
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -229,18 +230,24 @@ _QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 """Files of a container's quota and its period: of cgroups version 2, and of version 1."""
 
 
-def usable_cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+def usable_cores(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> int:
     """Return how many cores this process may use, as Java and Spark's `local[*]` count them.
 
     Args:
-        groups: Where the control groups of a container are.
+        groups: Where control groups are. In a container its own is the root of all.
+        own: Names the group of this process below it, as for a service of systemd.
     """
     cores = os.cpu_count() or 1
     with suppress(AttributeError):  # macOS
         cores = len(os.sched_getaffinity(0))
-    for names in _QUOTAS:
+    here = groups
+    with suppress(OSError, StopIteration):
+        here /= next(line[4:] for line in own.read_text().splitlines() if line.startswith("0::/"))
+    for folder, names in product((here, *here.parents), _QUOTAS):
         with suppress(OSError, ValueError):  # `max`
-            quota, period = (int(text) for n in names for text in (groups / n).read_text().split())
+            quota, period = (int(text) for n in names for text in (folder / n).read_text().split())
             cores = min(cores, math.ceil(quota / period)) if quota > 0 else cores
     return cores
 
