@@ -45,7 +45,7 @@ from tap_spark.plan.run_options import (
 )
 from tap_spark.sources.formats import DECLARED_FORMATS
 from tap_spark.state.bookmarks import load_state
-from tap_spark.stream_config import with_passwords
+from tap_spark.stream_config import see_current_folder, with_passwords
 
 _logger = logging.getLogger(__name__)
 
@@ -155,7 +155,11 @@ def _config(sources: Sequence[str], named: Mapping[str, Any] | None) -> TapConfi
     settings: Mapping[str, Any] = read_settings(PROGRAM, sources, named)
     if settings.get("connections"):
         settings = with_passwords(settings, environment(sources))
-    return tap_config(settings)
+    config = tap_config(settings)
+    if any(stream.is_python_source for stream in config.streams):
+        # Before Java starts, whose workers see what this program sees.
+        see_current_folder()
+    return config
 
 
 def _run_options(

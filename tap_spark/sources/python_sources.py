@@ -7,9 +7,7 @@ import importlib
 import importlib.util
 import os
 import re
-import sys
 import sysconfig
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +19,7 @@ from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.row_source import RowSource
 from tap_spark.state.stream_plans import StreamPlan
-from tap_spark.stream_config import StreamConfig
+from tap_spark.stream_config import StreamConfig, see_current_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,9 +107,7 @@ def _class(stream: StreamConfig) -> tuple[Any, ModuleType]:
 
 
 def _module(stream: StreamConfig, name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if not any(entry in ("", here) for entry in sys.path):
-        sys.path.insert(0, here)  # not on the path of a console script
+    see_current_folder()
     try:
         return importlib.import_module(name)
     except Exception as error:

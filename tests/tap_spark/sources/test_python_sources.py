@@ -9,6 +9,8 @@ import pytest
 from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SettingsError, SourceError
+from shared.spark.jvm import with_same_path
+from tap_spark import cli
 from tap_spark.sources.source import source_for
 
 pytestmark = pytest.mark.spark
@@ -89,6 +91,12 @@ def test_a_class_in_the_working_directory(spark, package):
         "id": 0,
         "an other": {"b": 2},
     }
+
+
+def test_workers_of_a_java_that_starts_first_see_the_working_directory(package):
+    assert "PYTHONSAFEPATH" in with_same_path({})
+    cli._config((), {"streams": [{"name": "s", "format": f"{package}.Numbers"}]})
+    assert "PYTHONSAFEPATH" not in with_same_path({})
 
 
 def incremental(spark, package: str, name: str, **settings) -> list[dict]:

@@ -165,7 +165,7 @@ class ColumnInfo:
     Attributes:
         name: Name, exactly as the database has it.
         sql_type: The database's name of the type, with precision: `numeric(38,10)`.
-        spark_type: Spark's type of the column. `columns.typed` casts what the expression returns
+        spark_type: Spark's type of the column. `typed_columns` casts what the expression returns
             (arrays: JSON text; dates and timestamps: days and microseconds since 1970).
         nullable: Whether null is allowed.
         expression: SQL that selects the column, quoted, without an alias.
