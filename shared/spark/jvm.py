@@ -616,9 +616,12 @@ def with_same_path(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which `python -m` sees the current folder only if this program does.
 
     Otherwise a file there that has the name of a module, such as `types.py`, is imported for it.
+    Python 3.10 sees the folder all the same.
     """
-    is_seen = {"", str(Path.cwd())}.intersection(sys.path)
-    return dict(environ) if is_seen else {"PYTHONSAFEPATH": "1", **environ}
+    names = {""}
+    with contextlib.suppress(OSError):  # The folder has been deleted.
+        names.add(str(Path.cwd()))
+    return dict(environ) if names.intersection(sys.path) else {"PYTHONSAFEPATH": "1", **environ}
 
 
 def _escape(text: str) -> str:

@@ -85,7 +85,7 @@ def start_server(plan: ServerPlan, environ: Mapping[str, str]) -> ServerRecord:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env=with_same_path(os.environ),
+            env=with_same_path(environ),
             start_new_session=True,
         )
     # Not as an argument, which every user of the machine can read: it may hold secrets.

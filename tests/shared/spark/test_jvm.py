@@ -136,6 +136,17 @@ def test_workers_import_from_the_current_folder_only_if_the_program_does(
         assert jvm._environment(CONF, {}, Path("/t/gateway")).get("PYTHONSAFEPATH") == expected
 
 
+def test_a_deleted_current_folder_does_not_keep_java_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    monkeypatch.setattr(sys, "path", ["/somewhere"])
+    assert jvm.with_same_path({"A": "1"}) == {"A": "1", "PYTHONSAFEPATH": "1"}
+
+
 @pytest.mark.parametrize(
     ("text", "escaped"),
     [
