@@ -183,7 +183,8 @@ def documented_error(error: BaseException) -> SingerSparkError | None:
 
 
 def _known_limit(error: BaseException) -> SingerSparkError | None:
-    if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
+    has_utf_8 = "utf-8" in (sys.getfilesystemencoding(), getattr(error, "encoding", ""))
+    if isinstance(error, UnicodeEncodeError) and not has_utf_8:
         return SettingsError(
             f"the locale's encoding lacks characters of a name ({error})",
             hint="set LC_ALL to a locale of UTF-8, such as C.UTF-8",

@@ -83,12 +83,12 @@ class Schedule:
 
     Args:
         parallel: Concurrent pieces of work.
-        converting: Concurrent conversions; None for as many.
+        most_converts: Concurrent conversions; None for as many.
         retries: Decides which work is retried.
     """
 
     parallel: int
-    converting: int | None = None
+    most_converts: int | None = None
     retries: RetryRule = NO_RETRY
     _converts: deque[Conversion] = field(default_factory=deque, init=False)
     _gathering: dict[int, list[Conversion]] = field(default_factory=dict, init=False)
@@ -348,7 +348,7 @@ class Schedule:
         if self._turns and (self._is_failing or has_room or self._turns[0].is_light):
             return self._turns.popleft()
         converting = sum(isinstance(job, Conversion) for job in self._running.values())
-        if not has_room or converting >= (self.converting or self.parallel):
+        if not has_room or converting >= (self.most_converts or self.parallel):
             return None
         # One that may be a replay waits until others of its stream have been compared.
         free = (

@@ -58,6 +58,12 @@ def too_high() -> NoReturn:
     raise simpleeval.NumberTooHigh("the number would be too large")
 
 
+def _is_heavy(value: object) -> bool:
+    """Return whether the text of a value may be too long, as far as its parts tell."""
+    is_flat = type(value) is str or type(value) in _FLAT
+    return not is_flat and value_weight(value, LONGEST) > LONGEST
+
+
 def value_weight(value: object, limit: int) -> int:
     """Count the characters and elements that a value's text has at least, at any depth.
 
@@ -145,8 +151,7 @@ class Meter:
 
     def text(self, value: Any = "") -> str:
         """Call `str`, up to a length."""
-        is_light = type(value) is str or type(value) in _FLAT
-        if not is_light and value_weight(value, LONGEST) > LONGEST:
+        if _is_heavy(value):
             too_long()
         text = str(value)
         self.count(len(text))
@@ -154,8 +159,7 @@ class Meter:
 
     def formatted(self, value: Any, spec: str) -> str:
         """Call `format`, up to a length."""
-        is_light = type(value) is str or type(value) in _FLAT
-        if not is_light and value_weight(value, LONGEST) > LONGEST:
+        if _is_heavy(value):
             too_long()
         if _SPEC_NUMBER.search(spec):
             too_long()

@@ -1,6 +1,8 @@
-"""The rows of a flush as a frame: one row per key, with key ranges; and those that break rules.
+"""The rows of a flush as a frame: appended, or merged by key; and those that break rules.
 
 `order` is a hidden column that numbers rows in the order of arrival.
+
+Why a newest row beside `small_flush`: a flush of any size, and the rows of the table with it.
 """
 
 from __future__ import annotations

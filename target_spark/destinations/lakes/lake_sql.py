@@ -1,4 +1,4 @@
-"""SQL for lake tables: MERGE, ACTIVATE_VERSION, columns with any name, rules of rows. Pure."""
+"""SQL for lake tables: MERGE, ACTIVATE_VERSION, views, columns, ranges and rules of rows. Pure."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ class LakeWork:
                 return now, change
             if not table.is_copy:
                 self.destination.changed(request.stream, change_lines(change))
-        if now is None:  # Spark takes the files for a table, if it shall create none that exists.
+        if now is None and table.place.folder is not None:
+            # With files in the folder, Spark's CREATE TABLE IF NOT EXISTS does nothing.
             raise DestinationError(
                 f"{table.place.shown} holds files, but no table of this format",
                 hint="choose another 'path', or move the files away",
