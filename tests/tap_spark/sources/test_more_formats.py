@@ -421,7 +421,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "method"), matrix(KINDS, ["FULL_TABLE", "INCREMENTAL"]))
+@pytest.mark.parametrize(("kind", "method"), matrix(KINDS, ["INCREMENTAL", "FULL_TABLE"]))
 def test_fixed_width_files_of_all_kinds(spark, write, method, kind):
     text, options = kind
     name = "a.txt.gz" if isinstance(text, bytes) and not options else "a.txt"
