@@ -205,12 +205,22 @@ def _known_os_error(error: OSError) -> SingerSparkError | None:
             hint="set TMPDIR to a folder with space that this user may write to",
             lasts=not os.access(folder, os.W_OK),
         )
+    if error.errno == errno.ENOENT and error.filename is None and not _has_current_folder():
+        return SettingsError(
+            "the current folder has been deleted", hint="change to another one, or name full paths"
+        )
     if error.errno in DISK_FULL:
         name = str(error.filename) if error.filename else None
         return DestinationError(
             f"{error.strerror}", where=Where(file=name), hint="free some disk space and run again"
         )
     return None
+
+
+def _has_current_folder() -> bool:
+    with contextlib.suppress(OSError):
+        return bool(os.getcwd())  # noqa: PTH109
+    return False
 
 
 def _forget_stdout() -> None:

@@ -484,6 +484,24 @@ class TestEndings:
         [line] = capsys.readouterr().err.splitlines()
         assert "No usable temporary directory found in ['/nonexistent'] (set TMPDIR to a" in line
 
+    def test_a_deleted_current_folder(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        folder = tmp_path / "gone"
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        assert ended(FileNotFoundError(errno.ENOENT, "No such file or directory")) == 1
+        capsys.readouterr()
+        folder.rmdir()
+        with pytest.raises(FileNotFoundError) as caught:
+            Path("out").absolute()
+        assert ended(caught.value) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "the current folder has been deleted (change to another one" in line
+
     def test_no_more_threads(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert ended(RuntimeError("can't start new thread")) == 1
         [line] = capsys.readouterr().err.splitlines()
