@@ -94,7 +94,7 @@ TABLE_NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("place", "parts"), matrix(TABLE_NAMES, [None, 1, 5]))
+@pytest.mark.parametrize(("place", "parts"), matrix(TABLE_NAMES, [None, 1, 5], rounds=2))
 def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, place, parts):
     table, columns = place
     stream = table_stream(postgres, f"public.{table}", partitions=parts)
