@@ -26,7 +26,7 @@ from shared.cli import (
     write_draft,
 )
 from shared.encodings.encoding_format import declared_encodings
-from shared.singer.platform import arrow_without_pandas, run_to_exit
+from shared.singer.platform import arrow_without_pandas, run_to_exit, see_current_folder
 from shared.singer.run_summary import RunSummary, observers_of, summarized
 from shared.singer.signals import heartbeats, raise_on_sigterm
 from shared.singer.stdout import claim_stdout
@@ -45,7 +45,7 @@ from tap_spark.plan.run_options import (
 )
 from tap_spark.sources.formats import DECLARED_FORMATS
 from tap_spark.state.bookmarks import load_state
-from tap_spark.stream_config import see_current_folder, with_passwords
+from tap_spark.stream_config import with_passwords
 
 _logger = logging.getLogger(__name__)
 

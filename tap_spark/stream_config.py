@@ -9,10 +9,8 @@ than missing a dangerous one.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -462,10 +460,3 @@ class StreamConfig:
 def is_python_source(text: object) -> bool:
     """Return whether a format names an importable class (`package.module.Class`)."""
     return isinstance(text, str) and PYTHON_SOURCE.fullmatch(text) is not None
-
-
-def see_current_folder() -> None:
-    """Import from the current folder, too, which is not on the path of a console script."""
-    here = str(Path.cwd())
-    if not any(entry in ("", here) for entry in sys.path):
-        sys.path.insert(0, here)

@@ -7,6 +7,7 @@
 3. `return_memory_early`, `keep_blocks`: allocators keep memory that is free, each thread its own.
 4. `run_to_exit`: Python's finalization aborts or hangs if a thread of Arrow is still at work.
 5. `usable_cores`: Python counts the cores of the machine, not those of a container.
+6. `see_current_folder`: console scripts do not import from it, and `python -m` does.
 
 Imports nothing of this project, so that it can be sent to workers by value.
 """
@@ -250,6 +251,20 @@ def usable_cores(
             quota, period = (int(text) for n in names for text in (folder / n).read_text().split())
             cores = min(cores, math.ceil(quota / period)) if quota > 0 else cores
     return cores
+
+
+def sees_current_folder() -> bool:
+    """Return whether this program imports from the current folder."""
+    names = {""}
+    with suppress(OSError):  # The folder has been deleted.
+        names.add(str(Path.cwd()))
+    return not names.isdisjoint(sys.path)
+
+
+def see_current_folder() -> None:
+    """Import from the current folder, too, before all others."""
+    if not sees_current_folder():
+        sys.path.insert(0, str(Path.cwd()))
 
 
 def run_to_exit(main: Callable[[], int]) -> int:

@@ -35,7 +35,7 @@ from typing import IO
 
 from shared.errors import SparkStartError
 from shared.singer.logs import FOR_DEVELOPERS, is_debug
-from shared.singer.platform import usable_cores
+from shared.singer.platform import sees_current_folder, usable_cores
 from shared.spark.conf import SCHEDULES, executor_python
 from shared.spark.spark_errors import start_error
 from shared.spark.spark_release import check_home, installed
@@ -618,10 +618,7 @@ def with_same_path(environ: Mapping[str, str]) -> dict[str, str]:
     Otherwise a file there that has the name of a module, such as `types.py`, is imported for it.
     Python 3.10 sees the folder all the same.
     """
-    names = {""}
-    with contextlib.suppress(OSError):  # The folder has been deleted.
-        names.add(str(Path.cwd()))
-    return dict(environ) if names.intersection(sys.path) else {"PYTHONSAFEPATH": "1", **environ}
+    return dict(environ) if sees_current_folder() else {"PYTHONSAFEPATH": "1", **environ}
 
 
 def _escape(text: str) -> str:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.cloudpickle import register_pickle_by_value
 
 from shared.errors import SettingsError, SourceError, Where
+from shared.singer.platform import see_current_folder
 from shared.spark.spark_release import installed
 from tap_spark.sources.files.file_source import parse_ddl
 from tap_spark.sources.frame_source import FrameSource
 from tap_spark.sources.row_source import RowSource
 from tap_spark.state.stream_plans import StreamPlan
-from tap_spark.stream_config import StreamConfig, see_current_folder
+from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
