@@ -185,6 +185,7 @@ class Converter:
     files: BatchFiles
     tables: StreamTables
     _started_at: float = field(default_factory=time.time, init=False)
+    _cores: int = field(default_factory=usable_cores, init=False)
     _slow: SlowKeywords = field(default_factory=SlowKeywords, init=False)
     # Streams whose files are copied: tasks look at each file themselves.
     _copied: set[tuple[str, pa.Schema]] = field(default_factory=set, init=False)
@@ -283,12 +284,11 @@ class Converter:
             sync_started_at=self._started_at,
             version=batch.version,
         )
-        cores = usable_cores()
         with self.files.readable(batch):
             tasks = plan_tasks(
                 batch.files,
                 options=self.files.options,
-                cores=cores,
+                cores=self._cores,
                 shares_lines=write.sink is not None,
             )
         read = ReadPlan(
