@@ -201,7 +201,7 @@ def _known_os_error(error: OSError) -> SingerSparkError | None:
         # Python's own search, which tries to write to each; a full disk may pass.
         folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108
         return DestinationError(
-            f"{error.strerror}",
+            str(error.strerror),
             hint="set TMPDIR to a folder with space that this user may write to",
             lasts=not os.access(folder, os.W_OK),
         )

@@ -559,7 +559,10 @@ def file_sizes(folder: str, suffix: str = LINES_SUFFIX) -> Iterator[tuple[int, i
 
 
 def is_spool_locked(path: str) -> bool:
-    """Return whether the process that locked a file still runs."""
+    """Return whether the process that locked a file still runs.
+
+    Why beside `owned_folders.is_locked`: that is not sent to workers, as this module is.
+    """
     try:
         fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:

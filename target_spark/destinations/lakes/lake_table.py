@@ -91,11 +91,9 @@ class LakeTable:
 
 def literal_path(url: str) -> str:
     """Return a path that Spark reads literally: `[`, `*` and the like would be patterns."""
-    return url if local_path(url) is None else _without_patterns(url)
-
-
-def _without_patterns(path: str) -> str:
-    return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
+    if local_path(url) is None:
+        return url
+    return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in url)
 
 
 def absolute(path: str) -> str:
