@@ -100,7 +100,7 @@ class ChangePlanner:
     def _place(self, column: T.StructField) -> _Placed | None:
         """Return the place of a column; None if the contract leaves it out."""
         name = self.names[column.name]
-        legal, grown = self._fit(column, name)
+        legal, grown = self._fit(column, name, column.name)
         if name not in self.columns:
             return self._added(_placed(column, name, legal, None, {column.name: name}))
         old = self.columns[name].dataType
@@ -154,10 +154,16 @@ class ChangePlanner:
     def _contract_error(self, part: str, text: str) -> SettingsError:
         return contract_error(self.request.stream, part, text)
 
-    def _fit(self, column: T.StructField, name: str) -> tuple[LegalType, Growth | None]:
+    def _fit(self, column: T.StructField, name: str, key: str) -> tuple[LegalType, Growth | None]:
+        """Return the type of values in a column, and how it grows; None if it cannot.
+
+        Args:
+            column: The column of the stream.
+            name: Name in the table.
+            key: Key of the column in the mapping.
+        """
         old = self.columns[name].dataType if name in self.columns else None
-        paths = (column.name,), (name,)
-        legal = legal_type(column.dataType, old, *paths, self.rules, self.renamed)
+        legal = legal_type(column.dataType, old, (key,), (name,), self.rules, self.renamed)
         if old is not None and self.request.contract.columns == DISCARD:
             legal = replace(legal, dtype=without_new_fields(legal.dtype, old))
         grown = None if old is None else growth(old, legal.dtype, self.can, (name,))
@@ -179,7 +185,7 @@ class ChangePlanner:
                 taken |= {one: one for one in self.columns if one not in taken.values()}
             name = assign_names({key: f"{base}__{tag}"}, self.rules, taken)[key]
             result = self._existing(name) if key not in taken else name
-            legal, grown = self._fit(column, result)
+            legal, grown = self._fit(column, result, key)
             if result not in self.columns or grown is not None:
                 mapping = {column.name: base, key: result}
                 placed = _placed(column, result, legal, grown, mapping)

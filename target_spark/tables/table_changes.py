@@ -3,8 +3,8 @@
 The mapping of a table holds the stream's names of its columns. It is stored in the table. Its keys
 are: the name of a column; for a column with values of a type that another column could not hold
 (`type_conflicts: suffix`) the name, `VARIANT` and the type; for a field inside a column the path,
-joined by `NESTED`; and `OURS` if target-spark has created the table: columns without an entry then
-have the stream's names.
+joined by `NESTED`, that starts with one of these; and `OURS` if target-spark has created the
+table: columns without an entry then have the stream's names.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ def legal_type(
     Args:
         dtype: The stream's type.
         old: The table's type, if the column exists.
-        source: Its path in the stream.
+        source: Its path in the mapping.
         target: Its path in the table.
         rules: The rules for legal names.
         renamed: The mapping stored in the table.

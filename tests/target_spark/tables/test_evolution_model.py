@@ -63,8 +63,27 @@ RULES = st.builds(
 )
 
 
+def columns_a(*fields: tuple[str, T.DataType]) -> T.StructType:
+    """Return columns with one of structs."""
+    struct = T.StructType([T.StructField(name, kind) for name, kind in fields])
+    return T.StructType().add("A", struct)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(TABLES, min_size=1, max_size=4), RULES, st.sampled_from(["suffix", "cast"]))
+@example(
+    [columns_a(("A", T.ByteType())), columns_a(("a", T.ByteType()), ("A", T.StringType()))],
+    NameRules(ignore_case=True),
+    "suffix",
+)
+@example(
+    [
+        columns_a(("a b", T.ByteType()), ("a_b", T.StringType())),
+        columns_a(("a b", T.StringType())),
+    ],
+    NameRules(forbidden=" "),
+    "suffix",
+)
 def test_every_stream_finds_its_place(
     streams: list[T.StructType], rules: NameRules, conflicts: str
 ) -> None:
