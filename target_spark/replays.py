@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from shared.formats.json_text import newlines
 from shared.storage.urls import local_path
@@ -356,6 +358,10 @@ def _normal(block: bytes, lines: int) -> Iterator[memoryview]:
     """
     removed = 0
     if len(block) < lines * _SHORT:
+        same = _without_same_end(block, lines)
+        if same is not None:
+            yield same
+            return
         block, removed = _LAST.subn(b"", block)
     if removed and removed == lines and block.endswith(b"\n"):
         yield memoryview(block)
@@ -368,6 +374,21 @@ def _normal(block: bytes, lines: int) -> Iterator[memoryview]:
             kept = match.end()
         at = block.find(_NAME, match.end() if match else at + len(_NAME))
     yield whole[kept:]
+
+
+def _without_same_end(block: bytes, lines: int) -> memoryview | None:
+    """Return what `_LAST` leaves of lines that all end alike; None for other lines.
+
+    Arrow takes a quarter of the time of a pattern, and other threads go on meanwhile.
+    """
+    first = block[: block.find(b"\n") + 1]
+    match = _LAST.search(first)
+    end, kept = (first[match.start() :], first[match.end() :]) if match else (b"", b"")
+    if not (end and block.endswith(end)):
+        return None
+    shorter = pc.replace_substring(pa.scalar(block, pa.binary()), end, kept).as_buffer()
+    removed = lines * (len(end) - len(kept))
+    return memoryview(shorter) if len(block) - shorter.size == removed else None
 
 
 def _in_front(block: bytes, at: int) -> re.Match[bytes] | None:

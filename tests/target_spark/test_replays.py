@@ -116,6 +116,17 @@ class TestDigests:
             data, left = data + created, left + created[:place] + created[place + len(time) :]
         assert digest(data) == hashlib.blake2b(left, digest_size=16).hexdigest()
 
+    @pytest.mark.parametrize("rest", [{}, {"version": 3}])
+    def test_lines_that_all_end_alike(self, rest: dict[str, Any]) -> None:
+        def lines_of(*times: str) -> bytes:
+            # Each record has a time of its own, which counts.
+            own = {"time_extracted": AT}
+            return b"".join(line({"a": n, **own}, at, **rest) for n, at in enumerate(times * 9))
+
+        end = f'}}, "time_extracted": "{AT}"'.encode()
+        left = hashlib.blake2b(lines_of(AT, AT).replace(end, b"}, "), digest_size=16).hexdigest()
+        assert {digest(lines_of(*times)) for times in ((AT, AT), (AT, LATER))} == {left}
+
     def test_the_version_of_the_message_counts(self) -> None:
         assert digest(line({}, version=1)) != digest(line({}, version=2))
 
