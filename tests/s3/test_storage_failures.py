@@ -318,13 +318,21 @@ def task_failure(source: str, table: str, reads: Any, writes: Any) -> SingerSpar
 
 @pytest.mark.parametrize("side", ("read", "write"))
 @pytest.mark.parametrize("trouble", ("secret", "bucket", "endpoint"))
-def test_tasks(server: Any, tmp_path: Path, free_port: int, side: str, trouble: str) -> None:
+def test_tasks(
+    server: Any,
+    tmp_path: Path,
+    free_port: int,
+    side: str,
+    trouble: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if (server.name, trouble) in {("moto", "secret"), ("versitygw", "endpoint")}:
         return  # moto checks no credentials; nobody's endpoint is alike for both
     wrong: dict[str, Any] = dict(server.options)
     if trouble == "secret":
         wrong["aws_secret_access_key"] = "very-wrong-secret-77"
     if trouble == "endpoint":
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         wrong["endpoint_url"] = f"http://127.0.0.1:{free_port}"
     bad = "s3://no-such-bucket/x" if trouble == "bucket" else join(server.folder(), "x")
     local = tmp_path / "in.jsonl"
