@@ -136,6 +136,7 @@ def _answer(port: int, message: bytes) -> bytes:
         return connection.recv(size - 8, socket.MSG_WAITALL)
 
 
+@pytest.mark.spark
 def test_ports_of_spark_refuse_strangers(spark: SparkSession, tmp_path: Path) -> None:
     """Its file server, its block manager and its RPC, asked as Spark itself asks them."""
     context: Any = spark.sparkContext
@@ -158,6 +159,7 @@ def test_ports_of_spark_refuse_strangers(spark: SparkSession, tmp_path: Path) ->
         assert refusal in _answer(at, message)
 
 
+@pytest.mark.spark
 def test_the_secret_of_spark_is_seen_nowhere(spark: SparkSession) -> None:
     """It is made by Java itself."""
     context: Any = spark.sparkContext
@@ -268,7 +270,8 @@ def test_a_failed_job_raises(spark: SparkSession) -> None:
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_start_work_stop_and_again(tmp_path: Path) -> None:
-    actual = answer(
+    """Spark says nothing meanwhile, even if a query fails."""
+    ended = program(
         """
         import tempfile
         before = set(os.listdir(tempfile.gettempdir()))
@@ -278,6 +281,11 @@ def test_start_work_stop_and_again(tmp_path: Path) -> None:
             starter.start()
             spark = starter.get()
             spark.range(100).write.parquet(f"out{len(facts)}")
+            spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+            try:
+                spark.sql("SELECT 1 / (id - 1) FROM range(5)").collect()
+            except Exception:
+                pass
             pid = starter._jvm.pid
             began = time.monotonic()
             starter.stop()
@@ -289,7 +297,8 @@ def test_start_work_stop_and_again(tmp_path: Path) -> None:
         tmp_path,
         TMPDIR=_folder(tmp_path / "tmp"),
     )
-    assert actual == [[[True, False], [True, False]], [], False]
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout) == [[[True, False], [True, False]], [], False]
     # No warehouse folder, no metastore, no Derby log.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
 
@@ -328,26 +337,6 @@ def test_java_that_only_schedules_has_a_session_once_it_is_asked_for(tmp_path: P
 def _folder(path: Path) -> str:
     path.mkdir()
     return str(path)
-
-
-@pytest.mark.pipe
-@pytest.mark.costly
-def test_spark_says_nothing(tmp_path: Path) -> None:
-    ended = program(
-        """
-        starter = SessionStarter(settings())
-        starter.start()
-        spark = starter.get()
-        spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
-        try:
-            spark.sql("SELECT 1 / (id - 1) FROM range(5)").collect()
-        except Exception:
-            pass
-        starter.stop()
-        """,
-        tmp_path,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @pytest.mark.pipe
