@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from lake_runs import DELETED, Copy, LakeStream, table_rows
 
 from shared.errors import SourceError
@@ -253,7 +255,8 @@ def test_missing_delta_history_is_reported(delta_world: World) -> None:
     reported = str(source_failures.source_error("t", caught.value))
     assert "remove the stream's bookmark" in reported
     for number in range(6):
-        world.sql(f"INSERT INTO {{t}} VALUES ({number}, 9)")
+        rows = pa.table({"id": [number], "a": pa.array([9], pa.int32())})
+        write_deltalake(world.folder / "t", rows, mode="append")
     world.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.checkpointInterval = 1)")
     world.sql("INSERT INTO {t} VALUES (9, 9)")
     for log in (world.folder / "t" / "_delta_log").glob("0*.json"):
