@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_matrix import matrix
 from database_loads import MARIADB_PASSWORD, PASSWORD, PG, MariaDb
 from engines import threads
 from whole_runs import run_target
@@ -22,6 +23,7 @@ from target_spark.load.mapped_loader import MappedLoader
 pytestmark = pytest.mark.server
 Db = PG | MariaDb
 Run = Callable[..., list[Any]]
+DATABASES = ["pg", "maria", "mysql"]
 LEAVE_OUT = {"failure": {"policy": "LogAndContinue"}}
 TEXT, INTEGER = {"type": ["null", "string"]}, {"type": ["null", "integer"]}
 SECRET = "hunter2"
@@ -83,7 +85,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("db", "rule"), matrix(DATABASES, [*RULES]), indirect=["db"])
 def test_a_refused_row_is_a_rejected_record(
     db: Db, run: Run, caplog: pytest.LogCaptureFixture, rule: str
 ):
@@ -148,7 +150,9 @@ def test_dead_letters_keep_the_refused_record(db: Db, run: Run, tmp_path: Path):
     assert ids(db) == ["1"]
 
 
-@pytest.mark.parametrize("policy", ["FailBatch", "LogAndContinue"])
+@pytest.mark.parametrize(
+    ("db", "policy"), matrix(DATABASES, ["FailBatch", "LogAndContinue"]), indirect=["db"]
+)
 def test_rows_of_batch_files(db: Db, run: Run, tmp_path: Path, policy: str):
     db.run("create table t (id bigint, v varchar(3))")
     files = []

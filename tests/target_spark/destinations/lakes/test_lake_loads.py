@@ -19,6 +19,7 @@ from target_spark.replays import Note
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., Load]
+LAKES = ["delta", "iceberg"]
 METADATA = "_sdc_deleted_at timestamp, _sdc_table_version long"
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc)
 
@@ -66,7 +67,7 @@ def test_upsert_keeps_the_newest_row_of_each_key_by_arrival(lake_load: Make) -> 
     assert load.rows() == [(1, "a"), (2, "bb"), (3, "x"), (4, "d")]
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize(("lake", "hard"), matrix(LAKES, [True, False]), indirect=["lake"])
 def test_no_record_replaces_a_newer_row(lake_load: Make, hard: bool) -> None:
     ddl = f"id long, a timestamp, b string, name string, {METADATA}"
     load = lake_load(ddl, keys=("id",), method="upsert", hard_delete=hard, order_by=("a", "b"))
@@ -100,21 +101,22 @@ def test_null_is_a_key_like_any_other(lake_load: Make) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values"),
-    [
-        ("string", ["it's", "${spark.master}", "a\\b", "\U0001f600", "", "x" * 3000]),
-        ("date", [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31)]),
-        ("timestamp", [NOON, NOON - dt.timedelta(days=40000, microseconds=1)]),
-        ("timestamp_ntz", [dt.datetime(2024, 1, 1), dt.datetime(1900, 1, 1, 0, 0, 0, 1)]),
-        ("decimal(20,3)", [Decimal("-1.125"), Decimal("0.000"), Decimal("12345678901234567.890")]),
-        ("double", [1.5, float("inf"), float("nan"), -0.0]),
-        ("long", [-(1 << 63), 0, (1 << 63) - 1]),
-        ("boolean", [True, False]),
-        ("binary", [b"", b"\xff"]),
-    ],
-)
-def test_keys_of_every_type_find_their_rows(lake_load: Make, dtype: str, values: list[Any]) -> None:
+KEY_VALUES: dict[str, list[Any]] = {
+    "string": ["it's", "${spark.master}", "a\\b", "\U0001f600", "", "x" * 3000],
+    "date": [dt.date(1, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31)],
+    "timestamp": [NOON, NOON - dt.timedelta(days=40000, microseconds=1)],
+    "timestamp_ntz": [dt.datetime(2024, 1, 1), dt.datetime(1900, 1, 1, 0, 0, 0, 1)],
+    "decimal(20,3)": [Decimal("-1.125"), Decimal("0.000"), Decimal("12345678901234567.890")],
+    "double": [1.5, float("inf"), float("nan"), -0.0],
+    "long": [-(1 << 63), 0, (1 << 63) - 1],
+    "boolean": [True, False],
+    "binary": [b"", b"\xff"],
+}
+
+
+@pytest.mark.parametrize(("lake", "dtype"), matrix(LAKES, [*KEY_VALUES]), indirect=["lake"])
+def test_keys_of_every_type_find_their_rows(lake_load: Make, dtype: str) -> None:
+    values = KEY_VALUES[dtype]
     load = lake_load(f"k {dtype}, v long", keys=("k",), method="upsert")
     load.load([{"k": value, "v": 1} for value in values])
     load.load([{"k": value, "v": 2} for value in values])
@@ -142,7 +144,7 @@ def test_a_contract_leaves_out_what_does_not_fit(lake_load: Make) -> None:
     assert load.rows("id", "n", "s.a") == [(1, None, 1), (2, 2, 2), (3, 12, 3), (4, None, 4)]
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize(("lake", "hard"), matrix(LAKES, [True, False]), indirect=["lake"])
 def test_a_marked_record_is_kept_or_removes_its_row(lake_load: Make, hard: bool) -> None:
     ddl = f"id long, name string, {METADATA}"
     load = lake_load(ddl, keys=("id",), method="upsert", hard_delete=hard)
@@ -160,7 +162,11 @@ def test_a_deleted_key_may_come_again(lake_load: Make) -> None:
     assert load.rows("id", "name") == [(1, "b")]
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(cluster_by=("id",))])
+@pytest.mark.parametrize(
+    ("lake", "layout"),
+    matrix(LAKES, [Layout(), Layout(cluster_by=("id",))]),
+    indirect=["lake"],
+)
 def test_overwrite_replaces_everything_at_the_end_in_one_commit(
     lake_load: Make, layout: Layout
 ) -> None:
@@ -264,7 +270,7 @@ def test_a_flush_without_rows_makes_the_table(lake_load: Make) -> None:
     assert load.rows() == []
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize(("lake", "hard"), matrix(LAKES, [True, False]), indirect=["lake"])
 def test_an_activated_version_removes_or_marks_older_rows(lake_load: Make, hard: bool) -> None:
     load = lake_load(f"id long, {METADATA}", hard_delete=hard)
     assert load.activate(5) is None
@@ -281,7 +287,9 @@ def test_an_activated_version_removes_or_marks_older_rows(lake_load: Make, hard:
     assert actual == ({2: None, 4: None} if hard else {1: day, 2: None, 3: noon, 4: None})
 
 
-@pytest.mark.parametrize("method", ["append-only", "upsert"])
+@pytest.mark.parametrize(
+    ("lake", "method"), matrix(LAKES, ["append-only", "upsert"]), indirect=["lake"]
+)
 def test_a_commit_repeated_changes_nothing(lake_load: Make, method: str) -> None:
     load = lake_load("id long, name string", keys=("id",), method=method)
     flush = load.load([row(1, "a")])
@@ -293,7 +301,7 @@ def test_a_commit_repeated_changes_nothing(lake_load: Make, method: str) -> None
     assert (1, "b") in load.rows()
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
+@pytest.mark.parametrize(("lake", "in_catalog"), matrix(LAKES, [False, True]), indirect=["lake"])
 def test_a_run_takes_over_the_note_of_a_killed_one(lake_load: Make, in_catalog: bool) -> None:
     load = lake_load("id long, name string", in_catalog=in_catalog, table=f"notes_{in_catalog}")
     assert load.recall() == frozenset()
@@ -352,9 +360,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("lake", "change"), matrix(["delta", "iceberg"], [*CHANGES]), indirect=["lake"]
-)
+@pytest.mark.parametrize(("lake", "change"), matrix(LAKES, [*CHANGES]), indirect=["lake"])
 def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change: str) -> None:
     load = lake_load("id long, name string")
     load.load([row(1, "a")], noted=True)
@@ -363,7 +369,7 @@ def test_a_note_ends_where_others_have_changed_the_table(lake_load: Make, change
     assert load.recall() == frozenset()
 
 
-@pytest.mark.parametrize("hard_delete", [True, False])
+@pytest.mark.parametrize(("lake", "hard_delete"), matrix(LAKES, [True, False]), indirect=["lake"])
 def test_a_note_outlives_an_activation_of_its_run(lake_load: Make, hard_delete: bool) -> None:
     columns = "id long, _sdc_table_version long, _sdc_deleted_at timestamp"
     load = lake_load(columns, hard_delete=hard_delete)
@@ -490,7 +496,7 @@ def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Ma
 @pytest.mark.costly
 @pytest.mark.parametrize(
     ("lake", "method"),
-    matrix(["delta", "iceberg"], ["history", "append-only", "upsert", "overwrite"]),
+    matrix(LAKES, ["history", "append-only", "upsert", "overwrite"]),
     indirect=["lake"],
 )
 def test_names_that_differ_by_case_only_stay_apart(lake_load: Make, method: str) -> None:

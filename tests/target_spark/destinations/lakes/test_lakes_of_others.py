@@ -54,7 +54,7 @@ def theirs(make: Make, statement: str, after: list[str], **more: Any) -> Load:
     return load
 
 
-@pytest.mark.parametrize(("kind", "method"), matrix([*DELTA, *ICEBERG], METHODS, rounds=2))
+@pytest.mark.parametrize(("kind", "method"), matrix([*DELTA, *ICEBERG], METHODS))
 def test_loads_change_nothing_but_rows(any_load: Make, kind: str, method: str) -> None:
     form = "delta" if kind in DELTA else "iceberg"
     statement = (DELTA | ICEBERG)[kind]

@@ -38,7 +38,7 @@ def expected(method: str) -> list[tuple[int, str]]:
     return [*([] if method == "overwrite" else [(1, "x")]), (2, "y")]
 
 
-@pytest.mark.parametrize(("kind", "method"), matrix([*DELTA], METHODS, rounds=2))
+@pytest.mark.parametrize(("kind", "method"), matrix([*DELTA], METHODS))
 def test_delta(any_load: Make, kind: str, method: str) -> None:
     deltalake = pytest.importorskip("deltalake")
     load, supplied = loaded(any_load, "delta", method), dict(DELTA[kind])
@@ -70,7 +70,7 @@ def check_load(load: Load, method: str, rules: Callable[[], Any]) -> None:
 ICEBERG = ("1", "2", "partitions", "sorted")
 
 
-@pytest.mark.parametrize(("kind", "method"), matrix([*ICEBERG], METHODS, rounds=2))
+@pytest.mark.parametrize(("kind", "method"), matrix([*ICEBERG], METHODS))
 def test_iceberg(any_load: Make, tmp_path: Path, kind: str, method: str) -> None:
     load = loaded(any_load, "iceberg", method, in_catalog=True, default_target_schema="shop")
     sql = pytest.importorskip("pyiceberg.catalog.sql")
