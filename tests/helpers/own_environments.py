@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -117,6 +118,7 @@ class WheelEnvironments:
         release = [f"pyspark-{spark}"] if spark else []
         folder = self.folder / "-".join([Path(python).parts[-3], *extras, *more, *release])
         if not folder.exists():
+            others = [Path(sys.prefix), *(path.parent for path in self.folder.glob("*/pyvenv.cfg"))]
             _uv("venv", "--python", python, str(folder))
             wheel = f"{self.wheel}[{','.join(extras)}]"
             install = ["pip", "install", "--python", str(folder / "bin" / "python"), wheel, *more]
@@ -129,6 +131,8 @@ class WheelEnvironments:
             if _uv(*install, "--offline", check=False, **environ).returncode:
                 _uv(*install, **environ)
             self.archives.extend(_shared_archive(folder))
+            for other in others:
+                _share_compiled(other, folder)
         return Environment(folder / "bin")
 
     def close(self) -> None:
@@ -187,6 +191,27 @@ def _shared_archive(environment: Path) -> Iterator[Path]:
     if paths[0] is not None and paths[0].exists() and paths[1] is not None:
         paths[1].hardlink_to(paths[0])
         yield paths[1]
+
+
+def _share_compiled(source: Path, target: Path) -> None:
+    """Give an environment what another one has compiled of modules that uv has linked into both.
+
+    Compiling takes each environment seconds; Python compares size and time of the module.
+    """
+    [place], [site] = (path.glob("lib/*/site-packages") for path in (source, target))
+    if place.parent.name != site.parent.name:
+        return
+    for folder, _, names in os.walk(place):
+        above, cache = os.path.split(folder)
+        if cache != "__pycache__":
+            continue
+        package = os.path.join(site, os.path.relpath(above, place))
+        for name in names:
+            modules = [os.path.join(at, f"{name.partition('.')[0]}.py") for at in (above, package)]
+            with contextlib.suppress(OSError):
+                if os.path.samefile(*modules):
+                    os.makedirs(os.path.join(package, cache), exist_ok=True)
+                    os.link(os.path.join(folder, name), os.path.join(package, cache, name))
 
 
 def _uv(*args: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
