@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from shared.engine.engine import Engine
 from shared.maps.map_settings import TransformSettings, map_rules
@@ -93,16 +95,18 @@ def rows_of(actual: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_changes_of_a_key_stay_in_order(
     lake_spark: SparkSession, tmp_path: Path, transport: str, maps: Any
 ) -> None:
-    table = f"delta.`{tmp_path / 'table'}`"
-    lake_spark.sql(
-        f"create table {table} (id bigint, v string) using delta "
-        "tblproperties (delta.enableChangeDataFeed = true)"
-    )
-    lake_spark.sql(f"insert into {table} select id, 'first' from range(200)")
+    path, columns = tmp_path / "table", pa.schema({"id": pa.int64(), "v": pa.string()})
+    table = DeltaTable.create(path, columns, configuration={"delta.enableChangeDataFeed": "true"})
+
+    def insert(ids: range, text: str) -> None:
+        rows = pa.table([list(ids), [text] * len(ids)], schema=columns)
+        write_deltalake(table, rows, mode="append")
+
+    insert(range(200), "first")
     stream = StreamConfig(
         name="t",
         format="delta",
-        path=str(tmp_path / "table"),
+        path=str(path),
         key_properties=("id",),
         replication_method="LOG_BASED",
     )
@@ -118,9 +122,9 @@ def test_changes_of_a_key_stay_in_order(
         count = 190 if maps else 200
         assert sorted(row["id"] for row in rows_of(first)) == list(range(count))
         state = first[-1]["value"]
-        lake_spark.sql(f"update {table} set v = 'second' where id < 20")
-        lake_spark.sql(f"delete from {table} where id < 10")
-        lake_spark.sql(f"insert into {table} select id, 'third' from range(5)")
+        table.update(new_values={"v": "second"}, predicate="id < 20")
+        table.delete("id < 10")
+        insert(range(5), "third")
         actual = messages(lake_spark, stream, state, place, batch, maps)
     kept = dict.fromkeys(range(count), "FIRST" if maps else "first")
     for row in rows_of(actual):
@@ -129,7 +133,7 @@ def test_changes_of_a_key_stay_in_order(
             kept[row["id"]] = row["v"]
         else:
             kept.pop(row["id"], None)
-    now = {row["id"]: row["v"] for row in lake_spark.sql(f"from {table}").collect()}
+    now = {row["id"]: row["v"] for row in table.to_pyarrow_table().to_pylist()}
     now = {key: value for key, value in now.items() if key < count}
     assert kept == {key: value.upper() if maps else value for key, value in now.items()}
     assert len(rows_of(actual)) == 20 + 10 + 5
