@@ -18,7 +18,7 @@ import pytest
 from shared.errors import SourceError, SparkStartError
 from shared.formats.file_formats import FORMATS
 from shared.spark import s3a
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import NO_CODE, SparkSettings
 from shared.storage.access import StorageOptions, remote
 from shared.storage.urls import join
 from target_spark.destinations.lakes.lake_table import storage_conf
@@ -93,7 +93,11 @@ def test_same_rows_by_s3a_and_from_disk(server: Any, tmp_path: Path) -> None:
         "spark": {
             "master": "local[2]",
             "packages": [s3a.PACKAGE],
-            "conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+            "conf": {
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": f"file://{events}",
+                **NO_CODE,
+            },
         },
     }
     key, secret = (server.options[f"aws_{name}"] for name in ("access_key_id", "secret_access_key"))
@@ -194,7 +198,7 @@ def test_tables_of_files_are_compared_on_s3(server: Any, tmp_path: Path) -> None
         "path": server.folder(),
         "storage_options": server.options,
         "streams": {"s": {"load_method": "overwrite"}},
-        "spark": {"master": "local[2]", "packages": [s3a.PACKAGE]},
+        "spark": {"master": "local[2]", "packages": [s3a.PACKAGE], "conf": {**NO_CODE}},
     }
 
     def messages(names: str) -> list[dict[str, Any]]:
