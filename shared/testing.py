@@ -172,7 +172,6 @@ def _numbers(form: EncodingFormat, start: int, count: int) -> pa.Table:
 
 
 @cache
-@cache
 def heavy_imports(code: str) -> str:
     """Return the list of the slow libraries that a program of its own imports, as text."""
     loaded = f"[name for name in {_HEAVY} if name in sys.modules]"
