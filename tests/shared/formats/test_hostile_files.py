@@ -292,7 +292,7 @@ def written(path: Path, table: pa.Table, form: str, codec: str = "zstd") -> str:
 
 @pytest.mark.parametrize(
     ("table", "form", "codec"),
-    matrix([shared_text, nested_text], ["parquet", "arrow"], ["zstd", "none"], rounds=2),
+    matrix([shared_text, nested_text], ["parquet", "arrow"], ["zstd", "none"]),
 )
 def test_rows_that_share_a_long_text(
     tmp_path: Path, table: Callable[[int, int], pa.Table], form: str, codec: str

@@ -75,7 +75,7 @@ PACKED = {
 
 @pytest.mark.parametrize(
     ("packed", "name", "method"),
-    matrix([*PACKED, "plain"], ["a.csv", "a.csv.gz", "a.txt"], METHODS, rounds=2),
+    matrix([*PACKED, "plain"], ["a.csv", "a.csv.gz", "a.txt"], METHODS),
 )
 def test_compression_is_found_by_content(spark, write, method, packed, name):
     data = "id,v\n1,é\n2,x\n".encode()
