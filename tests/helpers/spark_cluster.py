@@ -25,6 +25,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from shared.spark.conf import NO_CODE
 from shared.spark.jvm import find_java, pyspark_home
 from shared.spark.spark_release import installed
 
@@ -182,6 +183,7 @@ class SparkCluster:
                 "spark.archives": f"{self._environment()}#environment",
                 "spark.executorEnv.PYTHONPATH": "environment",
                 "spark.pyspark.python": str(self._python()),
+                **NO_CODE,
                 **(conf or {}),
             },
         }

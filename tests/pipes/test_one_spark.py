@@ -19,11 +19,12 @@ import pytest
 from deltalake import DeltaTable
 
 import singer_spark
+from shared.spark.conf import NO_CODE
 
 pytestmark = pytest.mark.pipe
 RUN = "import singer_spark; raise SystemExit(singer_spark.jobs())"
 MARK = "TEST_OF_ONE_SPARK"
-SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
+SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m", **NO_CODE}}
 SECONDS = 120
 MIB = 1 << 20
 

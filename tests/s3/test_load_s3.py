@@ -17,6 +17,7 @@ from engines import IdleSpark, threads
 from whole_runs import run_target
 
 from shared.formats.file_formats import FORMATS
+from shared.spark.conf import NO_CODE
 from shared.storage.access import StorageOptions, remote
 from shared.storage.files import open_output
 from shared.storage.urls import join
@@ -74,7 +75,7 @@ def test_files_and_table_on_s3(server: Any, tmp_path: Path) -> None:
     config = {
         "path": table,
         "batch_config": {"cleanup": True, "allowed_roots": [source]},
-        "spark": {"master": "local[2]"},
+        "spark": {"master": "local[2]", "conf": {**NO_CODE}},
     }
     done = run(config, messages, tmp_path, **server.environment)
     assert done.returncode == 0, done.stderr
@@ -132,7 +133,11 @@ def test_options_reach_executors_and_nothing_else(server: Any, tmp_path: Path) -
         "failure": {"policy": "LogAndContinue"},
         "spark": {
             "master": "local[2]",
-            "conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+            "conf": {
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": f"file://{events}",
+                **NO_CODE,
+            },
         },
     }
     messages = [

@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pipe_programs import SPARK
 
 from shared.errors import DestinationError, SettingsError
+from shared.spark.conf import NO_CODE
 from shared.storage.access import StorageOptions, remote
 from shared.storage.files import open_input, open_output
 from shared.storage.urls import join
@@ -33,7 +35,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 def command(program: str, folder: Path, config: dict[str, Any]) -> list[str]:
     path = folder / f"{program}.json"
-    path.write_text(json.dumps({"spark": {"master": "local[2]"}, **config}))
+    path.write_text(json.dumps({"spark": SPARK, **config}))
     return [sys.executable, "-m", f"{program}_spark.cli", "--config", str(path)]
 
 
@@ -140,7 +142,11 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
         "failure": {"policy": "SendToDLQ", "dead_letter_path": letters},
         "spark": {
             "master": "local[2]",
-            "conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+            "conf": {
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": f"file://{events}",
+                **NO_CODE,
+            },
         },
     }
     messages = [

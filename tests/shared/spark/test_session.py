@@ -37,9 +37,9 @@ SECONDS = 180
 PRELUDE = """
 import json, os, sys, threading, time
 from shared.spark.session import SessionStarter, start_session, stream_arrow
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import NO_CODE, SparkSettings
 def settings(**given):
-    conf = {"spark.driver.memory": "700m", **given.pop("conf", {})}
+    conf = {"spark.driver.memory": "700m", **NO_CODE, **given.pop("conf", {})}
     return SparkSettings(**{"master": "local[1]", "conf": conf, **given})
 """
 

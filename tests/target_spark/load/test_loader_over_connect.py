@@ -22,7 +22,7 @@ from shared.formats.file_formats import Encoding
 from shared.errors import RecordError
 from shared.engine.engine import Engine
 from shared.spark.session import SessionStarter
-from shared.spark.conf import SparkSettings
+from shared.spark.conf import NO_CODE, SparkSettings
 from shared.maps.map_settings import map_rules
 from shared.maps.map_settings import TransformSettings
 from target_spark.config import TargetConfig
@@ -31,7 +31,7 @@ from target_spark.load.mapped_loader import MappedLoader
 from target_spark.core.load_plans import Batch, InputFile, StreamSchema
 
 folder = sys.argv[1]
-starter = SessionStarter(SparkSettings(remote="local[2]", app_name="connect-test"))
+starter = SessionStarter(SparkSettings(remote="local[2]", app_name="connect-test", conf=NO_CODE))
 engine = Engine.of(starter.get)
 starter.start()
 schema = {"properties": {"id": {"type": "integer"}, "tags": {"items": {"type": "string"}}}}
