@@ -100,18 +100,22 @@ def json_text(value: Value) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(json_text, value)) + "]"
     if isinstance(value, float):
-        return f'"{_constant(value)}"'
+        return f'"{constant_word(value)}"'
     return _WORDS[value]
 
 
-def _constant(value: float) -> str:
+def constant_word(value: float) -> str:
+    """Return the word for NaN or an infinity."""
     return next(name for name, constant in NON_FINITE.items() if repr(constant) == repr(value))
 
 
 def shown_value(value: Value) -> str:
     """Return a value for an error message: JSON-like, short."""
     try:
-        whole = f"'{value}'" if type(value) is str else json_text(value)
+        if isinstance(value, float):
+            whole = constant_word(value)
+        else:
+            whole = f"'{value}'" if type(value) is str else json_text(value)
     except (Refused, RecursionError):
         whole = repr(value)
     whole = whole.encode("utf-8", "backslashreplace").decode()

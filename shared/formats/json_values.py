@@ -20,6 +20,7 @@ from shared.formats.json_text import (
     Number,
     Refused,
     Value,
+    constant_word,
     json_text,
     not_of_type,
     shown_value,
@@ -62,7 +63,7 @@ def string(strict: bool, any_json: bool) -> Convert:
             return text(value)
         if strict and not any_json:
             raise not_of_type(value, "string")
-        return json_text(value)
+        return constant_word(value) if isinstance(value, float) else json_text(value)
 
     return convert
 
