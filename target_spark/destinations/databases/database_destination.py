@@ -35,7 +35,6 @@ from target_spark.destinations.databases.database import (
     Database,
     errno_of,
     explain_errors,
-    is_alive,
 )
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -272,7 +271,6 @@ class JdbcDestination(Destination):
             self._database, target.place, self._resources, self._rules, target.expiry
         )
         self._lock = threading.RLock()
-        self._idle: list[Connection] = []
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
@@ -390,11 +388,6 @@ class JdbcDestination(Destination):
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
         atexit.unregister(self.close)
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            with contextlib.suppress(Exception):
-                connection.close()
         self._resources.close()
         if self._target.pending:
             self._target.pending.close()
@@ -578,38 +571,12 @@ class JdbcDestination(Destination):
     def _connected(self, request: TableRequest) -> Iterator[Connection]:
         where = Where(stream=request.stream)
         with explain_errors(self._database, self._target.place, where):
-            connection = self._session()
+            connection = self._database.connect(self._target.place)
             try:
                 yield connection
-            except BaseException:
+            finally:
                 with contextlib.suppress(Exception):
                     connection.close()
-                raise
-            self._keep_session(connection)
-
-    def _session(self) -> Connection:
-        """Return a session that an earlier work has left, if it still answers, or a new one."""
-        while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._database.connect(self._target.place)
-            if is_alive(self._database, connection):
-                return connection
-
-    def _keep_session(self, connection: Connection) -> None:
-        """Leave a session to the next work: a new one takes longer than most statements."""
-        try:
-            connection.rollback()
-            for statement in self._database.sql.reset:
-                connection.cursor().execute(statement)
-            connection.commit()
-        except Exception:
-            with contextlib.suppress(Exception):
-                connection.close()
-        else:
-            with self._lock:
-                self._idle.append(connection)
 
     def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
         place = TablePlace(schema, legal_name(request.name.table, self._rules))

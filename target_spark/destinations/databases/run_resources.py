@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import TableName, TableRequest
-from target_spark.destinations.databases.database import Database, explain_errors, is_alive
+from target_spark.destinations.databases.database import Database, explain_errors
 from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
@@ -276,8 +276,15 @@ class RunResources:
 
     def _hold(self) -> None:
         """Acquire the lock, again if its connection has been lost."""
-        if self._connection is None or not is_alive(self._database, self._connection):
-            self._connection = None
+        if self._connection is not None:
+            try:
+                self._connection.cursor().execute("SELECT 1")
+                self._connection.commit()
+            except Exception as error:
+                if self._database.failure(error) is None:
+                    raise
+                self._connection = None
+        if self._connection is None:
             connection = self._database.connect(self._place)
             self._database.sql.lock(connection.cursor(), run_lock(self._run))
             connection.commit()
@@ -449,9 +456,16 @@ class DatabaseLeases:
 
     def _connected(self) -> Connection:
         """Return the connection; if it was lost, with the locks that nobody took meanwhile."""
-        if self._connection is not None and is_alive(self.database, self._connection):
-            return self._connection
-        self._connection = None
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.cursor().execute("SELECT 1")
+                connection.commit()
+                return connection
+            except Exception as error:
+                if self.database.failure(error) is None:
+                    raise
+                self._connection = None
         connection = self.database.connect(self.place)
         cursor = connection.cursor()
         for statement in self.database.sql.lease_session(self.expiry):

@@ -50,8 +50,6 @@ class LoadSql:
     """Whether tables can be created and altered in a transaction."""
     impatient = ""
     """Statement that makes the session wait only shortly for locks on tables."""
-    reset: Sequence[str] = ()
-    """Statements that release the locks of `lock` and `take`, and undo `impatient`."""
     other_row = ""
     """Error code of `upsert` if the server rejects the change of a row with another key; the
     message names the first column of the key."""

@@ -86,7 +86,7 @@ class TableWork:
     conflicts: str
 
     def lock(self) -> None:
-        """Lock the table against other runs until the work ends."""
+        """Lock the table against other runs until the connection ends."""
         self.database.sql.lock(self.cursor, table_lock(self.place))
 
     def plan(self, request: TableRequest) -> TablePlan:

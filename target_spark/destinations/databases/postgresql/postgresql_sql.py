@@ -113,7 +113,6 @@ class PostgreSqlSql(LoadSql):
     ledger_columns: Mapping[str, str] = {"proof": "text NOT NULL DEFAULT ''"}
     may_delete = "SELECT has_table_privilege(%s, 'DELETE')"
     impatient = "SET LOCAL lock_timeout = '3s'"
-    reset = ("SELECT pg_advisory_unlock_all()",)
     immediate = "SET CONSTRAINTS ALL IMMEDIATE"
     has_schema = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
     current_schema = "SELECT coalesce(current_schema(), 'public')"

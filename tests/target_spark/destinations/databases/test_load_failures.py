@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -144,34 +143,6 @@ def test_a_cut_connection_is_begun_again(pg: PG, new_loads: NewLoads):
     loads.destination._database.sql.append = append  # type: ignore[method-assign]
     loads.destination.commit(flush)
     assert pg.table("select id, x from t") == [("1", "a")]
-
-
-def test_work_shares_a_session_that_still_answers(pg: PG, new_loads: NewLoads):
-    loads, locks = new_loads(pg), "select count(*) from pg_locks where locktype = 'advisory'"
-    ours = "from pg_stat_activity where application_name = 'target-spark'"
-    loads.load(PLAIN, [(1, "a")])
-    sessions = pg.table(f"select pid {ours} order by pid")
-    assert len(sessions) == 2  # One holds the lock of the run.
-    loads.load(PLAIN, [(2, "b")])
-    assert pg.table(f"select pid {ours} order by pid") == sessions
-    assert pg.table(locks) == [("1",)]
-    pg.run(f"select pg_terminate_backend(pid, 5000) {ours}")
-    loads.load(PLAIN, [(3, "c")])
-    assert pg.table("select id from t order by id") == [("1",), ("2",), ("3",)]
-    loads.destination.close()
-    while pg.table(f"select pid {ours}"):
-        time.sleep(0.01)
-
-
-def test_a_session_is_left_as_it_was(db: Db, new_loads: NewLoads):
-    name = "lock_timeout" if isinstance(db, PG) else "variables like 'lock_wait_timeout'"
-    loads, seen = new_loads(db), []
-    for number in range(2):
-        with loads.destination.work(PLAIN) as work:
-            work.cursor.execute(f"show {name}")
-            seen.append(work.cursor.fetchone())
-        loads.load(PLAIN, [(number, "a")])  # Staging tables are dropped with little patience.
-    assert seen[0] == seen[1]
 
 
 def test_a_commit_whose_answer_is_lost_is_not_done_twice(pg: PG, new_loads: NewLoads):

@@ -67,7 +67,8 @@ def test_a_killed_overwrite_leaves_the_old_rows_or_the_new(
         for asked, supplied in new:
             loads.load(asked, supplied)
         killer = Killer(number, [loads.destination._resources._connection])
-        killer.watch(loads.destination)
+        database = loads.destination._database
+        database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
         try:
             loads.destination.finish(new[-1][0])
         except Killed:
