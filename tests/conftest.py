@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from engines import jars_of
 from hypothesis import HealthCheck, settings
 from mysql_servers import MariaDbServer, MySqlLikeServer, MySqlServer
 from own_environments import WheelEnvironments, build_wheel
@@ -342,7 +343,7 @@ def expressions(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def lake_spark(spark: SparkSession) -> SparkSession:
     """The session, where it has the packages (tests that use this are marked `server`)."""
-    if "delta-spark" not in (spark.conf.get("spark.jars", "") or ""):
+    if not any("delta-spark" in name for name in jars_of(spark)):
         pytest.skip("Spark could not resolve the packages for tables and databases")
     return spark
 

@@ -400,6 +400,7 @@ class Jvm:
 def spawn_jvm(
     conf: Mapping[str, str],
     environ: Mapping[str, str],
+    jars: Sequence[str] = (),
     lifeline: int = subprocess.PIPE,
     root: Path | None = None,
 ) -> tuple[Jvm, Path]:
@@ -408,6 +409,7 @@ def spawn_jvm(
     Args:
         conf: The whole Spark configuration.
         environ: The environment to start it with.
+        jars: Files for its classpath, after those of Spark.
         lifeline: A pipe of others for it to read: it ends when they do, not with this program.
         root: Where to make the folder for its temporary files.
 
@@ -430,7 +432,7 @@ def spawn_jvm(
     try:
         properties = _write_properties(owned.path, conf, environ)
         process = subprocess.Popen(
-            _command(conf, environ, owned.path, properties),
+            _command(conf, environ, owned.path, properties, jars),
             stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -467,14 +469,13 @@ def _write_properties(folder: Path, conf: Mapping[str, str], environ: Mapping[st
     path.touch(0o600)
     left = () if has_account() else FETCHED
     lines = (f"{_escape(key)}={_escape(value)}\n" for key, value in conf.items() if key not in left)
-    path.write_bytes(_defaults(environ) + "".join(lines).encode())
+    defaults = b"" if installed().loads_defaults else spark_defaults(environ)
+    path.write_bytes(defaults + "".join(lines).encode())
     return path
 
 
-def _defaults(environ: Mapping[str, str]) -> bytes:
-    """Return `spark-defaults.conf`, if Spark does not add it itself; later lines win."""
-    if installed().loads_defaults:
-        return b""
+def spark_defaults(environ: Mapping[str, str]) -> bytes:
+    """Return `spark-defaults.conf`; in a file of properties, later lines win."""
     folder = environ.get("SPARK_CONF_DIR") or pyspark_home(environ) / "conf"
     try:
         return (Path(folder) / "spark-defaults.conf").read_bytes() + b"\n"
@@ -507,7 +508,11 @@ def pyspark_home(environ: Mapping[str, str]) -> Path:
 
 
 def _command(
-    conf: Mapping[str, str], environ: Mapping[str, str], folder: Path, properties: Path
+    conf: Mapping[str, str],
+    environ: Mapping[str, str],
+    folder: Path,
+    properties: Path,
+    further: Sequence[str] = (),
 ) -> list[str]:
     java = find_java(environ)
     _log.debug("Java %s from %s: %s", java.version, java.source, java.home)
@@ -521,7 +526,8 @@ def _command(
         *archive_options(java, jars, environ),
         *_user_options(conf),
         "-cp",
-        os.pathsep.join(jars),
+        # The archive fits as long as the classpath begins as that of the archive.
+        os.pathsep.join([*jars, *further]),
         "org.apache.spark.deploy.SparkSubmit",
         "--properties-file",
         str(properties),

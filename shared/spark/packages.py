@@ -21,8 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shared.errors import SettingsError, SparkStartError
-from shared.spark.conf import SparkSettings
-from shared.spark.jvm import archive_folder
+from shared.spark.conf import SparkSettings, is_one_process
+from shared.spark.jvm import archive_folder, spark_defaults
 from shared.spark.spark_release import COMPLETE, RELEASES, Release, installed
 from shared.storage.owned_folders import is_trusted
 
@@ -258,6 +258,10 @@ _EVERYWHERE = "local:"
 INDEX = "packages.json"
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
 _NAMED = re.compile(r"(.+?)-(\d[\w.-]*)\.jar")
+_FILE = re.compile(r"(?:(?:file|local):(?://)?(?=/[^/]))?([^:%#?*\[{\\]+)")
+"""A jar whose path Spark and a classpath read alike: no other URL, no pattern, no escape."""
+_LOADS = re.compile(r"spark\.jars|--jars|--packages|userClassPathFirst")
+"""Signs of further jars, or of another order, in what a user has set."""
 
 
 def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -293,6 +297,37 @@ def with_jars(conf: Mapping[str, str], jars: Iterable[str]) -> dict[str, str]:
     """Return a configuration with jars in place of its packages."""
     kept = {name: value for name, value in conf.items() if name != PACKAGES}
     return {**kept, JARS: ",".join(dict.fromkeys([*split(conf.get(JARS, "")), *jars]))}
+
+
+def with_classpath(
+    conf: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Take jars out of a configuration if Java's classpath can hold them.
+
+    Spark serves and copies each jar of a configuration, even within one process. All or none: the
+    classes of the classpath cannot see those that Spark adds to it.
+
+    Args:
+        conf: The whole Spark configuration.
+        environ: The environment.
+
+    Returns:
+        The configuration, and the paths of the jars for the classpath.
+    """
+    jars = split(conf.get(JARS, ""))
+    paths = [
+        match[1]
+        for jar in jars
+        if (match := _FILE.fullmatch(jar))
+        and Path(match[1]).is_file()
+        and os.access(match[1], os.R_OK)
+    ]
+    if not jars or len(paths) < len(jars) or not is_one_process(conf["spark.master"]):
+        return dict(conf), []
+    others = [*(conf.keys() - {JARS, *IVY}), environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    if _LOADS.search(f"{others} {spark_defaults(environ)!r}"):
+        return dict(conf), []
+    return {name: text for name, text in conf.items() if name != JARS}, paths
 
 
 def newest_jars(names: Iterable[str]) -> list[str]:

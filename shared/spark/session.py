@@ -40,6 +40,7 @@ from shared.spark.packages import (
     check_released,
     missing_jars,
     resolved,
+    with_classpath,
     with_needs,
 )
 from shared.spark.running_java import BothEnds, JavaRecord
@@ -238,9 +239,10 @@ class SessionStarter:
         self, conf: dict[str, str], environ: dict[str, str], ends: BothEnds | None = None
     ) -> tuple[Any, Jvm]:
         """Start Java and Spark in it, and return the SparkContext."""
-        with resolved(conf, environ) as (known_conf, remember):
+        with resolved(conf, environ) as (resolved_conf, remember):
             shared = () if ends is None else (ends.open_lifeline(), ends.folder)
-            jvm, connection_file = spawn_jvm(known_conf, environ, *shared)
+            known_conf, jars = with_classpath(resolved_conf, environ)
+            jvm, connection_file = spawn_jvm(known_conf, environ, jars, *shared)
             with self._lock:
                 self._jvm = None if self._stopped else jvm
             if self._stopped:
@@ -503,12 +505,15 @@ def hold_connection(
         return None
     session: Any = spark
     java = session._jvm
-    # DriverManager alone does not see classes that were added after the start of Java.
-    java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register(driver)
+    # DriverManager takes any driver that accepts the URL, and sees only those of Java's classpath.
+    drivers = java.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
+    drivers.register(driver)
     login = java.java.util.Properties()
     for name, value in properties.items():
         login.setProperty(name, value)
-    connection = java.java.sql.DriverManager.getConnection(url, login)
+    connection = drivers.get(driver).connect(url, login)
+    # Of a driver that does not accept the URL, DriverManager says so.
+    connection = connection or java.java.sql.DriverManager.getConnection(url, login)
     connection.setAutoCommit(False)
     return HeldConnection(connection)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -44,3 +45,10 @@ def engine_without_spark(settings: EngineSettings, spark: SparkSettings, **_: bo
     """Return the engine of settings that fails a test that starts Spark; see `engine_of`."""
     own = engine_of(settings, spark)
     return Engine(NoSpark(), own.choice, own.limit, own.threads.count, may_read=own.may_read)
+
+
+def jars_of(spark: Any) -> list[str]:
+    """Return the names of the jar files of a session: on Java's classpath, or added by Spark."""
+    paths = spark._jvm.java.lang.System.getProperty("java.class.path").split(":")
+    paths += (spark.conf.get("spark.jars", "") or "").split(",")
+    return [PurePosixPath(path).name for path in paths]

@@ -14,7 +14,7 @@ from python_code import run_code
 
 from shared.errors import SparkStartError
 from shared.spark.bake_packages import NAMES, coordinates
-from shared.spark.packages import INDEX, newest_jars, resolved
+from shared.spark.packages import INDEX, newest_jars, resolved, with_classpath
 from shared.spark.spark_release import installed
 
 CONF = {"spark.jars.packages": "a:b:1,c:d:2", "spark.master": "local[2]"}
@@ -214,3 +214,77 @@ def test_a_package_that_cannot_be_baked_is_named() -> None:
             print(error)
     """
     assert "unresolved dependency: org.example.none#none_2.13;1" in run_code(dedent(code)).stdout
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "local:{}", "local://{}"])
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*, 3]"])
+def test_the_classpath_of_one_process_takes_its_jars(
+    environ: dict[str, str], tmp_path: Path, form: str, master: str
+) -> None:
+    jars = [tmp_path / "an ü.jar", tmp_path / "b-1+c.jar"]
+    for path in jars:
+        path.touch()
+    conf = {"spark.master": master, "spark.jars": ", ".join(form.format(path) for path in jars)}
+    assert with_classpath(conf, environ) == ({"spark.master": master}, [*map(str, jars)])
+    assert with_classpath({"spark.master": master}, environ) == ({"spark.master": master}, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "missing.jar",
+        "folder",
+        "a:b.jar",
+        "a%20b.jar",
+        "*",
+        "*.jar",
+        "[ab].jar",
+        "hdfs://h/b.jar",
+        "file://h/b.jar",
+        "s3a://bucket/b.jar",
+    ],
+)
+def test_spark_takes_all_jars_if_the_classpath_cannot_take_one(
+    environ: dict[str, str], tmp_path: Path, jar: Path, name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    for special in ("a:b.jar", "a%20b.jar", "*", "*.jar", "[ab].jar"):
+        (tmp_path / special).touch()
+    other = name if "://" in name else f"{tmp_path}/{name}"
+    conf = {"spark.master": "local[2]", "spark.jars": f"{jar},{other}"}
+    assert with_classpath(conf, environ) == (conf, [])
+
+
+@pytest.mark.parametrize("master", ["spark://h:7077", "local-cluster[2,1,512]", "yarn", "k8s://h"])
+def test_executors_of_a_cluster_get_the_jars_from_spark(
+    environ: dict[str, str], jar: Path, master: str
+) -> None:
+    conf = {"spark.master": master, "spark.jars": str(jar)}
+    assert with_classpath(conf, environ) == (conf, [])
+
+
+@pytest.mark.parametrize(
+    ("conf", "options", "defaults"),
+    [
+        ({"spark.jars.packages": "a:b:1"}, "", ""),
+        ({"spark.driver.userClassPathFirst": "true"}, "", ""),
+        ({}, "--jars /x.jar pyspark-shell", ""),
+        ({}, "--packages a:b:1 pyspark-shell", ""),
+        ({}, "--conf spark.jars=/x.jar pyspark-shell", ""),
+        ({}, "", "spark.jars.packages a:b:1\n"),
+        ({}, "", "spark.executor.userClassPathFirst=true\n"),
+    ],
+)
+def test_spark_takes_all_jars_beside_those_of_the_users(
+    environ: dict[str, str],
+    tmp_path: Path,
+    jar: Path,
+    conf: dict[str, str],
+    options: str,
+    defaults: str,
+) -> None:
+    """Classes of the classpath could not see theirs."""
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    environ |= {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": options}
+    conf = {"spark.master": "local[2]", "spark.jars": str(jar), **conf}
+    assert with_classpath(conf, environ) == (conf, [])

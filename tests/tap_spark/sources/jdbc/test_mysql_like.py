@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from engines import jars_of
 from jdbc_runs import run_tap
 from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer, MySqlServer
 from table_reads import read, texts
@@ -43,7 +44,7 @@ def server(request: pytest.FixtureRequest, lake_spark: Any) -> Iterator[MySqlLik
     kind: type[MySqlLikeServer] = request.param
     if why := kind.missing():
         pytest.skip(why)
-    if f"{kind.kind}-" not in (lake_spark.conf.get("spark.jars", "") or ""):
+    if not any(f"{kind.kind}-" in name for name in jars_of(lake_spark)):
         pytest.skip(f"the session has no driver for {kind.kind}")
     server = kind()
     try:
