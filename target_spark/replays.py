@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from shared.formats.json_text import newlines
 from shared.storage.urls import local_path
@@ -386,6 +384,9 @@ def _without_same_end(block: bytes, lines: int) -> memoryview | None:
     end, kept = (first[match.start() :], first[match.end() :]) if match else (b"", b"")
     if not (end and block.endswith(end)):
         return None
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     shorter = pc.replace_substring(pa.scalar(block, pa.binary()), end, kept).as_buffer()
     removed = lines * (len(end) - len(kept))
     return memoryview(shorter) if len(block) - shorter.size == removed else None
