@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -213,11 +214,10 @@ def test_what_java_prints_is_logged_but_for_lines_about_logging(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ready = tmp_path / "ready"
-    begin = f"import struct, sys; open({str(ready)!r}, 'wb').write(struct.pack('!ii', 1, 0))"
+    ready.write_bytes(struct.pack("!ii", 1, 0))
     lines = ["SLF4J: Failed to load class", 'Setting default log level to "WARN".', "disk is full"]
-    process = child(
-        f"{begin}; sys.stdin.readline(); print({chr(10).join(lines)!r})", tmp_path / "f"
-    )
+    text = "\n".join(lines)
+    process = child(f"import sys; sys.stdin.readline(); print({text!r})", tmp_path / "f")
     with caplog.at_level("INFO"):
         process.wait_ready(ready)
         process._process.stdin.write(b"\n")  # type: ignore[union-attr]
