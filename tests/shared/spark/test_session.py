@@ -26,7 +26,7 @@ from shared.spark.conf import (
     scheduling,
     session_conf,
 )
-from shared.spark.jvm import FOLDER_PREFIX, classpath
+from shared.spark.jvm import FOLDER_PREFIX
 from shared.spark.session import SessionStarter, stream_arrow
 from shared.storage.owned_folders import remove_stale
 
@@ -268,44 +268,40 @@ def test_a_failed_job_raises(spark: SparkSession) -> None:
         list(stream_arrow(spark.range(10).selectExpr("1 / (id - 5) AS x")))
 
 
-@pytest.mark.spark
-@pytest.mark.server
-def test_spark_in_one_process_copies_no_jars(lake_spark: SparkSession) -> None:
-    java: Any = lake_spark._jvm.java.lang
-    before = ":".join(classpath(os.environ))
-    assert java.System.getProperty("java.class.path").startswith(f"{before}:/")
-    assert not list(Path(java.System.getProperty("java.io.tmpdir")).rglob("*.jar"))
-    # A task has what the classpath has, and would have a copy of the others.
-    see = (
-        "reflect('java.lang.ClassLoader', 'getSystemResource', 'io/delta/tables/DeltaTable.class')"
-    )
-    row = lake_spark.range(1).selectExpr(f"{see} AS place").first()
-    assert row is not None
-    assert "delta-spark" in row.place
-
-
 @pytest.mark.pipe
 @pytest.mark.costly
-def test_jars_of_the_users_see_each_other(tmp_path: Path) -> None:
-    """Those of their own file come by Spark's class loader: so must all others."""
+@pytest.mark.parametrize("own", ["", "spark.jars"])
+def test_spark_in_one_process_copies_no_jars(tmp_path: Path, own: str) -> None:
+    """Unless the user's own file names jars, whose classes those of ours may need."""
     for name in ("ours", "theirs"):
         with zipfile.ZipFile(tmp_path / f"{name} 1.jar", "w") as jar:
             jar.writestr(f"{name}.txt", "")
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {tmp_path}/theirs 1.jar\n")
+    (tmp_path / "spark-defaults.conf").write_text(f"{own} {tmp_path}/theirs 1.jar\n" if own else "")
     code = """
+        from shared.spark.jvm import classpath
         starter = SessionStarter(settings(jars=(f"{os.getcwd()}/ours 1.jar",)))
         session = starter.get()
         java = session._jvm.java.lang
         loader = java.Thread.currentThread().getContextClassLoader()
-        print(json.dumps([
-            sorted(file.name for file in starter._jvm.folder.rglob("*.jar")),
-            loader.getResource("ours.txt") is not None,
-            java.ClassLoader.getSystemResource("ours.txt") is not None,
-        ]))
+        see = "reflect('java.lang.ClassLoader', 'getSystemResource', 'ours.txt')"
+        of_spark = ":".join(classpath(os.environ))
+        print(json.dumps({
+            "further": java.System.getProperty("java.class.path").removeprefix(of_spark),
+            "copies": sorted(file.name for file in starter._jvm.folder.rglob("*.jar")),
+            "driver": loader.getResource("ours.txt") is not None,
+            "system": java.ClassLoader.getSystemResource("ours.txt") is not None,
+            "task": session.range(1).selectExpr(f"{see} <> 'null'").first()[0],
+        }))
         starter.stop()
     """
-    actual = answer(code, tmp_path, SPARK_CONF_DIR=str(tmp_path))
-    assert actual == [["ours 1.jar"], True, False]
+    expected = {
+        "further": "" if own else f":{tmp_path}/ours 1.jar",
+        "copies": ["ours 1.jar"] if own else [],
+        "driver": True,
+        "system": not own,
+        "task": not own,
+    }
+    assert answer(code, tmp_path, SPARK_CONF_DIR=str(tmp_path)) == expected
 
 
 @pytest.mark.pipe
