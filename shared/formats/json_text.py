@@ -100,22 +100,27 @@ def json_text(value: Value) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(json_text, value)) + "]"
     if isinstance(value, float):
-        return f'"{constant_word(value)}"'
+        return f'"{_constant(value)}"'
     return _WORDS[value]
 
 
-def constant_word(value: float) -> str:
-    """Return the word for NaN or an infinity."""
+def bare_text(value: Value) -> str:
+    """Write a decoded value like `json_text`, but NaN and the infinities without quotation marks.
+
+    Raises:
+        Refused: See `json_text`.
+    """
+    return _constant(value) if isinstance(value, float) else json_text(value)
+
+
+def _constant(value: float) -> str:
     return next(name for name, constant in NON_FINITE.items() if repr(constant) == repr(value))
 
 
 def shown_value(value: Value) -> str:
     """Return a value for an error message: JSON-like, short."""
     try:
-        if isinstance(value, float):
-            whole = constant_word(value)
-        else:
-            whole = f"'{value}'" if type(value) is str else json_text(value)
+        whole = f"'{value}'" if type(value) is str else bare_text(value)
     except (Refused, RecursionError):
         whole = repr(value)
     whole = whole.encode("utf-8", "backslashreplace").decode()

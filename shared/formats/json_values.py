@@ -20,7 +20,7 @@ from shared.formats.json_text import (
     Number,
     Refused,
     Value,
-    constant_word,
+    bare_text,
     json_text,
     not_of_type,
     shown_value,
@@ -63,7 +63,7 @@ def string(strict: bool, any_json: bool) -> Convert:
             return text(value)
         if strict and not any_json:
             raise not_of_type(value, "string")
-        return constant_word(value) if isinstance(value, float) else json_text(value)
+        return bare_text(value)
 
     return convert
 
