@@ -241,8 +241,8 @@ class SessionStarter:
         """Start Java and Spark in it, and return the SparkContext."""
         with resolved(conf, environ) as (resolved_conf, remember):
             shared = () if ends is None else (ends.open_lifeline(), ends.folder)
-            known_conf, jars = with_classpath(resolved_conf, environ)
-            jvm, connection_file = spawn_jvm(known_conf, environ, jars, *shared)
+            java_conf, jars = with_classpath(resolved_conf, environ)
+            jvm, connection_file = spawn_jvm(java_conf, environ, jars, *shared)
             with self._lock:
                 self._jvm = None if self._stopped else jvm
             if self._stopped:
@@ -252,7 +252,7 @@ class SessionStarter:
             import pyspark.sql  # noqa: F401, PLC0415
 
             jvm.wait_ready(connection_file)
-            context = _context_of(gateway_of(jvm), known_conf)
+            context = _context_of(gateway_of(jvm), java_conf)
             remember(context.getConf().get("spark.jars", "") or "")
         return context, jvm
 
