@@ -25,7 +25,6 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from shared.spark.conf import NO_CODE
 from shared.spark.jvm import find_java, pyspark_home
 from shared.spark.spark_release import installed
 
@@ -183,7 +182,6 @@ class SparkCluster:
                 "spark.archives": f"{self._environment()}#environment",
                 "spark.executorEnv.PYTHONPATH": "environment",
                 "spark.pyspark.python": str(self._python()),
-                **NO_CODE,
                 **(conf or {}),
             },
         }

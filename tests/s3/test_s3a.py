@@ -93,11 +93,7 @@ def test_same_rows_by_s3a_and_from_disk(server: Any, tmp_path: Path) -> None:
         "spark": {
             "master": "local[2]",
             "packages": [s3a.PACKAGE],
-            "conf": {
-                "spark.eventLog.enabled": "true",
-                "spark.eventLog.dir": f"file://{events}",
-                **NO_CODE,
-            },
+            "conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
         },
     }
     key, secret = (server.options[f"aws_{name}"] for name in ("access_key_id", "secret_access_key"))

@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 
 import shared
 from shared.spark.bake_packages import coordinates
-from shared.spark.conf import NO_CODE
 from shared.spark.packages import INDEX
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
@@ -272,7 +271,6 @@ def test_a_table_is_loaded_without_a_network(built: Build, tmp_path: Path) -> No
         "spark.jars.ivySettings": str(nowhere),
         "spark.jars.ivy": str(tmp_path / "ivy"),
         "spark.databricks.delta.snapshotPartitions": "1",
-        **NO_CODE,
         "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.ice.type": "hadoop",
         "spark.sql.catalog.ice.warehouse": str(tmp_path / "ice"),
