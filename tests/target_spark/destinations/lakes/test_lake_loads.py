@@ -114,7 +114,7 @@ KEY_VALUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("lake", "dtype"), matrix(LAKES, [*KEY_VALUES]), indirect=["lake"])
+@pytest.mark.parametrize("dtype", KEY_VALUES)
 def test_keys_of_every_type_find_their_rows(lake_load: Make, dtype: str) -> None:
     values = KEY_VALUES[dtype]
     load = lake_load(f"k {dtype}, v long", keys=("k",), method="upsert")
