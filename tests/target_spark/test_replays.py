@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +47,10 @@ def segments(data: bytes, *marks: tuple[int, int]) -> list[Segment]:
 def digest(data: bytes) -> str:
     (segment,) = segments(data)
     return segment.digest
+
+
+def digest_of(data: bytes) -> str:
+    return blake3(data).hexdigest(16)
 
 
 def lines(values: Any) -> bytes:
@@ -114,28 +118,34 @@ class TestDigests:
             time = f'"time_extracted": "{at}"'.encode()
             place = created.find(time) if first else created.rfind(time)
             data, left = data + created, left + created[:place] + created[place + len(time) :]
-        assert digest(data) == hashlib.blake2b(left, digest_size=16).hexdigest()
+        assert digest(data) == digest_of(left)
 
     @pytest.mark.parametrize("rest", [{}, {"version": 3}])
-    def test_lines_that_all_end_alike(self, rest: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("text", ["", "x" * 3000])
+    def test_lines_that_all_end_alike(self, rest: dict[str, Any], text: str) -> None:
         def lines_of(*times: str) -> bytes:
             # Each record has a time of its own, which counts.
-            own = {"time_extracted": AT}
+            own = {"b": text, "time_extracted": AT}
             return b"".join(line({"a": n, **own}, at, **rest) for n, at in enumerate(times * 9))
 
         end = f'}}, "time_extracted": "{AT}"'.encode()
-        left = hashlib.blake2b(lines_of(AT, AT).replace(end, b"}, "), digest_size=16).hexdigest()
+        left = digest_of(lines_of(AT, AT).replace(end, b"}, "))
         assert {digest(lines_of(*times)) for times in ((AT, AT), (AT, LATER))} == {left}
 
     def test_the_version_of_the_message_counts(self) -> None:
         assert digest(line({}, version=1)) != digest(line({}, version=2))
 
-    def test_larger_than_a_block(self) -> None:
-        data = lines("x" * 1000 for _ in range(3000))
-        half = len(data) // 3000 * 1500
-        actual = segments(data, (half, 5))
-        assert [segment.lines for segment in actual] == [1500, 1500]
-        assert actual[0].digest == digest(data[:half])
+    @pytest.mark.parametrize("times", [(AT,), (AT, LATER)])
+    @pytest.mark.parametrize("length", [20, 3000])
+    def test_larger_than_a_block(self, times: tuple[str, ...], length: int) -> None:
+        values = [{"a": f"{n:>{length}}"} for n in range(900_000 // length)]
+        written = [line(value, times[n % len(times)]) for n, value in enumerate(values)]
+        left = [line(value, None).replace(b"}}", b"}, }") for value in values]
+        half = len(written) // 2
+        actual = segments(b"".join(written), (len(b"".join(written[:half])), 5))
+        assert [segment.lines for segment in actual] == [half, len(written) - half]
+        assert actual[0].digest == digest_of(b"".join(left[:half]))
+        assert actual[1].digest == digest_of(b"".join(left[half:]))
 
     def test_files(self, tmp_path: Path) -> None:
         data, one = lines(range(4)), len(line({"a": 0}))
