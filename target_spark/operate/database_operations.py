@@ -269,12 +269,11 @@ class DatabaseOperations(Operations):
 
     def _verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
         destination, request = self.destination, flushes[-1].request
-        with destination.work(request) as work:
-            work.lock()
+        with destination.work(request) as work, work.locked():
             shown = destination.table(request.name).shown
             result = verify_table(work, flushes, wanted, shown, time.time())
             work.connection.commit()
-            destination.drop_staging(work, [*staging_tables_of(flushes), *swap_names(work)])
+        destination.drop_staging(request, [*staging_tables_of(flushes), *swap_names(work)])
         wanted.report(result)
 
 

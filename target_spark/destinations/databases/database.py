@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -101,6 +101,20 @@ class Database(Protocol):
 
     def failure(self, error: BaseException) -> Failure | None:
         """Return the meaning of a driver's error; None for any other error."""
+
+
+def is_alive(database: Database, connection: Connection) -> bool:
+    """Return whether a session that has waited still answers; close one that does not."""
+    try:
+        connection.cursor().execute("SELECT 1")
+        connection.commit()
+    except Exception as error:
+        with suppress(Exception):
+            connection.close()
+        if database.failure(error) is None:
+            raise
+        return False
+    return True
 
 
 SHOWN = 300

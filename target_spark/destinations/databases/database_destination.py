@@ -35,6 +35,7 @@ from target_spark.destinations.databases.database import (
     Database,
     errno_of,
     explain_errors,
+    is_alive,
 )
 from target_spark.destinations.databases.database_tables import (
     Connection,
@@ -271,6 +272,7 @@ class JdbcDestination(Destination):
             self._database, target.place, self._resources, self._rules, target.expiry
         )
         self._lock = threading.RLock()
+        self._idle: Connection | None = None
         self._held: dict[str, list[Flush]] = {}
         self._owners: dict[TablePlace, str] = {}
         self._views: dict[TablePlace, StructType] = {}
@@ -341,8 +343,8 @@ class JdbcDestination(Destination):
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`. Staging tables that remain are removed at the end of the run."""
-        with contextlib.suppress(SingerSparkError), self.work(flush.request) as work:
-            work.drop(work.place.schema, staging_tables_of([flush]))
+        with contextlib.suppress(SingerSparkError):
+            self.drop_staging(flush.request, staging_tables_of([flush]))
 
     def finish(self, request: TableRequest) -> Committed | None:
         """See `Destination`."""
@@ -388,14 +390,16 @@ class JdbcDestination(Destination):
     def close(self) -> None:
         """Remove staged rows that were not loaded; called at the end of the process."""
         atexit.unregister(self.close)
+        if idle := self._take_idle():
+            with contextlib.suppress(Exception):
+                idle.close()
         self._resources.close()
         if self._target.pending:
             self._target.pending.close()
 
     def _append(self, flush: Flush) -> Committed | None:
         request, committed = flush.request, None
-        with self.work(request) as work:
-            work.lock()
+        with self.work(request) as work, work.locked():
             if not work.ledger.has(work.cursor, flush.token):
                 result = work.plan(request)
                 plan = work.alter(request, result)
@@ -412,7 +416,7 @@ class JdbcDestination(Destination):
                 with self._finding_refused(work, flush, plan):  # deferred constraints
                     work.connection.commit()
             work.connection.commit()
-            self.drop_staging(work, staging_tables_of([flush]))
+        self.drop_staging(request, staging_tables_of([flush]))
         return committed
 
     @contextlib.contextmanager
@@ -439,8 +443,7 @@ class JdbcDestination(Destination):
     def _replace(self, held: Sequence[Flush]) -> Committed | None:
         """Replace all rows by those of all flushes; readers see the old ones until then."""
         last, result = held[-1], list[Committed]()
-        with self.work(last.request) as work:
-            work.lock()
+        with self.work(last.request) as work, work.locked():
             if not work.ledger.has(work.cursor, last.token):
                 requests = {flush.write.struct.json(): flush.request for flush in held}.values()
                 backfill, filled = last.request.backfill, work
@@ -461,7 +464,7 @@ class JdbcDestination(Destination):
                 swap_in(work, filled)
                 self._add_token(work, last)
             work.connection.commit()
-            self.drop_staging(work, [*staging_tables_of(held), *swap_names(work)])
+        self.drop_staging(last.request, [*staging_tables_of(held), *swap_names(work)])
         # With keys, a later flush updates rows of an earlier one: the sum is not the table's.
         by_key = any(one.by_key for one in result)
         return None if by_key or not result else Committed(sum(one.rows or 0 for one in result))
@@ -477,24 +480,22 @@ class JdbcDestination(Destination):
         proof = self._database.sql.proof(work.cursor, rows)
         work.ledger.add(work.cursor, flush.stream, flush.token, proof)
 
-    def drop_staging(self, work: TableWork, parts: Sequence[str]) -> None:
+    def drop_staging(self, request: TableRequest, parts: Sequence[str]) -> None:
         """Remove staging tables; those that remain are removed at the end of the run."""
         try:
-            with explain_errors(self._database, self._target.place):
+            with self.work(request) as work:
                 work.drop(work.place.schema, parts)
         except DestinationError as error:
             _log.debug("staging tables are removed at the end of the run: %s", error)
 
     def _end(self, request: TableRequest) -> None:
-        with self.work(request) as work:
-            work.lock()
+        with self.work(request) as work, work.locked():
             work.ledger.end(work.cursor, request.stream)
             work.connection.commit()
 
     def _recall(self, request: TableRequest) -> Note:
-        with self.work(request) as work:
-            # A killed run's last transaction may still be under way on the server.
-            work.lock()
+        # A killed run's last transaction may still be under way on the server.
+        with self.work(request) as work, work.locked():
             note = work.ledger.take(work.cursor, request.stream)
             work.connection.commit()
         self._has_note(request, note)
@@ -528,8 +529,7 @@ class JdbcDestination(Destination):
     def _activate(self, request: TableRequest, edit: VersionEdit) -> int:
         """Remove or mark older rows; return how many."""
         rows = 0
-        with self.work(request) as work:
-            work.lock()
+        with self.work(request) as work, work.locked():
             result = self._database.describe(work.cursor, work.place)
             present = {column.name for column in result.columns} if result else set()
             if TABLE_VERSION not in present:
@@ -553,7 +553,7 @@ class JdbcDestination(Destination):
 
     @contextlib.contextmanager
     def work(self, request: TableRequest) -> Iterator[TableWork]:
-        """Yield the work on one table, over a connection of the calling thread."""
+        """Yield the work on one table, over a session that no other thread uses meanwhile."""
         with self._connected(request) as connection:
             schema = self._resources.schema(connection, request.name.schema, self._rules)
             work = self._work_in(schema, request, connection)
@@ -571,12 +571,40 @@ class JdbcDestination(Destination):
     def _connected(self, request: TableRequest) -> Iterator[Connection]:
         where = Where(stream=request.stream)
         with explain_errors(self._database, self._target.place, where):
-            connection = self._database.connect(self._target.place)
+            connection = self._session()
             try:
                 yield connection
-            finally:
+            except BaseException:
                 with contextlib.suppress(Exception):
                     connection.close()
+                raise
+            self._keep_session(connection)
+
+    def _session(self) -> Connection:
+        """Return the session that an earlier work has left, if it still answers, or a new one."""
+        idle = self._take_idle()
+        if idle is not None and is_alive(self._database, idle):
+            return idle
+        return self._database.connect(self._target.place)
+
+    def _take_idle(self) -> Connection | None:
+        with self._lock:
+            idle, self._idle = self._idle, None
+        return idle
+
+    def _keep_session(self, connection: Connection) -> None:
+        """Leave a session to the next work: a new one takes longer than most statements.
+
+        One is enough, as others would count among the connections that the server admits.
+        """
+        with contextlib.suppress(Exception):
+            connection.rollback()
+            with self._lock:
+                if self._idle is None:
+                    self._idle = connection
+                    return
+        with contextlib.suppress(Exception):
+            connection.close()
 
     def _work_in(self, schema: str, request: TableRequest, connection: Connection) -> TableWork:
         place = TablePlace(schema, legal_name(request.name.table, self._rules))

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from shared.errors import DestinationError
 from target_spark.core.load_plans import TableName, TableRequest
-from target_spark.destinations.databases.database import Database, explain_errors
+from target_spark.destinations.databases.database import Database, explain_errors, is_alive
 from target_spark.destinations.databases.database_tables import (
     Connection,
     Cursor,
@@ -276,15 +276,8 @@ class RunResources:
 
     def _hold(self) -> None:
         """Acquire the lock, again if its connection has been lost."""
-        if self._connection is not None:
-            try:
-                self._connection.cursor().execute("SELECT 1")
-                self._connection.commit()
-            except Exception as error:
-                if self._database.failure(error) is None:
-                    raise
-                self._connection = None
-        if self._connection is None:
+        if self._connection is None or not is_alive(self._database, self._connection):
+            self._connection = None
             connection = self._database.connect(self._place)
             self._database.sql.lock(connection.cursor(), run_lock(self._run))
             connection.commit()
@@ -321,10 +314,13 @@ class RunResources:
         for run in {_run_of(table) for table in self._stages(cursor, schema, "")}:
             if run != self._run and self._database.sql.is_free(cursor, run_lock(run)):
                 try:
-                    with explain_errors(self._database, self._place):
-                        self._drop_stages(connection, schema, run)
+                    # Its session waits only shortly for locks from then on.
+                    with (
+                        explain_errors(self._database, self._place),
+                        contextlib.closing(self._database.connect(self._place)) as own,
+                    ):
+                        self._drop_stages(own, schema, run)
                 except DestinationError as error:
-                    connection.rollback()
                     _log.debug("staging tables of a killed run cannot be removed: %s", error)
         connection.commit()
 
@@ -456,16 +452,9 @@ class DatabaseLeases:
 
     def _connected(self) -> Connection:
         """Return the connection; if it was lost, with the locks that nobody took meanwhile."""
-        connection = self._connection
-        if connection is not None:
-            try:
-                connection.cursor().execute("SELECT 1")
-                connection.commit()
-                return connection
-            except Exception as error:
-                if self.database.failure(error) is None:
-                    raise
-                self._connection = None
+        if self._connection is not None and is_alive(self.database, self._connection):
+            return self._connection
+        self._connection = None
         connection = self.database.connect(self.place)
         cursor = connection.cursor()
         for statement in self.database.sql.lease_session(self.expiry):

@@ -50,6 +50,8 @@ class LoadSql:
     """Whether tables can be created and altered in a transaction."""
     impatient = ""
     """Statement that makes the session wait only shortly for locks on tables."""
+    patient = ""
+    """Statement that undoes `impatient`, if the end of the transaction does not."""
     other_row = ""
     """Error code of `upsert` if the server rejects the change of a row with another key; the
     message names the first column of the key."""
@@ -83,7 +85,7 @@ class LoadSql:
         return self.table(place).replace("%", "%%")
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Acquire a lock that the session holds until it ends."""
+        """Acquire a lock that the session holds until `unlock`, or until it ends."""
         raise NotImplementedError
 
     def take(self, cursor: Cursor, name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,9 +85,19 @@ class TableWork:
     rules: NameRules
     conflicts: str
 
-    def lock(self) -> None:
-        """Lock the table against other runs until the connection ends."""
-        self.database.sql.lock(self.cursor, table_lock(self.place))
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the table against other runs; after a failure until the session ends."""
+        name = table_lock(self.place)
+        self.database.sql.lock(self.cursor, name)
+        yield
+        try:
+            self.database.sql.unlock(self.cursor, name)
+            self.connection.commit()
+        except Exception:
+            # What the block has committed stands, and must not be repeated.
+            with suppress(Exception):
+                self.connection.close()
 
     def plan(self, request: TableRequest) -> TablePlan:
         """Return the change of the table for the stream's rows.
@@ -358,6 +368,8 @@ class TableWork:
             self.cursor.execute(self.database.sql.impatient)
         for part in parts:
             self.cursor.execute(self.database.sql.drop(TablePlace(schema, part)))
+        if self.database.sql.patient:
+            self.cursor.execute(self.database.sql.patient)
         self.connection.commit()
 
     def _change(

@@ -109,6 +109,7 @@ class MySqlSql(LoadSql):
     mariadb = True
     undoes_ddl = False
     impatient = "SET SESSION lock_wait_timeout = 3"
+    patient = "SET SESSION lock_wait_timeout = DEFAULT"
     counts_upserts = False  # It counts an updated row twice, and one without changes not at all.
     other_row = "1048"
     has_schema = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"

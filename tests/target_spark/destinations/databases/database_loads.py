@@ -163,6 +163,14 @@ class Killer:
                     connection.close()
             raise Killed
 
+    def watch(self, destination: JdbcDestination) -> None:
+        """Cut the sessions that wait for further work, too, and those that begin from now on."""
+        database, idle = destination._database, destination._idle
+        if idle is not None:
+            self.connections.append(idle)
+            destination._idle = Connection(idle, self)
+        database.connect = self.connect(database.connect)  # type: ignore[method-assign]
+
     def connect(self, connect: Callable[..., Any]) -> Callable[..., Any]:
         def connected(*args: Any) -> Connection:
             self.connections.append(connect(*args))

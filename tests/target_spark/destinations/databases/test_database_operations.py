@@ -216,8 +216,7 @@ def test_a_killed_repair_leaves_the_old_rows_or_the_new(
         loads = new_loads(db)
         flush = loads.stage(repair, [(1, "new"), (3, "x"), (4, "added")])
         killer = Killer(number, [loads.destination._resources._connection])
-        database = loads.destination._database
-        database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
+        killer.watch(loads.destination)
         try:
             operations(loads).verify([flush], wanted)
         except Killed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from postgres_server import free_port
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, may_pass
 from shared.formats.arrow_types import struct_to_arrow
+from target_spark.core.balance import Committed
 from target_spark.destinations.databases.database import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect_mysql
 
@@ -143,6 +145,62 @@ def test_a_cut_connection_is_begun_again(pg: PG, new_loads: NewLoads):
     loads.destination._database.sql.append = append  # type: ignore[method-assign]
     loads.destination.commit(flush)
     assert pg.table("select id, x from t") == [("1", "a")]
+
+
+def test_work_shares_a_session_that_still_answers(pg: PG, new_loads: NewLoads):
+    loads, locks = new_loads(pg), "select count(*) from pg_locks where locktype = 'advisory'"
+    ours = "from pg_stat_activity where application_name = 'target-spark'"
+    loads.load(PLAIN, [(1, "a")])
+    sessions = pg.table(f"select pid {ours} order by pid")
+    assert len(sessions) == 2  # One holds the lock of the run.
+    loads.load(PLAIN, [(2, "b")])
+    assert pg.table(f"select pid {ours} order by pid") == sessions
+    assert pg.table(locks) == [("1",)]
+    pg.run(f"select pg_terminate_backend(pid, 5000) {ours}")
+    loads.load(PLAIN, [(3, "c")])
+    assert pg.table("select id from t order by id") == [("1",), ("2",), ("3",)]
+    loads.destination.close()
+    by = time.monotonic() + 30
+    while time.monotonic() < by and pg.table(f"select pid {ours}"):
+        time.sleep(0.01)
+    assert not pg.table(f"select pid {ours}")
+
+
+@pytest.mark.parametrize("work", ["commit", "recall"])
+def test_what_is_committed_is_not_repeated_if_the_session_is_lost_then(
+    pg: PG, new_loads: NewLoads, work: str
+):
+    earlier = new_loads(pg)
+    token = earlier.load(PLAIN, [(1, "a")], noted=True).token
+    earlier.kill()
+    loads, locked = new_loads(pg), list[str]()
+    flush, sql = loads.stage(PLAIN, [(2, "b")]), loads.destination._database.sql
+    unlock = sql.unlock
+
+    def lost(cursor, name: str) -> None:
+        if name.startswith("target-spark table"):
+            locked.append(name)
+            cursor.connection.close()
+        unlock(cursor, name)
+
+    sql.unlock = lost  # type: ignore[method-assign]
+    if work == "recall":
+        assert loads.recall(PLAIN) == [token]
+    else:
+        assert loads.destination.commit(flush) == Committed(1)
+        assert pg.table("select id from t order by id") == [("1",), ("2",)]
+    assert len(locked) == 1
+
+
+def test_a_session_is_left_as_it_was(db: Db, new_loads: NewLoads):
+    name = "lock_timeout" if isinstance(db, PG) else "variables like 'lock_wait_timeout'"
+    loads, seen = new_loads(db), []
+    for number in range(2):
+        with loads.destination.work(PLAIN) as work:
+            work.cursor.execute(f"show {name}")
+            seen.append(work.cursor.fetchone())
+        loads.load(PLAIN, [(number, "a")])  # Staging tables are dropped with little patience.
+    assert seen[0] == seen[1]
 
 
 def test_a_commit_whose_answer_is_lost_is_not_done_twice(pg: PG, new_loads: NewLoads):

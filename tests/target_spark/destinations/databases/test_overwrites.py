@@ -67,8 +67,7 @@ def test_a_killed_overwrite_leaves_the_old_rows_or_the_new(
         for asked, supplied in new:
             loads.load(asked, supplied)
         killer = Killer(number, [loads.destination._resources._connection])
-        database = loads.destination._database
-        database.connect = killer.connect(database.connect)  # type: ignore[method-assign]
+        killer.watch(loads.destination)
         try:
             loads.destination.finish(new[-1][0])
         except Killed:
