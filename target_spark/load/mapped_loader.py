@@ -16,6 +16,7 @@ from shared.maps.record_metadata import COLUMNS, record_schema
 from shared.maps.stream_maps import outputs, reject_duplicate_names
 from shared.singer.run_summary import RunSummary
 from target_spark.convert.mapped_rows import source_columns, tell_engine
+from target_spark.convert.stream_tables import tell_replaced
 from target_spark.core.balance import Loaded
 from target_spark.core.load_plans import (
     Batch,
@@ -230,6 +231,8 @@ class MappedLoader:
             return existing[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
+        if stream.stream not in self._planned_outputs:
+            tell_replaced(stream, add=self._config.add_record_metadata)
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
         outcome = outputs(
             self._config.transforms,

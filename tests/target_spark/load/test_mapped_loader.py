@@ -202,6 +202,17 @@ def test_a_failed_conversion_takes_the_others_back() -> None:
     assert below.calls[-1] == ("abort", "orders")
 
 
+def test_values_under_names_of_record_metadata_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mapped, _ = loader({"orders": {"x": "1"}})
+    properties = {**PROPERTIES, "_sdc_batched_at": {"type": "string"}}
+    for serial in (0, 1):
+        mapped.plan(batch(serial=serial, schema={**SCHEMA, "properties": properties}).stream)
+    (text,) = (text for text in caplog.messages if "record metadata" in text)
+    assert text.startswith("stream 'orders': values of '_sdc_batched_at' are replaced: ")
+
+
 def test_a_removed_stream_is_nothing_to_load(caplog: pytest.LogCaptureFixture) -> None:
     mapped, below = loader({"orders": None})
     caplog.set_level(logging.INFO)

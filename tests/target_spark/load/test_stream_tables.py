@@ -53,3 +53,17 @@ def test_a_mapped_flush_has_the_bookmark_of_its_source() -> None:
     making = Making("src", SCHEMA, ("id",), transform=not_run)
     actual = flush("append-only", making=making, reached=Reached(STATE, 1, is_exact=True))
     assert (actual.stream, actual.source, actual.state) == ("s", "src", '{"bookmarks":{"src":1}}')
+
+
+@pytest.mark.parametrize(("add", "done"), [(True, "replaced"), (False, "ignored")])
+def test_values_under_names_of_record_metadata_are_named_once(
+    caplog: pytest.LogCaptureFixture, add: bool, done: str
+) -> None:
+    config = target_config({"path": "out", "format": "delta", "add_record_metadata": add})
+    tables, node = StreamTables(config, NoDestination()), {"type": "string"}
+    names = ("id", "_sdc_batched_at", "_sdc_deleted_at", "_sdc_own")
+    for more in ({}, {"x": node}):
+        schema = {"type": "object", "properties": {**dict.fromkeys(names, node), **more}}
+        tables.request(StreamSchema("s", schema, ("id",)))
+    (text,) = caplog.messages
+    assert text.startswith(f"stream 's': values of '_sdc_batched_at' are {done}: ")
