@@ -23,16 +23,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import orjson
 
 from shared.formats.json_text import newlines
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import STAGED, InputFile, Segment
-
-if TYPE_CHECKING:
-    from blake3 import blake3
 
 _BLOCK = 1 << 17
 """Bytes that are read at once: of larger ones the C library returns the memory after each use."""
@@ -322,7 +319,10 @@ def segments_of(file: InputFile) -> Iterator[Segment]:
         with Path(file.url).open("rb") as source:
             yield from line_segments(source, file)
         return
-    path, digest = local_path(file.url), _digest()
+    # Not at the top: executors, which import this module, too, need no digests.
+    from blake3 import blake3  # noqa: PLC0415
+
+    path, digest = local_path(file.url), blake3()
     if path is not None:
         with Path(path).open("rb") as source:
             while block := source.read(_BLOCK):
@@ -334,7 +334,9 @@ def segments_of(file: InputFile) -> Iterator[Segment]:
 
 
 def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> Segment:
-    digest, lines = _digest(), 0
+    from blake3 import blake3  # noqa: PLC0415
+
+    digest, lines = blake3(), 0
     while length is None or length > 0:
         block = source.read(_BLOCK if length is None else min(_BLOCK, length))
         if not block:
@@ -345,13 +347,6 @@ def _segment(source: IO[bytes], length: int | None, since: int, until: int) -> S
         lines += result
         digest.update(_normal(block, result))
     return Segment(lines, digest.hexdigest(_DIGEST_BYTES), since, until)
-
-
-def _digest() -> blake3:
-    # Executors, which import this module, too, need no digests.
-    from blake3 import blake3  # noqa: PLC0415
-
-    return blake3()
 
 
 def _normal(block: bytes, lines: int) -> bytes | memoryview:
@@ -413,6 +408,6 @@ def _content(segment: Segment) -> tuple[int, str]:
 
 
 def _digest_of(value: Any) -> str:
-    digest = _digest()
-    digest.update(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
-    return digest.hexdigest(_DIGEST_BYTES)
+    from blake3 import blake3  # noqa: PLC0415
+
+    return blake3(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest(_DIGEST_BYTES)

@@ -24,6 +24,8 @@ TIMESTAMPS = ("_sdc_extracted_at", RECEIVED_AT, "_sdc_batched_at", DELETED_AT)
 INTEGERS = ("_sdc_sequence", TABLE_VERSION, "_sdc_sync_started_at")
 COLUMNS = TIMESTAMPS + INTEGERS
 """All record metadata columns, in the order in which they follow the record's own."""
+REPLACED = frozenset(COLUMNS) - {DELETED_AT}
+"""Those whose values are never the record's own: taps mark records as deleted by the other one."""
 
 VALID_FROM, VALID_TO, IS_CURRENT = "_sdc_valid_from", "_sdc_valid_to", "_sdc_is_current"
 VERSION_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT)

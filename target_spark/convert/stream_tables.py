@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import StructField, StructType
 
 from shared.errors import MessageError, SettingsError, Where
 from shared.formats.spark_types import T
-from shared.maps.record_metadata import COLUMNS, DELETED_AT, stored_columns
+from shared.maps.record_metadata import COLUMNS, REPLACED, stored_columns
 from target_spark.config import (
     key_properties,
     stream_settings,
@@ -210,8 +210,9 @@ class StreamTables:
     def request(self, stream: StreamSchema) -> TableRequest:
         """Return the request of a stream for its table under a schema."""
         existing = self._requests.get(stream.stream)
-        if existing is None:
-            tell_replaced(stream, add=self.config.add_record_metadata)
+        replaced = REPLACED.intersection(stream.schema.get("properties") or ())
+        if replaced and existing is None:
+            tell_replaced(stream.stream, replaced, add=self.config.add_record_metadata)
         if existing is None or existing[0] != stream:
             columns = stored_columns(stream.schema, self.config.add_record_metadata)
             request = table_request(self.config, stream, columns)
@@ -294,24 +295,20 @@ def _key(batch: Batch) -> tuple[str, str]:
     return batch.stream.stream, batch.token
 
 
-def tell_replaced(stream: StreamSchema, *, add: bool) -> None:
+def tell_replaced(stream: str, names: Iterable[str], *, add: bool) -> None:
     """Log which properties of a stream are not stored, as record metadata has their names.
 
     Args:
-        stream: The stream as it was received.
+        stream: Name of the stream.
+        names: The properties.
         add: The setting `add_record_metadata`.
     """
-    # Taps mark records as deleted by that one, which is kept with record metadata.
-    names = [name for name in stream.schema.get("properties") or () if name in COLUMNS]
-    listed = ", ".join(f"'{name}'" for name in names if name != DELETED_AT)
-    if listed:
-        _log.warning(
-            "stream '%s': values of %s are %s: record metadata has these names; rename them in "
-            "the tap",
-            stream.stream,
-            listed,
-            "replaced" if add else "ignored",
-        )
+    _log.warning(
+        "stream '%s': values of %s are %s: record metadata has these names; rename them in the tap",
+        stream,
+        ", ".join(map(repr, sorted(names))),
+        "replaced" if add else "ignored",
+    )
 
 
 def as_document(request: TableRequest, *, view: bool) -> TableRequest:

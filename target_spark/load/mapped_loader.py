@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shared.engine.engine import Engine
 from shared.errors import SettingsError, Where
 from shared.formats.schema_nodes import only_properties
-from shared.maps.record_metadata import COLUMNS, record_schema
+from shared.maps.record_metadata import COLUMNS, REPLACED, record_schema
 from shared.maps.stream_maps import outputs, reject_duplicate_names
 from shared.singer.run_summary import RunSummary
 from target_spark.convert.mapped_rows import source_columns, tell_engine
@@ -231,8 +231,9 @@ class MappedLoader:
             return existing[stream.serial]
 
     def _planned(self, stream: StreamSchema) -> tuple[_MappedStream, ...]:
-        if stream.stream not in self._planned_outputs:
-            tell_replaced(stream, add=self._config.add_record_metadata)
+        replaced = REPLACED.intersection(stream.schema.get("properties") or ())
+        if replaced and stream.stream not in self._planned_outputs:
+            tell_replaced(stream.stream, replaced, add=self._config.add_record_metadata)
         schema, struct = record_schema(stream.schema, add=False), source_columns(stream.schema)
         outcome = outputs(
             self._config.transforms,
