@@ -210,8 +210,8 @@ class StreamTables:
     def request(self, stream: StreamSchema) -> TableRequest:
         """Return the request of a stream for its table under a schema."""
         existing = self._requests.get(stream.stream)
-        replaced = REPLACED.intersection(stream.schema.get("properties") or ())
-        if replaced and existing is None:
+        own = stream.schema.get("properties") or ()
+        if existing is None and (replaced := REPLACED.intersection(own)):
             tell_replaced(stream.stream, replaced, add=self.config.add_record_metadata)
         if existing is None or existing[0] != stream:
             columns = stored_columns(stream.schema, self.config.add_record_metadata)
