@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,13 @@ class TestDigests:
         assert [segment.lines for segment in actual] == [1, 3, 0]
         assert whole_segment(staged).digest == digest(data)
         assert actual[2] == whole_segment(same)
+
+
+def test_executors_need_no_package_for_digests() -> None:
+    modules = ("convert.write_tasks", "convert.mapped_rows", "destinations.databases.sink")
+    imports = ", ".join(f"target_spark.{name}" for name in ("replays", *modules))
+    code = f"import sys; sys.modules['blake3'] = None; import {imports}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 class TestNotes:
