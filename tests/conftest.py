@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 ROOT = Path(__file__).resolve().parents[1]
-# Files whose tests look at tables of a few rows: Spark interprets expressions (`NO_CODE`), as the
-# classes that it writes and compiles for them take a sixth of the time of a lake's test. Others
-# compare values, computed as Spark does it for users.
-INTERPRETED_FILES = (
-    "tests/extending/",
-    "tests/model/test_cut_runs.py",
-    "tests/model/test_destination_model.py",
-    "tests/tap_spark/sources/jdbc/test_key_order.py",
-    "tests/tap_spark/sources/jdbc/test_reading_tables.py",
-    "tests/tap_spark/sources/kafka/",
-    "tests/tap_spark/sources/lakes/",
-    "tests/target_spark/destinations/",
+# Files whose tests compare values, and pages that run as they stand: Spark compiles expressions, as
+# it does for users. In all others it interprets them (`NO_CODE`): to write and compile classes for
+# a few rows takes longer, a sixth of the time of a lake's test.
+COMPILED_FILES = (
+    "tests/docs/",
+    "tests/model/test_engines_agree.py",
+    "tests/shared/maps/expressions/test_compiled_at_random.py",
+    "tests/shared/types/",
+    "tests/tap_spark/output/",
+    "tests/tap_spark/sources/test_exact_json_spark.py",
+    "tests/tap_spark/sources/test_exact_values.py",
+    "tests/tap_spark/sources/test_parser_limits_spark.py",
 )
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
@@ -334,10 +334,10 @@ def expressions(request: pytest.FixtureRequest) -> None:
     if "spark" in request.fixturenames and not is_argument:
         conf = request.getfixturevalue("spark").conf
         for name, text in NO_CODE.items():
-            if request.node.nodeid.startswith(INTERPRETED_FILES):
-                conf.set(name, text)
-            else:
+            if request.node.nodeid.startswith(COMPILED_FILES):
                 conf.unset(name)
+            else:
+                conf.set(name, text)
 
 
 @pytest.fixture(scope="session")
