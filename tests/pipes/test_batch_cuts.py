@@ -17,14 +17,14 @@ import pytest
 
 pytestmark = [pytest.mark.pipe, pytest.mark.soak, pytest.mark.costly]
 
-COUNT = 60_000
+COUNT = 30_000
 PIPE_BYTES = 4096
 MOST_STATES = 12
 STREAM = {
     "name": "s",
     "format": "rows",
     "row_count": COUNT,
-    "column_count": 8,
+    "column_count": 3,
     "replication_key": "id",
 }
 
@@ -36,13 +36,13 @@ def tap_config(folder: Path) -> dict[str, Any]:
         "batch_config": {
             "encoding": {"format": "jsonl", "compression": "zstd"},
             "storage": {"root": str(folder / "batches")},
-            "batch_size": 2000,
+            "batch_size": 1000,
         },
     }
 
 
 def target_config(folder: Path) -> dict[str, Any]:
-    return {"path": str(folder / "out"), "batch_size_rows": 4000}
+    return {"path": str(folder / "out"), "batch_size_rows": 2000}
 
 
 def stored(folder: Path) -> Counter[int]:

@@ -13,13 +13,13 @@ import pytest
 
 pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 
-COUNT = 400_000
-SIZE = 2000
+COUNT = 100_000
+SIZE = 500
 
 
 def config(folder: Path, rows: int) -> dict[str, Any]:
     return {
-        "streams": [{"name": "s", "format": "rows", "row_count": rows, "column_count": 8}],
+        "streams": [{"name": "s", "format": "rows", "row_count": rows, "column_count": 3}],
         "spool": {"root": str(folder / "spool")},
         "batch_config": {
             "encoding": {"format": "parquet"},
