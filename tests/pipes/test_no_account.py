@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipe_programs import Programs
@@ -24,29 +23,22 @@ pytestmark = [
 
 
 def test_spark_needs_no_account(tmp_path: Path) -> None:
-    """Java would take `?` for the home folder, and Hadoop would not log in."""
-    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "in.parquet")
-    programs = Programs(tmp_path)
-    stream = {"name": "s", "format": "parquet", "path": str(tmp_path / "in.parquet")}
-    command = programs.tap_command({"engine": "spark", "streams": [stream]})
-    result = programs.run([*AS_NUMBER, "env", "HOME=/nonexistent", *command])
-    assert result.returncode == 0, result.stderr.decode()
-    assert result.stdout.count(b'"RECORD"') == 3
-    assert not list(tmp_path.glob("?"))
+    """Java would take `?` for the home folder, and Hadoop would not log in.
 
-
-def test_packages_need_no_account(tmp_path: Path) -> None:
-    """Spark asks Hadoop for the user before it adds jars, also those that Ivy fetches."""
+    Spark asks Hadoop for the user before it adds jars, also those that Ivy fetches.
+    """
     programs = Programs(tmp_path, environ={"XDG_CACHE_HOME": str(tmp_path / "cache")})
-    config = {"format": "iceberg", "path": str(tmp_path / "lake")}
+    config = {"format": "iceberg", "path": str(tmp_path / "lake"), "engine": "spark"}
     lines = [
         {"type": "SCHEMA", "stream": "s", "schema": {"properties": {"id": {"type": "integer"}}}},
         {"type": "RECORD", "stream": "s", "record": {"id": 1}},
         {"type": "STATE", "value": {"a": 1}},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    result = programs.run([*AS_NUMBER, *programs.target_command(config)], text)
+    command = [*AS_NUMBER, "env", "HOME=/nonexistent", *programs.target_command(config)]
+    result = programs.run(command, text)
     assert result.returncode == 0, result.stderr.decode()
     assert json.loads(result.stdout) == {"a": 1}
     [file] = (tmp_path / "lake/s/data").glob("*.parquet")
     assert pq.read_table(file)["id"].to_pylist() == [1]
+    assert not list(tmp_path.glob("?"))
