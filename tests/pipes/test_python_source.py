@@ -111,20 +111,17 @@ def test_a_rest_api_is_a_stream(programs: Programs, api: Api) -> None:
 
     api.asked.clear()
     api.items += [item(number) for number in range(26, 29)]
-    state_file = programs.write("state", first.state)
-    command = [*programs.tap_command(config), "--state", state_file]
-    second = programs.run(command)
-    assert second.returncode == 0, second.stderr
+    refused = {**config["streams"][0], "name": "refused", "options": {**options, "token": "wrong"}}
+    config["streams"].append(refused)
+    second = programs.run(programs.tap_command(config, first.state))
+    assert second.returncode == 3, second.stderr
     messages = [json.loads(line) for line in second.stdout.splitlines()]
     ids = [m["record"]["id"] for m in messages if m["type"] == "RECORD"]
     # The bookmark is inclusive: the last row comes once more.
     assert sorted(ids) == [25, 26, 27, 28]
     assert all(query["since"].startswith("2026-01-02T01:00") for query in api.asked)
 
-    options["token"] = "wrong"
-    third = programs.run(programs.tap_command(config))
-    assert third.returncode == 3
-    line = third.stderr.decode().splitlines()[-1]
-    assert "stream 'orders', file '" in line
+    line = second.stderr.decode().splitlines()[-1]
+    assert "stream 'refused', file '" in line
     assert "rest_source.py', line" in line
     assert "HTTPError: HTTP Error 401" in line
