@@ -15,7 +15,7 @@ STREAMS = [
         "name": f"rows{number}",
         "format": "rows",
         "row_count": 6_000 + number,
-        "column_count": 12,
+        "column_count": 4,
         "replication_key": "id",
     }
     for number in range(5)
