@@ -10,7 +10,6 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from extension_packages import DESTINATION_EXAMPLE, install_examples, python_path
 from pipe_programs import Programs
@@ -26,27 +25,45 @@ def programs(tmp_path: Path) -> Programs:
     return Programs(tmp_path, environ={"PYTHONPATH": python_path(tmp_path / "site")})
 
 
-def test_a_source_of_another_package(programs: Programs) -> None:
-    done = programs.run(programs.tap_command({"streams": [STREAM]}))
-    assert done.returncode == 0, done.stderr.decode()
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    kinds = [message["type"] for message in messages]
+def test_packages_of_others_in_one_pipe(programs: Programs, tmp_path: Path) -> None:
+    """A source, as RECORD and by an encoding as BATCH, into a destination."""
+    tap = {
+        "streams": [STREAM, {**STREAM, "name": "filed"}],
+        "batch_config": {
+            "encoding": {"format": "ipc_stream"},
+            "storage": {"root": str(tmp_path / "batches")},
+            "include_streams": ["filed"],
+        },
+    }
+    sent = programs.run(programs.tap_command(tap))
+    assert sent.returncode == 0, sent.stderr.decode()
+    messages = [json.loads(line) for line in sent.stdout.splitlines()]
+    of_days = [m for m in messages if m.get("stream", "days") == "days"][:-1]
+    kinds = [message["type"] for message in of_days]
     assert kinds == ["SCHEMA", "ACTIVATE_VERSION", *["RECORD"] * 4, "ACTIVATE_VERSION", "STATE"]
-    assert messages[2]["record"] == {"day": "2025-12-30", "year": 2025, "weekday": 2}
-    assert messages[5]["record"] == {"day": "2026-01-02", "year": 2026, "weekday": 5}
+    assert of_days[2]["record"] == {"day": "2025-12-30", "year": 2025, "weekday": 2}
+    assert of_days[5]["record"] == {"day": "2026-01-02", "year": 2026, "weekday": 5}
+    assert list((tmp_path / "batches").rglob("*.arrows")), sent.stderr
 
-
-def test_an_encoding_of_another_package(programs: Programs, tmp_path: Path) -> None:
-    files = {"encoding": {"format": "ipc_stream"}, "storage": {"root": str(tmp_path / "batches")}}
-    result = programs.pipe(
-        {"streams": [STREAM], "batch_config": files}, {"path": str(tmp_path / "out")}
-    ).check()
-    written = list((tmp_path / "batches").rglob("*.arrows"))
-    assert written, result.tap_log
-    rows = pq.read_table(tmp_path / "out" / "days").to_pylist()
-    assert sorted(str(row["day"]) for row in rows) == [
-        *("2025-12-30", "2025-12-31", "2026-01-01", "2026-01-02")
-    ]
+    file = tmp_path / "numbers.db"
+    target = {"format": "sqlite", "sqlite": {"file": str(file)}, "batch_size_rows": 2}
+    loaded = programs.run(programs.target_command(target), sent.stdout)
+    assert loaded.returncode == 0, loaded.stderr.decode()
+    assert loaded.stdout
+    with closing(sqlite3.connect(file)) as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(days)")]
+        days = {
+            name: [json.loads(text) for (text,) in database.execute(f"SELECT day FROM {name}")]
+            for name in ("days", "filed")
+        }
+        [(flushes,)] = database.execute("SELECT count(*) FROM _flushes")
+    expected = ["2025-12-30", "2025-12-31", "2026-01-01", "2026-01-02"]
+    assert {name: sorted(each) for name, each in days.items()} == {
+        "days": expected,
+        "filed": expected,
+    }
+    assert flushes > 2
+    assert "_sdc_batched_at" in columns
 
 
 def test_the_suites_run_outside_of_this_project(programs: Programs) -> None:
@@ -62,22 +79,6 @@ def test_the_suites_run_outside_of_this_project(programs: Programs) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert "failed" not in done.stdout
-
-
-def test_a_pipe_into_the_destination_of_another_package(programs: Programs) -> None:
-    stream = {"name": "numbers", "format": "rows", "row_count": 500, "column_count": 3}
-    file = programs.folder / "numbers.db"
-    target = {"format": "sqlite", "sqlite": {"file": str(file)}, "batch_size_rows": 100}
-    result = programs.pipe({"streams": [stream]}, target).check()
-    assert result.states
-    with closing(sqlite3.connect(file)) as database:
-        columns = [row[1] for row in database.execute("PRAGMA table_info(numbers)")]
-        [(rows,)] = database.execute("SELECT count(*) FROM numbers")
-        [(distinct,)] = database.execute(f"SELECT count(DISTINCT {columns[0]}) FROM numbers")
-        [(flushes,)] = database.execute("SELECT count(*) FROM _flushes")
-    assert (rows, distinct) == (500, 500)
-    assert flushes > 1
-    assert "_sdc_batched_at" in columns
 
 
 def test_the_suite_for_destinations_runs_outside_of_this_project(programs: Programs) -> None:
