@@ -75,7 +75,7 @@ def javas(folder: Path) -> list[int]:
         # The tap starts Spark, and the packages of the target must be there.
         ("BATCH", 50, {"format": "delta"}),
         # More lines than wait between both: those of the tap's tasks hold no core of the target's.
-        ("RECORD", 150_000, {"batch_size_bytes": 2 * MIB}),
+        ("RECORD", 60_000, {"batch_size_bytes": 2 * MIB}),
     ],
 )
 def test_both_programs_use_one_spark(tmp_path: Path, messages: str, rows: int, target: Any) -> None:
@@ -111,7 +111,7 @@ def test_both_programs_use_one_spark(tmp_path: Path, messages: str, rows: int, t
         ("run", signal.SIGKILL, "RECORD"),
         ("run", signal.SIGTERM, "BATCH"),
         ("tap-spark", signal.SIGKILL, "BATCH"),
-        ("target-spark", signal.SIGKILL, "RECORD"),
+        ("target-spark", signal.SIGKILL, "BATCH"),
     ],
 )
 def test_spark_ends_with_a_run_that_does_not_end_well(
