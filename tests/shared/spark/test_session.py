@@ -307,44 +307,13 @@ def test_spark_in_one_process_copies_no_jars(tmp_path: Path, own: str) -> None:
 @pytest.mark.pipe
 @pytest.mark.costly
 def test_start_work_stop_and_again(tmp_path: Path) -> None:
-    """Spark says nothing meanwhile, even if a query fails."""
+    """Spark says nothing meanwhile, even if a query fails.
+
+    Each start is of another kind: a session, Java that only schedules, a session in a job.
+    """
     ended = program(
         """
         import tempfile
-        before = set(os.listdir(tempfile.gettempdir()))
-        facts = []
-        for _ in range(2):
-            starter = SessionStarter(settings())
-            starter.start()
-            spark = starter.get()
-            spark.range(100).write.parquet(f"out{len(facts)}")
-            spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
-            try:
-                spark.sql("SELECT 1 / (id - 1) FROM range(5)").collect()
-            except Exception:
-                pass
-            pid = starter._jvm.pid
-            began = time.monotonic()
-            starter.stop()
-            starter.stop()
-            facts.append([time.monotonic() - began < 3, os.path.exists(f"/proc/{pid}")])
-        left = {n for n in os.listdir(tempfile.gettempdir()) if n not in before}
-        print(json.dumps([facts, sorted(left), "pandas" in sys.modules]))
-        """,
-        tmp_path,
-        TMPDIR=_folder(tmp_path / "tmp"),
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert json.loads(ended.stdout) == [[[True, False], [True, False]], [], False]
-    # No warehouse folder, no metastore, no Derby log.
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out0", "out1", "tmp"]
-
-
-@pytest.mark.pipe
-@pytest.mark.costly
-def test_java_that_only_schedules_has_a_session_once_it_is_asked_for(tmp_path: Path) -> None:
-    actual = answer(
-        """
         import pyarrow as pa
         from shared.spark.conf import scheduling
         from shared.spark.session import run_tasks
@@ -352,23 +321,59 @@ def test_java_that_only_schedules_has_a_session_once_it_is_asked_for(tmp_path: P
             for batch in numbers:
                 batch = batch.append_column("twice", batch.column(0))
                 yield batch.append_column("pandas", pa.array(["pandas" in sys.modules]))
-        facts = []
-        for _ in range(2):
-            starter = SessionStarter(scheduling(settings(), True))
-            context = starter.context()
-            reports = run_tasks(context, task, 2)
-            facts.append([starter.running() is context, reports])
-            spark, pid = starter.get(), starter._jvm.pid
-            facts.append([starter.get() is spark, spark.range(3).count(), context.master])
+        def stop(starter):
+            pid, began = starter._jvm.pid, time.monotonic()
             starter.stop()
-            facts.append([starter.running(), os.path.exists(f"/proc/{pid}")])
-        print(json.dumps(facts))
+            starter.stop()
+            return [time.monotonic() - began < 3, os.path.exists(f"/proc/{pid}")]
+        before = set(os.listdir(tempfile.gettempdir()))
+        starter = SessionStarter(settings())
+        starter.start()
+        spark = starter.get()
+        spark.range(100).write.parquet("out")
+        spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+        try:
+            spark.sql("SELECT 1 / (id - 1) FROM range(5)").collect()
+        except Exception:
+            pass
+        facts = [stop(starter)]
+
+        starter = SessionStarter(scheduling(settings(), True))
+        context = starter.context()
+        facts.append([run_tasks(context, task, 2), starter.running() is context])
+        spark = starter.get()
+        facts.append([starter.get() is spark, spark.range(3).count(), context.master])
+        facts.append([*stop(starter), starter.running()])
+
+        starter = SessionStarter(settings())
+        starter.start()
+        spark, failed = starter.get(), []
+        def work():
+            try:
+                spark.sql("SELECT sum(rand() * a.id) FROM range(9000000000) a").collect()
+            except Exception as error:
+                failed.append(type(error).__name__)
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        time.sleep(1.5)
+        began = time.monotonic()
+        starter.stop()
+        worker.join(10)
+        facts.append([time.monotonic() - began < 5, len(failed)])
+        left = {n for n in os.listdir(tempfile.gettempdir()) if n not in before}
+        print(json.dumps([*facts, sorted(left), "pandas" in sys.modules]))
         """,
         tmp_path,
+        TMPDIR=_folder(tmp_path / "tmp"),
     )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    facts = json.loads(ended.stdout)
     # A worker takes longer to import pandas than for anything else.
     reports = [{"number": number, "twice": number, "pandas": False} for number in range(2)]
-    assert actual == 2 * [[True, reports], [True, 3, "local[1]"], [None, False]]
+    of_scheduler = [[reports, True], [True, 3, "local[1]"], [True, False, None]]
+    assert facts == [[True, False], *of_scheduler, [True, 1], [], False]
+    # No warehouse folder, no metastore, no Derby log.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tmp"]
 
 
 def _folder(path: Path) -> str:
@@ -470,55 +475,30 @@ def test_spark_connect(tmp_path: Path) -> None:
 
 @pytest.mark.pipe
 @pytest.mark.costly
-@pytest.mark.parametrize("delay", [0.0, 0.3, 1.5])
-def test_stop_during_the_start(tmp_path: Path, delay: float) -> None:
-    actual = answer(
-        f"""
-        from shared.errors import SparkStartError
-        starter = SessionStarter(settings())
-        starter.start()
-        time.sleep({delay})
-        began = time.monotonic()
-        starter.stop()
-        took = time.monotonic() - began
-        try:
-            starter.get()
-        except SparkStartError:
-            import subprocess
-            mine = subprocess.run(["ps", "-o", "args", "--ppid", str(os.getpid())],
-                                  capture_output=True, text=True).stdout
-            print(json.dumps([took < 5, "SparkSubmit" in mine]))
-        """,
-        tmp_path,
-    )
-    assert actual == [True, False]
-
-
-@pytest.mark.pipe
-@pytest.mark.costly
-def test_stop_during_a_job(tmp_path: Path) -> None:
+def test_stop_during_the_start(tmp_path: Path) -> None:
     actual = answer(
         """
-        starter = SessionStarter(settings())
-        starter.start()
-        spark = starter.get()
-        failed = []
-        def work():
+        import subprocess
+        from shared.errors import SparkStartError
+        facts = []
+        for delay in (0.0, 0.3, 1.5):
+            starter = SessionStarter(settings())
+            starter.start()
+            time.sleep(delay)
+            began = time.monotonic()
+            starter.stop()
+            took = time.monotonic() - began
             try:
-                spark.sql("SELECT sum(rand() * a.id) FROM range(9000000000) a").collect()
-            except Exception as error:
-                failed.append(type(error).__name__)
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
-        time.sleep(1.5)
-        began = time.monotonic()
-        starter.stop()
-        worker.join(10)
-        print(json.dumps([time.monotonic() - began < 5, len(failed)]))
+                starter.get()
+            except SparkStartError:
+                mine = subprocess.run(["ps", "-o", "args", "--ppid", str(os.getpid())],
+                                      capture_output=True, text=True).stdout
+                facts.append([took < 5, "SparkSubmit" in mine])
+        print(json.dumps(facts))
         """,
         tmp_path,
     )
-    assert actual == [True, 1]
+    assert actual == 3 * [[True, False]]
 
 
 @pytest.mark.pipe
