@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pipe_programs import SPARK, TAP, TARGET
 from postgres_server import PASSWORD, Database
 
 pytestmark = [pytest.mark.pipe, pytest.mark.server, pytest.mark.costly]
-TAP = [sys.executable, "-m", "tap_spark.cli"]
-TARGET = [sys.executable, "-m", "target_spark.cli"]
-SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m"}}
 ROWS, CUT_ROWS = 60_000, 20_000
 
 
