@@ -177,7 +177,7 @@ def test_dead_letters_load_again(server: Any, tmp_path: Path) -> None:
     assert text.count('"_sdc_error"') == 2
     mended = tmp_path / "mended.jsonl"
     mended.write_text(text.replace('"two"', "2").replace('"three"', "3"))
-    again = load(tmp_path, config, [], "--input", str(mended))
+    again = load(tmp_path, {**config, "engine": "threads"}, [], "--input", str(mended))
     assert again.returncode == 0, again.stderr
     assert rows(join(table, "s"), options) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
     assert actual(join(table, "sdc_dead_letters"), options)
