@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.engine.engine import Engine
+from shared.engine.engine import SPARK, Engine
 from shared.singer.stdout import MessageOutput
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.plan.catalog import metadata_of
@@ -74,19 +74,41 @@ def root_of(catalog: dict[str, Any]) -> dict[str, Any]:
     return metadata_of(catalog["streams"][0])[()]
 
 
+def engine_with(spark: Any, choice: str = SPARK) -> Engine:
+    """Return an engine over the session of the tests, by the setting `engine`."""
+    engine = Engine.of(lambda: spark)
+    engine.choice = choice
+    return engine
+
+
 def run_tap(
-    spark: Any, settings: Mapping[str, Any], state: Any = None, **decode: Any
+    spark: Any,
+    settings: Mapping[str, Any],
+    state: Any = None,
+    *,
+    catalog: Any = None,
+    engine: str = SPARK,
+    **decode: Any,
 ) -> list[dict[str, Any]]:
-    """Return the messages of a run of the settings' own streams, in the session of the tests."""
+    """Return the messages of a run, in the session of the tests.
+
+    Args:
+        spark: The session.
+        settings: The tap's settings; of their connections no other table is read.
+        state: Where the last run ended.
+        catalog: The streams to read; those of the settings without it.
+        engine: The setting of this name.
+        decode: How to decode JSON.
+    """
     connections = [{**item, "exclude": ["*"]} for item in settings["connections"]]
     config = tap_config({**settings, "connections": connections})
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sync, "engine_of", lambda *_, **__: Engine.of(lambda: spark))
+        patch.setattr(sync, "engine_of", lambda *_, **__: engine_with(spark, engine))
         path = Path(folder) / "out.jsonl"
         with path.open("wb") as file:
             output = MessageOutput(os.dup(file.fileno()))
             try:
-                sync.run_sync(config, None, state, output)
+                sync.run_sync(config, catalog, state, output)
             finally:
                 output.close()
         return [json.loads(line, **decode) for line in path.read_text().split("\n")[:-1]]

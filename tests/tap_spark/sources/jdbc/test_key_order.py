@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jdbc_runs import run_tap
+from jdbc_runs import engine_with, run_tap
 from mysql_servers import PASSWORD, MySqlLikeServer, server_program
 from postgres_server import PASSWORD as SECRET
 from postgres_server import Database
 
+from shared.engine.engine import AUTO
 from shared.errors import SettingsError, SourceError
+from tap_spark.config import tap_config
+from tap_spark.plan.discovery import discovered_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Execute = Callable[[str], object]
+Types = Mapping[str, list[str]]
 
 # The values of each type, in the order of the database: not that of their texts or bytes.
 NUMBERS = ["-10", "-9", "2", "9", "10", "11", "100", "1e3"]
@@ -55,15 +59,10 @@ POSTGRESQL = {
     "price": NUMBERS,
 }
 MYSQL = {
-    "int": NUMBERS,
     "bigint unsigned": ["2", "9", "10", "18446744073709551614", "18446744073709551615"],
     "decimal(65,5)": [*NUMBERS, "12345678901234567890123456789012345678901.5"],
-    "decimal(12,3)": NUMBERS,
     "float": ["-1.5", "0.1", "1.1", "1.2345678", "16777216"],
-    "double": ["-1.5", "0.1", "1.1", "1e300"],
     "varchar(9) collate utf8mb4_general_ci": ["'a'", "'B'", "'c'", "'D'", "'é'", "'Z'"],
-    "varchar(9) collate utf8mb4_unicode_ci": ["'a'", "'B'", "'c'", "'D'", "'é'", "'Z'"],
-    "varchar(9) collate utf8mb4_bin": ["'B'", "'B!'", "'Z'", "'a'", "'é'"],
     "varchar(9) character set latin1 collate latin1_swedish_ci": [
         "'a'",
         "'B'",
@@ -72,7 +71,6 @@ MYSQL = {
         "'z'",
     ],
     "char(5)": ["'a'", "'B'", "'c c'", "'D'"],
-    "text": ["'a'", "'B'", "'c'", "'D'"],
     "date": ["'1000-01-01'", "'2024-02-29'", "'9999-01-01'"],
     "datetime(6)": ["'1000-01-01'", "'2024-10-27 02:30:00.5'", "'2024-10-27 02:30:00.6'"],
     # Seconds since 1970: the hour that Berlin's clocks show twice, from 1729987200 on.
@@ -80,6 +78,15 @@ MYSQL = {
         f"from_unixtime({n})" for n in ("1729987800", "1729989000", "1729990800.5", "1729992600")
     ],
     "time(6)": ["'-10:00:00'", "'-9:00:00'", "'9:00:00'", "'10:00:00'", "'100:00:00.5'"],
+}
+# Read and compared by the same SQL as one of the types above.
+MYSQL_ALIKE = {
+    "int": NUMBERS,
+    "decimal(12,3)": NUMBERS,
+    "double": ["-1.5", "0.1", "1.1", "1e300"],
+    "varchar(9) collate utf8mb4_unicode_ci": ["'a'", "'B'", "'c'", "'D'", "'é'", "'Z'"],
+    "varchar(9) collate utf8mb4_bin": ["'B'", "'B!'", "'Z'", "'a'", "'é'"],
+    "text": ["'a'", "'B'", "'c'", "'D'"],
     "year": ["1999", "2024"],
 }
 VARIABLES = {
@@ -90,29 +97,36 @@ SQLITE = {
     "integer": NUMBERS,
     "numeric": [*NUMBERS[:7], "100.5", "'a'"],
     "datetime": ["'2024-01-01'", "'2024-01-01 00:00:01'"],
-    "text": ["'B'", "'Z'", "'a'"],
     "text collate nocase": ["'a'", "'B'", "'c'", "'D'"],
-    "real": ["-1.5", "0.1", "1e300"],
     "decimal(12,3)": NUMBERS,
 }
+SQLITE_ALIKE = {"text": ["'B'", "'Z'", "'a'"], "real": ["-1.5", "0.1", "1e300"]}
 DUCKDB = {
     "hugeint": [*NUMBERS, "170141183460469231731687303715884105727"],
     "ubigint": ["2", "9", "10", "18446744073709551615"],
     "float": ["-1.5", "0.1", "1.1", "16777216"],
-    "varchar": ["'B'", "'Z'", "'a'"],
     "varchar collate nocase": ["'a'", "'B'", "'c'", "'D'"],
     "enum('sad', 'ok', 'happy')": ["'sad'", "'ok'", "'happy'"],
-    "uuid": [f"'{c}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" for c in "19aAf"],
-    "time": ["'00:00'", "'09:00:00.5'", "'10:00'"],
     "interval": ["'9 hours'", "'10 hours'", "'2 days'", "'1 month'"],
-    "timestamp_ns": ["'2024-01-01 00:00:00.000000001'", "'2024-01-01 00:00:00.000000002'"],
     "timestamptz": ["'2024-10-27 02:15:00+02'", "'2024-10-27 02:15:00+01'"],
     "date": ["'0044-03-15 (BC)'", "'2024-02-29'", "'10000-01-01'"],
 }
+DUCKDB_ALIKE = {
+    "varchar": ["'B'", "'Z'", "'a'"],
+    "uuid": [f"'{c}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'" for c in "19aAf"],
+    "time": ["'00:00'", "'09:00:00.5'", "'10:00'"],
+    "timestamp_ns": ["'2024-01-01 00:00:00.000000001'", "'2024-01-01 00:00:00.000000002'"],
+}
+
+
+def others_slow(types: Types, alike: Types) -> pytest.MarkDecorator:
+    """Let a test take types, and only in `make soak` those that are alike."""
+    slow = pytest.param(alike, marks=pytest.mark.slow, id="alike")
+    return pytest.mark.parametrize("types", [pytest.param(types, id="types"), slow])
 
 
 def walked(
-    spark: Any, connection: Mapping[str, Any], execute: Execute, types: Mapping[str, list[str]]
+    spark: Any, connection: Mapping[str, Any], execute: Execute, types: Types
 ) -> dict[str, list[tuple[set[int], set[int]]]]:
     """Fill a table for each type in two steps, with a run after each.
 
@@ -120,22 +134,22 @@ def walked(
         By type, for each run: the numbers of the rows that it sent, and of those it had to send. In
         the second run they begin with the greatest key of the first.
     """
-    streams, halves, script = [], [], []
+    halves, script = [], []
     for number, (kind, values) in enumerate(types.items()):
         halves.append((len(values) + 1) // 2)
         script.append(f"create table k{number} (i int, k {kind})")
         script.append(inserted(number, values, range(halves[-1])))
-        place = {"table": f"k{number}", "connection": connection["name"]}
-        streams.append({"name": f"k{number}", "format": "jdbc", "replication_key": "k", **place})
-    settings = {"streams": streams, "connections": [connection], "parallel_streams": 3}
     execute("; ".join(script))
-    first = run_tap(spark, settings)
+    catalog = by_key(spark, connection)
+    assert len(catalog["streams"]) == len(types)
+    settings = {"streams": [], "connections": [connection], "parallel_streams": 3}
+    first = run_tap(spark, settings, catalog=catalog, engine=AUTO)
     later = (
         inserted(number, values, range(halves[number], len(values)))
         for number, values in enumerate(types.values())
     )
     execute("; ".join(later))
-    second = run_tap(spark, settings, first[-1]["value"])
+    second = run_tap(spark, settings, first[-1]["value"], catalog=catalog, engine=AUTO)
     return {
         kind: [
             (sent(first, f"k{number}"), set(range(half))),
@@ -143,6 +157,20 @@ def walked(
         ]
         for number, (half, (kind, values)) in enumerate(zip(halves, types.items(), strict=True))
     }
+
+
+def by_key(spark: Any, connection: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the catalog of all tables, with INCREMENTAL by the column `k`."""
+    config = tap_config({"streams": [], "connections": [connection]})
+    catalog = discovered_catalog(engine_with(spark, AUTO), config)
+    for entry in catalog["streams"]:
+        entry["tap_stream_id"] = entry["stream"] = entry["table_name"]
+        entry["metadata"][0]["metadata"] |= {
+            "replication-method": "INCREMENTAL",
+            "replication-key": "k",
+        }
+        entry.pop("replication_method", None)
+    return catalog
 
 
 def sent(messages: list[dict[str, Any]], stream: str) -> set[int]:
@@ -169,6 +197,7 @@ def postgresql(postgres: Database) -> Iterator[Database]:
     yield postgres
 
 
+# Threads read what Spark orders as the server does: many types in the time of one.
 def test_postgresql(lake_spark: Any, postgresql: Database) -> None:
     connection = {"name": "pg", "url": postgresql.url, "user": "postgres", "password": SECRET}
     check(walked(lake_spark, connection, postgresql.run, POSTGRESQL))
@@ -180,8 +209,11 @@ def test_postgresql(lake_spark: Any, postgresql: Database) -> None:
 
 
 # MySQL orders by the statements and collations of MariaDB.
+@others_slow(MYSQL, MYSQL_ALIKE)
 @pytest.mark.parametrize("kind", ["mariadb", pytest.param("mysql", marks=pytest.mark.slow)])
-def test_mysql_like(lake_spark: Any, request: pytest.FixtureRequest, kind: str) -> None:
+def test_mysql_like(
+    lake_spark: Any, request: pytest.FixtureRequest, kind: str, types: Types
+) -> None:
     server: MySqlLikeServer = request.getfixturevalue(f"{kind}_server")
     client = server_program("mariadb-tzinfo-to-sql") or pytest.skip("MariaDB lacks its zones")
     zone = subprocess.run(
@@ -201,19 +233,21 @@ def test_mysql_like(lake_spark: Any, request: pytest.FixtureRequest, kind: str) 
 
     try:
         server.run("\n".join(script), "mysql")
-        check(walked(lake_spark, connection, execute, MYSQL))
+        check(walked(lake_spark, connection, execute, types))
     finally:
         server.run("drop database keys_", "mysql")
 
 
-def test_sqlite(lake_spark: Any, tmp_path: Path) -> None:
+@others_slow(SQLITE, SQLITE_ALIKE)
+def test_sqlite(lake_spark: Any, tmp_path: Path, types: Types) -> None:
     base = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     connection = {"name": "lite", "url": f"jdbc:sqlite:{tmp_path / 'a.db'}"}
-    check(walked(lake_spark, connection, base.executescript, SQLITE))
+    check(walked(lake_spark, connection, base.executescript, types))
     base.close()
 
 
-def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
+@others_slow(DUCKDB, DUCKDB_ALIKE)
+def test_duckdb(lake_spark: Any, tmp_path: Path, types: Types) -> None:
     duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "a.duckdb"
 
@@ -222,7 +256,7 @@ def test_duckdb(lake_spark: Any, tmp_path: Path) -> None:
             base.execute(f"attach '{path}' as x (storage_version 'v1.0.0'); use x; {sql}")
 
     connection = {"name": "duck", "url": f"jdbc:duckdb:{path}"}
-    check(walked(lake_spark, connection, execute, DUCKDB))
+    check(walked(lake_spark, connection, execute, types))
 
 
 @pytest.mark.parametrize(
