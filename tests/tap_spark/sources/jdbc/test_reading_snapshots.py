@@ -10,11 +10,11 @@ import pytest
 from jdbc_runs import bookmark, slices_of, table_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
-ACCOUNTS, TOTAL = 20_000, 20_000 * 100
+ACCOUNTS, TOTAL = 5_000, 5_000 * 100
 # Moves money between accounts: every row's place on disk changes, the sum never does.
 MOVES = """
-\\set a random(1, 20000)
-\\set b random(1, 20000)
+\\set a random(1, 5000)
+\\set b random(1, 5000)
 begin;
 update TABLE set money = money - 7, seen = clock_timestamp() where id = least(:a, :b);
 update TABLE set money = money + 7, seen = clock_timestamp() where id = greatest(:a, :b);
@@ -75,8 +75,8 @@ def writers(postgres, tmp_path: Path, script: str, clients: int):
 
 def test_parts_see_one_moment(lake_spark, postgres, tmp_path):
     stream = table_stream(postgres, "accounts", partitions=5)
-    with writers(postgres, tmp_path, MOVES.replace("TABLE", "accounts"), 4):
-        for _ in range(6):
+    with writers(postgres, tmp_path, MOVES.replace("TABLE", "accounts"), 2):
+        for _ in range(2):
             for piece in slices_of(lake_spark, stream):
                 assert piece.frame.rdd.getNumPartitions() == 5
                 rows = piece.frame.select("id", "money").collect()
@@ -86,15 +86,15 @@ def test_parts_see_one_moment(lake_spark, postgres, tmp_path):
 
 
 def test_slices_see_one_moment_too(lake_spark, postgres, tmp_path, monkeypatch):
-    monkeypatch.setattr("tap_spark.sources.jdbc.part_plan.SLICE_ROWS", 4000)
+    monkeypatch.setattr("tap_spark.sources.jdbc.part_plan.SLICE_ROWS", 2000)
     stream = table_stream(postgres, "ledger", partitions=2, replication_key="id")
-    with writers(postgres, tmp_path, MOVES.replace("TABLE", "ledger"), 4):
+    with writers(postgres, tmp_path, MOVES.replace("TABLE", "ledger"), 2):
         rows = []
         count = 0
         for piece in slices_of(lake_spark, stream):
             rows += piece.frame.select("money").collect()
             count += 1
-        assert count == 5
+        assert count == 3
         assert len(rows) == ACCOUNTS
         assert sum(row.money for row in rows) == TOTAL
 
@@ -126,8 +126,8 @@ def test_incremental_runs_lose_nothing_while_others_write(lake_spark, postgres, 
         newest = max(at for at, _ in copy.values())
         state = bookmark(newest.replace(" ", "T") + "+00:00", "at")
 
-    with writers(postgres, tmp_path, ADDS, 3):
-        for _ in range(5):
+    with writers(postgres, tmp_path, ADDS, 2):
+        for _ in range(3):
             run()
     run()
     table = postgres.value("select count(*), sum(changes) from events").split("|")
