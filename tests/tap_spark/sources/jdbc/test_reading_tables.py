@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from case_matrix import matrix
-from jdbc_runs import bookmark, catalog_of, rows_of, slices_of, table_stream
+from jdbc_runs import bookmark, rows_of, slices_of, table_stream
 
 from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for
@@ -78,93 +78,63 @@ def printed(rows) -> Counter:
     return Counter(tuple(None if cell is None else str(cell) for cell in row) for row in rows)
 
 
-TABLE_NAMES = [
-    ("many", "id, v, k"),
-    ("empty", "*"),
-    ("one", "*"),
-    ("keyless", "*"),
-    ("pairs", "*"),
-    ("texts", "*"),
-    ("skewed", "*"),
-    ("nullable", "*"),
-    ("parted", "*"),
-    ("parent", "*"),
-    ("viewed", "*"),
-    ("kept", "*"),
+def rows_as_counted(spark, stream, **run: Any) -> list[tuple]:
+    """Return the rows; the database has counted as many."""
+    reported, rows = [], []
+    for piece in slices_of(spark, stream, **run):
+        reported.append(piece.told_rows)
+        rows += [tuple(row) for row in piece.frame.collect()]
+    assert sum(reported) == len(rows)
+    return rows
+
+
+WHOLE = [
+    ("many", {}, 1),
+    ("one", {"partitions": 1}, 1),
+    ("many", {"partitions": 5}, 5),
+    ("keyless", {"partitions": 5}, 5),
+    ("parted", {"partitions": 5}, 5),
+    ("parent", {"partitions": 5}, 5),
+    ("kept", {"partitions": 5}, 5),
+    ("viewed", {"partitions": 5}, 1),
+    ("empty", {"partitions": 5}, 1),
+    # Without a snapshot parts are ranges of the key.
+    ("many", {"partitions": 4, "snapshot": False}, 4),
+    ("skewed", {"partitions": 4, "snapshot": False}, 4),
+    ("pairs", {"partitions": 4, "snapshot": False}, 1),
+    ("empty", {"partitions": 4, "snapshot": False}, 1),
+]
+# Kinds of tables and keys of which the cases above have another.
+ALIKE = [
+    *((table, {"partitions": 5}, 5) for table in ("pairs", "texts", "skewed", "nullable")),
+    ("one", {"partitions": 5}, 1),
+    *(
+        (table, {"partitions": 1}, 1)
+        for table, settings, _ in WHOLE
+        if settings.get("partitions") == 5
+    ),
+    *(
+        (table, {"partitions": 4, "snapshot": False}, 1)
+        for table in ("keyless", "texts", "nullable", "parted", "one")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("place", "parts"), matrix(TABLE_NAMES, [None, 1, 5], rounds=2))
-def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, place, parts):
-    table, columns = place
-    stream = table_stream(postgres, f"public.{table}", partitions=parts)
-    rows = rows_of(lake_spark, stream, deselect=["u"])
-    assert printed(rows) == copied(postgres, f"select {columns} from {table}")
-
-
 @pytest.mark.parametrize(
-    "table", ["many", "pairs", "texts", "skewed", "nullable", "parted", "one", "empty"]
+    ("table", "settings", "parts"),
+    [*WHOLE, *(pytest.param(*case, marks=pytest.mark.slow) for case in ALIKE)],
 )
-def test_without_a_snapshot_parts_are_ranges_of_the_key(lake_spark, postgres, table):
-    stream = table_stream(postgres, table, partitions=4, snapshot=False)
-    rows = rows_of(lake_spark, stream, deselect=["u"])
+def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, table, settings, parts):
+    stream = table_stream(postgres, f"public.{table}", count_rows=True, **settings)
+    reported, rows = 0, []
+    for piece in slices_of(lake_spark, stream, deselect=["u"]):
+        # While the slice's snapshot is held.
+        assert piece.frame.rdd.getNumPartitions() == parts
+        reported += piece.told_rows
+        rows += [tuple(row) for row in piece.frame.collect()]
     columns = "id, v, k" if table == "many" else "*"
     assert printed(rows) == copied(postgres, f"select {columns} from {table}")
-
-
-@pytest.mark.parametrize(
-    ("table", "snapshot", "parts"),
-    [
-        ("many", True, 4),
-        ("many", False, 4),
-        ("keyless", True, 4),
-        ("keyless", False, 1),
-        ("parted", True, 4),
-        ("kept", True, 4),
-        ("viewed", True, 1),
-        ("empty", True, 1),
-        ("pairs", False, 1),
-        ("skewed", False, 4),
-    ],
-)
-def test_how_many_parts_a_table_has(lake_spark, postgres, table, snapshot, parts):
-    stream = table_stream(postgres, table, partitions=4, snapshot=snapshot)
-    assert parts_of(lake_spark, stream) == [parts]
-
-
-def parts_of(spark, stream, **run: Any) -> list[int]:
-    """Count the parts of each slice, while the slice's snapshot is held."""
-    return [piece.frame.rdd.getNumPartitions() for piece in slices_of(spark, stream, **run)]
-
-
-@pytest.mark.parametrize(
-    ("table", "settings"),
-    [
-        ("many", {}),
-        ("many", {"partitions": 4}),
-        ("many", {"partitions": 4, "snapshot": False}),
-        ("empty", {}),
-        ("parted", {"partitions": 4}),
-        ("parent", {}),
-        (None, {"query": "select * from many where k = 3;"}),
-        ("many", {"replication_key": "u", "partitions": 4}),
-        ("many", {"replication_key": "u", "sort_by_replication_key": True}),
-        ("nullable", {"replication_key": "k", "partitions": 3}),
-    ],
-)
-def test_the_database_counts_what_is_read(lake_spark, postgres, table, settings):
-    settings = {**settings, "count_rows": True}
-    state = None
-    if settings.get("replication_key") == "u":
-        state = bookmark("2026-01-08T00:00:00Z", "u")
-    if "replication_key" in settings:
-        settings["replication_method"] = "INCREMENTAL"
-    reported, read = [], 0
-    for piece in slices_of(lake_spark, table_stream(postgres, table, **settings), state=state):
-        reported.append(piece.told_rows)
-        read += len(piece.frame.collect())
-    assert sum(reported) == read
-    assert read or table == "empty"
+    assert reported == len(rows)
 
 
 def test_the_database_counts_only_if_asked(lake_spark, postgres):
@@ -172,15 +142,10 @@ def test_the_database_counts_only_if_asked(lake_spark, postgres):
     assert piece.told_rows is None
 
 
-def test_small_tables_are_read_in_one_part(lake_spark, postgres):
-    assert parts_of(lake_spark, table_stream(postgres, "many")) == [1]
-
-
 def test_hostile_names(lake_spark, postgres):
     table = '"Od""d .sch`ma"."T\'a""b; drop table x --"'
-    for parts in (1, 3):
-        stream = table_stream(postgres, table, partitions=parts)
-        assert printed(rows_of(lake_spark, stream)) == copied(postgres, f"select * from {table}")
+    stream = table_stream(postgres, table, partitions=3)
+    assert printed(rows_of(lake_spark, stream)) == copied(postgres, f"select * from {table}")
     one = rows_of(
         lake_spark,
         table_stream(postgres, table, replication_key='a"b'),
@@ -199,65 +164,78 @@ def test_only_selected_columns_are_queried(lake_spark, postgres):
 
 STARTS = [
     ("many", "id", 19_990, "id >= 19990"),
-    ("many", "k", 6, "k >= 6 or k is null"),
     ("nullable", "k", 4, "k >= 4 or k is null"),
     ("nullable", "k", 99, "k is null"),
-    ("skewed", "id", 1999, "id >= 1999"),
     ("skewed", "id", -(2**63), "true"),
     ("texts", "id", "Z", "id collate \"C\" >= 'Z'"),
-    ("texts", "id", "a", "id collate \"C\" >= 'a'"),
     ("parted", "d", "2026-03-15", "d >= '2026-03-15'"),
     ("pairs", "a", -3, "a >= -3"),
+    *(
+        pytest.param(start, marks=pytest.mark.slow)
+        for start in (
+            ("many", "k", 6, "k >= 6 or k is null"),
+            ("skewed", "id", 1999, "id >= 1999"),
+            ("texts", "id", "a", "id collate \"C\" >= 'a'"),
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize(("bookmarked", "parts"), matrix(STARTS, [1, 3]))
 def test_incremental_reads_from_the_bookmark_on(lake_spark, postgres, bookmarked, parts):
     table, key, start, condition = bookmarked
-    stream = table_stream(postgres, table, replication_key=key, partitions=parts)
-    rows = rows_of(lake_spark, stream, state=bookmark(start, key), deselect=["u"])
+    stream = table_stream(postgres, table, replication_key=key, partitions=parts, count_rows=True)
+    rows = rows_as_counted(lake_spark, stream, state=bookmark(start, key), deselect=["u"])
     columns = "id, v, k" if table == "many" else "*"
     assert printed(rows) == copied(postgres, f"select {columns} from {table} where {condition}")
 
 
 def test_a_timestamp_bookmark_means_the_same_moment(lake_spark, postgres):
-    stream = table_stream(postgres, "many", replication_key="u")
+    stream = table_stream(postgres, "many", replication_key="u", count_rows=True)
     moment = "2026-01-14T19:10:00.000000+00:00"
-    rows = rows_of(lake_spark, stream, state=bookmark(moment, "u"))
+    rows = rows_as_counted(lake_spark, stream, state=bookmark(moment, "u"))
     wanted = postgres.value(f"select count(*) from many where u >= '{moment}'")
     assert len(rows) == int(wanted) > 0
 
 
-YEARS = """drop table if exists years; create table years (i int primary key, k {0});
-insert into years values (1, '-infinity'), (2, '4713-02-01 BC'), (3, '0044-03-17 BC'),
-  (4, '2026-01-03'), (5, '9999-12-29'), (6, '20000-03-02'), (7, 'infinity'), (8, null)"""
-
-
-@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
-def test_keys_of_all_years(lake_spark, postgres, kind):
-    postgres.run(YEARS.format(kind))
-    stream = table_stream(postgres, "years", replication_key="k")
-    catalog = catalog_of(lake_spark, stream)
-
-    def actual(start, stream=stream):
-        state = {"bookmarks": {"s": {"replication_key_value": start}}}
-        pieces = slices_of(lake_spark, stream, state=state, catalog=catalog)
-        return sorted(row[0] for piece in pieces for row in piece.frame.select("i").collect())
-
-    assert actual("-4712-01-01") == [2, 3, 4, 5, 6, 7, 8]
-    assert actual("-0043-03-15T12:00:00+00:00") == [3, 4, 5, 6, 7, 8]
-    assert actual("+20000-02-29") == [6, 7, 8]
+YEARS = """create table years (i int primary key, date date, timestamp timestamp,
+  timestamptz timestamptz);
+insert into years select i, t, t, t::timestamptz from (values (1, timestamp '-infinity'),
+  (2, '4713-02-01 BC'), (3, '0044-03-17 BC'), (4, '2026-01-03'), (5, '9999-12-29'),
+  (6, '20000-03-02'), (7, 'infinity'), (8, null)) rows (i, t)"""
+YEARS_SINCE = [
+    ("-4712-01-01", {}, [2, 3, 4, 5, 6, 7, 8]),
+    ("-0043-03-15T12:00:00+00:00", {}, [3, 4, 5, 6, 7, 8]),
+    ("+20000-02-29", {}, [6, 7, 8]),
     # Without a snapshot the greatest key bounds a run, unless it is infinite.
-    parts = table_stream(postgres, "years", replication_key="k", snapshot=False, partitions=3)
-    assert actual("2026-01-01", parts) == [4, 5, 6, 7, 8]
+    ("2026-01-01", {"snapshot": False, "partitions": 3}, [4, 5, 6, 7, 8]),
+]
+
+
+@pytest.fixture(scope="module")
+def years(postgres, tables):
+    postgres.run(YEARS)
+
+
+@pytest.mark.usefixtures("years")
+@pytest.mark.parametrize(
+    ("kind", "since"), matrix(["date", "timestamp", "timestamptz"], YEARS_SINCE, rounds=2)
+)
+def test_keys_of_all_years(lake_spark, postgres, kind, since):
+    start, settings, wanted = since
+    stream = table_stream(postgres, "years", replication_key=kind, **settings)
+    state = {"bookmarks": {"s": {"replication_key_value": start}}}
+    pieces = slices_of(lake_spark, stream, state=state)
+    rows = [row for piece in pieces for row in piece.frame.select("i").collect()]
+    assert sorted(row[0] for row in rows) == wanted
 
 
 def test_sorted_by_the_replication_key(lake_spark, postgres):
-    stream = table_stream(
-        postgres, "nullable", replication_key="k", sort_by_replication_key=True, partitions=3
-    )
+    settings = {"sort_by_replication_key": True, "partitions": 3, "count_rows": True}
+    stream = table_stream(postgres, "nullable", replication_key="k", **settings)
     for piece in slices_of(lake_spark, stream):
         assert piece.ordered
+        assert piece.told_rows == 3000
         keys = [row[0] for row in piece.frame.collect()]
         assert keys == sorted(keys, key=lambda key: (key is not None, key))
         assert len(keys) == 3000
@@ -265,10 +243,10 @@ def test_sorted_by_the_replication_key(lake_spark, postgres):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    monkeypatch.setattr(part_plan, "SLICE_ROWS", 3000)
+    monkeypatch.setattr(part_plan, "SLICE_ROWS", 6000)
 
 
-@pytest.mark.parametrize("key", ["id", "u"])
+@pytest.mark.parametrize("key", [pytest.param("id", marks=pytest.mark.slow), "u"])
 def test_large_incremental_streams_come_in_slices_with_bookmarks(
     lake_spark, postgres, small_slices, key
 ):
@@ -283,7 +261,7 @@ def test_large_incremental_streams_come_in_slices_with_bookmarks(
             assert len(seen) + len(rows) == int(text)
         seen += [row[0] for row in rows]
         assert piece.frame.rdd.getNumPartitions() == 2
-    assert len(marks) == 6
+    assert len(marks) == 3
     assert marks == sorted(marks)
     assert sorted(seen) == list(range(1, 20_001))
 
@@ -338,15 +316,17 @@ def test_sparks_own_options_split_a_table(lake_spark, postgres):
         "queryTimeout": "60",
     }
     stream = table_stream(postgres, "many", options=options)
-    assert parts_of(lake_spark, stream) == [3]
-    rows = rows_of(lake_spark, stream, deselect=["u", "k"])
+    rows: list[tuple] = []
+    for piece in slices_of(lake_spark, stream, deselect=["u", "k"]):
+        assert piece.frame.rdd.getNumPartitions() == 3
+        rows += [tuple(row) for row in piece.frame.collect()]
     assert printed(rows) == copied(postgres, "select id, v from many")
 
 
 def test_a_query(lake_spark, postgres):
     query = "select k, count(*) as n, array_agg(id) ids from many group by k; -- x"
-    stream = table_stream(postgres, "", query=query)
-    rows = rows_of(lake_spark, stream, deselect=["ids"])
+    stream = table_stream(postgres, "", query=query, count_rows=True)
+    rows = rows_as_counted(lake_spark, stream, deselect=["ids"])
     assert printed(rows) == copied(postgres, "select k, count(*) from many group by k")
     stream = table_stream(
         postgres, "", query="select id, k from many where k > 2", replication_key="id"
@@ -358,8 +338,11 @@ def test_a_query(lake_spark, postgres):
 INTEGERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("smallint", "int")]
 
 
-@pytest.mark.parametrize("column", ["date", "timestamp", "timestamptz", "bigint", *INTEGERS])
-def test_ranges_of_every_kind_of_key(lake_spark, postgres, column):
+@pytest.mark.parametrize(
+    ("column", "replication_key"),
+    matrix(["date", "timestamp", "timestamptz", "bigint", *INTEGERS], [None, "k"]),
+)
+def test_ranges_of_every_kind_of_key(lake_spark, postgres, column, replication_key):
     start = {"date": "'2020-01-01'", "timestamp": "'2020-01-01 00:00:00.5'"}
     start["timestamptz"] = "'2020-01-01 00:00:00.5+03'"
     step = "i * '1 day'::interval" if column in start else "i"
@@ -368,9 +351,8 @@ def test_ranges_of_every_kind_of_key(lake_spark, postgres, column):
         f"""create table spans (k {column} primary key, i int);
         insert into spans select ({first} + {step})::{column}, i from generate_series(1, 300) i"""
     )
-    stream = table_stream(postgres, "spans", partitions=4, snapshot=False)
-    assert parts_of(lake_spark, stream) == [4]
-    assert sorted(row[1] for row in rows_of(lake_spark, stream)) == list(range(1, 301))
-    stream = table_stream(postgres, "spans", partitions=4, snapshot=False, replication_key="k")
-    assert sorted(row[1] for row in rows_of(lake_spark, stream)) == list(range(1, 301))
+    settings = {"partitions": 4, "snapshot": False, "replication_key": replication_key}
+    (piece,) = slices_of(lake_spark, table_stream(postgres, "spans", **settings))
+    assert piece.frame.rdd.getNumPartitions() == 4
+    assert sorted(row[1] for row in piece.frame.collect()) == list(range(1, 301))
     postgres.run("drop table spans")
