@@ -74,8 +74,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.server
 def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyPatch) -> None:
     postgres.run("""create table wide (id int, v text);
-        insert into wide select i, 'narrow' from generate_series(1, 5000) i;
-        insert into wide select i, repeat('x', 200000) from generate_series(1, 5000) i;
+        insert into wide select i, 'narrow' from generate_series(1, 1000) i;
+        insert into wide select i, repeat('x', 64000) from generate_series(1, 4200) i;
         create table narrow as select i as id, 'x'::text as v from generate_series(1, 5000) i;
         analyze""")
     connection = postgres.connection()
@@ -93,7 +93,8 @@ def test_postgresql(lake_spark: Any, postgres: Database, patient: pytest.MonkeyP
 @pytest.mark.costly
 @pytest.mark.server
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+# The sample is the same SQL.
+@pytest.mark.parametrize("kind", ["mariadb", pytest.param("mysql", marks=pytest.mark.slow)])
 def test_mysql_like(lake_spark: Any, request: pytest.FixtureRequest, kind: str) -> None:
     server: MySqlLikeServer = request.getfixturevalue(f"{kind}_server")
     server.run("create table wide (id int, v longtext, n varchar(9))")
