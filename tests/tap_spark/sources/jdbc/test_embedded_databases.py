@@ -90,8 +90,13 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> ConnectionConfig:
     return ConnectionConfig(name="d", url=f"jdbc:duckdb:{path}")
 
 
-def test_tables_of_sqlite(lake_spark: Any, sqlite: ConnectionConfig) -> None:
-    tables = described(lake_spark, sqlite)
+@pytest.fixture(scope="module")
+def sqlite_tables(lake_spark: Any, sqlite: ConnectionConfig) -> dict[str, TableInfo]:
+    return described(lake_spark, sqlite)
+
+
+def test_tables_of_sqlite(sqlite_tables: dict[str, TableInfo]) -> None:
+    tables = sqlite_tables
     assert list(tables) == sorted(("every", HOSTILE, "looks", "empty", "wrong"))
     every = tables["every"]
     assert (every.schema, every.kind, every.primary_key) == (None, "table", ("id",))
@@ -107,8 +112,10 @@ def test_tables_of_sqlite(lake_spark: Any, sqlite: ConnectionConfig) -> None:
     assert tables["looks"].row_count is None
 
 
-def test_values_of_sqlite(lake_spark: Any, sqlite: ConnectionConfig) -> None:
-    tables = described(lake_spark, sqlite)
+def test_values_of_sqlite(
+    lake_spark: Any, sqlite: ConnectionConfig, sqlite_tables: dict[str, TableInfo]
+) -> None:
+    tables = sqlite_tables
     rows = texts(read(lake_spark, sqlite, tables["every"], "ORDER BY id"))
     assert list(rows[0].values()) == [
         *("1", "-5", "9223372036854775807", "0.1", "1.10", "3", "a'b\"c😀", "00ff"),
@@ -122,13 +129,20 @@ def test_values_of_sqlite(lake_spark: Any, sqlite: ConnectionConfig) -> None:
     assert texts(read(lake_spark, sqlite, tables["empty"])) == []
 
 
-def test_a_value_of_another_type_fails_loudly(lake_spark: Any, sqlite: ConnectionConfig) -> None:
+def test_a_value_of_another_type_fails_loudly(
+    lake_spark: Any, sqlite: ConnectionConfig, sqlite_tables: dict[str, TableInfo]
+) -> None:
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
-        texts(read(lake_spark, sqlite, described(lake_spark, sqlite)["wrong"]))
+        texts(read(lake_spark, sqlite, sqlite_tables["wrong"]))
 
 
-def test_tables_of_duckdb(lake_spark: Any, duckdb: ConnectionConfig) -> None:
-    tables = described(lake_spark, duckdb)
+@pytest.fixture(scope="module")
+def duckdb_tables(lake_spark: Any, duckdb: ConnectionConfig) -> dict[str, TableInfo]:
+    return described(lake_spark, duckdb)
+
+
+def test_tables_of_duckdb(duckdb_tables: dict[str, TableInfo]) -> None:
+    tables = duckdb_tables
     every = tables["every"]
     assert (every.schema, every.primary_key, every.row_count) == ("main", ("id",), 3)
     assert [c.name for c in every.columns if not c.nullable] == ["id", "v"]
@@ -137,8 +151,10 @@ def test_tables_of_duckdb(lake_spark: Any, duckdb: ConnectionConfig) -> None:
     assert tables["looks"].is_view
 
 
-def test_values_of_duckdb(lake_spark: Any, duckdb: ConnectionConfig) -> None:
-    tables = described(lake_spark, duckdb)
+def test_values_of_duckdb(
+    lake_spark: Any, duckdb: ConnectionConfig, duckdb_tables: dict[str, TableInfo]
+) -> None:
+    tables = duckdb_tables
     rows = texts(read(lake_spark, duckdb, tables["every"], "ORDER BY id"))
     assert list(rows[0].values()) == [
         *("1", "true", "-128", "18446744073709551615", "170141183460469231731687303715884105727"),

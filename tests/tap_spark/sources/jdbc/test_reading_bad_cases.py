@@ -118,7 +118,7 @@ def test_a_connection_killed_in_the_middle(lake_spark, postgres):
 
 
 def test_the_snapshots_connection_killed(lake_spark, postgres):
-    stream = table_stream(postgres, "t", partitions=4)
+    stream = table_stream(postgres, "t", partitions=2)
     for piece in slices_of(lake_spark, stream):
         postgres.run(
             "select pg_terminate_backend(pid) from pg_stat_activity "
