@@ -243,12 +243,12 @@ def test_fields_of_nothing_are_errors_but_keep_their_type(frame: DataFrame) -> N
 
 def test_filters_by_truth(frame: DataFrame) -> None:
     where = Where(setting="stream_maps.s.__filter__")
-    for text in ("i", "l", "record.get('m')", "fake.name() and i", "str(d) and d", "v", "v # x"):
-        actual = plan(parse(text, where), names(frame), where, truth=True)
-        assert actual.result.simpleString() == "boolean"
-        first, second = results(frame, [actual])
-        assert first == [(True, None)], text
-        assert second[0][0] in (False, None), text
+    texts = ("i", "l", "record.get('m')", "fake.name() and i", "str(d) and d", "v", "v # x")
+    plans = [plan(parse(text, where), names(frame), where, truth=True) for text in texts]
+    assert {actual.result.simpleString() for actual in plans} == {"boolean"}
+    for text, first, second in zip(texts, *results(frame, plans), strict=True):
+        assert first == (True, None), text
+        assert second[0] in (False, None), text
 
 
 def test_times_without_a_zone_are_utc(spark: SparkSession, frame: DataFrame) -> None:
@@ -323,11 +323,12 @@ def test_seeded_fakes_depend_on_the_record_alone(frame: DataFrame) -> None:
     plans = [planned_as(text, frame, **options) for text in FAKES]
     twice = frame.unionAll(frame).repartition(3)
     assert all(actual.reads == frozenset(frame.columns) for actual in plans)
-    once, again = results(frame, plans), results(twice, plans)
-    assert again == [once[0], once[0], once[1], once[1]]
-    assert once[0] != once[1]
     other = [planned_as(text, frame, faker={"seed": 8}) for text in FAKES]
-    assert results(frame, other) != once
+    both = results(frame, [*plans, *other])
+    once, others = [row[: len(FAKES)] for row in both], [row[len(FAKES) :] for row in both]
+    assert results(twice, plans) == [once[0], once[0], once[1], once[1]]
+    assert once[0] != once[1]
+    assert others != once
 
 
 def test_fakes_by_chance_and_in_a_language(frame: DataFrame) -> None:
