@@ -10,9 +10,10 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql.types import StructType
 from sdk_expressions import CONFIG, STREAM
@@ -30,8 +31,20 @@ from shared.maps.transform import Cell, Transform
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_Case = TypeVar("_Case")
+
 PER_JOB = 20
+SHARES = 3
+EACH_SHARE = pytest.mark.parametrize(
+    "share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))]
+)
+"""Each expression takes Spark a fraction of a second: `.ci/run` has a share of them."""
 WHERE = Where(setting="stream_maps.orders.p")
+
+
+def share_of(cases: Sequence[_Case], share: int) -> Sequence[_Case]:
+    """Return every third case, from another one on for each share."""
+    return cases[share::SHARES]
 
 
 def generated(examples: int) -> Any:
@@ -261,6 +274,17 @@ def differences(
     for text, results in by_kernels(names, expressions, all_records).items():
         ours = [Raised(said) if said is not None else as_json(got) for got, said in results]
         actual += wrong_results(f"{text} (over Arrow)", text, due[text], ours, all_records)
+    return actual
+
+
+def differences_without_spark(
+    struct: StructType, expressions: Sequence[str], all_records: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Return such lines of the expressions whose results go into a column, against Python."""
+    actual = []
+    for text, results in by_evaluation(struct, expressions, all_records).items():
+        expected = by_python(text, all_records)
+        actual += wrong_results(text, text, expected, results, all_records)
     return actual
 
 

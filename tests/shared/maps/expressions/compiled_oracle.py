@@ -157,6 +157,17 @@ def differences(
             due = python(text, record, names)
             if not alike(got, due) and not (got == ERROR and _too_large(text, record, names)):
                 wrong.append(f"{text} of {record}: {got!r}, Python: {due!r}")
+    return [*wrong, *differences_over_arrow(rows, names, expressions, records)]
+
+
+def differences_over_arrow(
+    rows: Sequence[Mapping[str, Any]],
+    names: Names,
+    expressions: Sequence[str],
+    records: Sequence[Mapping[str, Any]] | None = None,
+) -> list[str]:
+    """Return such lines of the expressions that are computed without Spark."""
+    wrong = []
     for text, pairs in by_kernels(names, expressions, rows).items():
         for record, (value, error) in zip(records or rows, pairs, strict=True):
             got, due = (value if error is None else ERROR), python(text, record, names)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from comparing import (
+    EACH_SHARE,
     Raised,
     by_evaluation,
     by_python,
@@ -17,6 +18,7 @@ from comparing import (
     generated,
     large_within,
     same,
+    share_of,
     wrong_results,
 )
 from hypothesis import assume, given
@@ -57,15 +59,18 @@ def test_records_made_by_hand_without_spark():
 
 
 @pytest.mark.spark
+@EACH_SHARE
 @generated(1)
 @given(others=st.lists(records, min_size=40, max_size=60))
-def test_records_made_by_hand_and_by_hypothesis(spark: SparkSession, others: list[dict[str, Any]]):
+def test_records_made_by_hand_and_by_hypothesis(
+    spark: SparkSession, share: int, others: list[dict[str, Any]]
+):
     # The first that hypothesis makes are the simplest there are.
     assume(len({record["name"] for record in others}) > 8)
     # In one frame: not the rows take Spark its time, but the expressions.
     all_records = [*handmade(), *others]
     frame = framed(spark, all_records, DDL).cache()
-    actual = differences(frame, EXPRESSIONS, all_records)
+    actual = differences(frame, share_of(EXPRESSIONS, share), all_records)
     frame.unpersist()
     assert not actual, "\n".join(actual)
 

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 import pytest
-from compiled_oracle import differences, value_of
+from comparing import EACH_SHARE, share_of
+from compiled_oracle import differences, differences_over_arrow, value_of
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions.values import Names
@@ -111,12 +112,22 @@ LOGIC = [
 ]
 
 
+GROUPS = {"arithmetic": ARITHMETIC, "comparisons": COMPARISONS, "logic": LOGIC}
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("group", ["arithmetic", "comparisons", "logic"])
-def test_numbers_are_python_s(spark: Any, group: str) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+@EACH_SHARE
+def test_numbers_are_python_s(spark: Any, group: str, share: int) -> None:
     """Each expression, with each pair of edge cases, has Python's value or is its error."""
-    texts = {"arithmetic": ARITHMETIC, "comparisons": COMPARISONS, "logic": LOGIC}[group]
+    texts = share_of(GROUPS[group], share)
     assert differences(spark, number_rows(), Names(NUMBERS), texts) == []
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_numbers_are_python_s_without_spark(group: str) -> None:
+    rows = share_of(number_rows(), 0)
+    assert differences_over_arrow(rows, Names(NUMBERS), GROUPS[group]) == []
 
 
 @pytest.mark.parametrize("text", [*ARITHMETIC, *COMPARISONS, *LOGIC])

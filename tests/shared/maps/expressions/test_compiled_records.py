@@ -7,7 +7,16 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from compiled_oracle import ERROR, alike, differences, python, spark_results, value_of
+from comparing import EACH_SHARE, share_of
+from compiled_oracle import (
+    ERROR,
+    alike,
+    differences,
+    differences_over_arrow,
+    python,
+    spark_results,
+    value_of,
+)
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.maps.expressions.values import Names
@@ -284,12 +293,19 @@ EXPRESSIONS = [
 
 
 @pytest.mark.spark
-def test_records_are_python_s(spark: Any) -> None:
+@EACH_SHARE
+def test_records_are_python_s(spark: Any, share: int) -> None:
     """Each expression has Python's value for each record, or is its error."""
     names = Names(NAMES.struct, NAMES.config, "new", "old", own="name")
     records = [json_record(row) for row in ROWS]
-    wrong = differences(spark, ROWS, names, EXPRESSIONS, records)
+    wrong = differences(spark, ROWS, names, share_of(EXPRESSIONS, share), records)
     assert wrong == []
+
+
+def test_records_are_python_s_without_spark() -> None:
+    names = Names(NAMES.struct, NAMES.config, "new", "old", own="name")
+    records = [json_record(row) for row in ROWS]
+    assert differences_over_arrow(ROWS, names, EXPRESSIONS, records) == []
 
 
 LEFT = {

@@ -7,7 +7,16 @@ import datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed, generated
+from comparing import (
+    EACH_SHARE,
+    WHERE,
+    by_python,
+    differences,
+    differences_without_spark,
+    framed,
+    generated,
+    share_of,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -140,11 +149,17 @@ def test_what_fails_for_every_record_is_refused(text, said):
     assert said in str(refused.value)
 
 
+def test_dates_without_spark_are_as_in_python():
+    every = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
+    assert differences_without_spark(STRUCT, [*COMPILED, *EVALUATED], every) == []
+
+
 @pytest.mark.spark
-def test_dates_are_as_in_python(spark: SparkSession):
+@EACH_SHARE
+def test_dates_are_as_in_python(spark: SparkSession, share: int):
     every = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
     frame = framed(spark, every, "s string, n long").cache()
-    actual = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
+    actual = differences(frame, share_of([*COMPILED, *EVALUATED], share), every, by_python)
     frame.unpersist()
     assert not actual, "\n".join(actual)
 

@@ -7,7 +7,16 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed, generated
+from comparing import (
+    EACH_SHARE,
+    WHERE,
+    by_python,
+    differences,
+    differences_without_spark,
+    framed,
+    generated,
+    share_of,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -174,9 +183,8 @@ def test_random_numbers_are_not_compiled():
     assert not planned("randint(5)").compiled
 
 
-@pytest.mark.spark
-def test_functions_are_as_in_python(spark: SparkSession):
-    every = [
+def function_rows() -> list[dict[str, object]]:
+    return [
         {
             "s": NAMES[at],
             "n": INTEGERS[at % len(INTEGERS)],
@@ -188,10 +196,22 @@ def test_functions_are_as_in_python(spark: SparkSession):
         }
         for at in range(len(NAMES))
     ]
+
+
+# A variant has no infinity: it is the text that JSON has for it here.
+COMPARED = [*COMPILED, *(text for text in EVALUATED if text != "json.loads(s)")]
+
+
+def test_functions_without_spark_are_as_in_python():
+    assert differences_without_spark(STRUCT, COMPARED, function_rows()) == []
+
+
+@pytest.mark.spark
+@EACH_SHARE
+def test_functions_are_as_in_python(spark: SparkSession, share: int):
+    every = function_rows()
     frame = framed(spark, every, DDL).cache()
-    # A variant has no infinity: it is the text that JSON has for it here.
-    expressions = [*COMPILED, *(text for text in EVALUATED if text != "json.loads(s)")]
-    actual = differences(frame, expressions, every, by_python)
+    actual = differences(frame, share_of(COMPARED, share), every, by_python)
     frame.unpersist()
     assert not actual, "\n".join(actual)
 
@@ -204,7 +224,7 @@ def test_any_text_as_a_number(spark: SparkSession):
 
 
 @pytest.mark.spark
-@generated(6)
+@generated(2)
 @given(
     texts=st.lists(
         st.one_of(
@@ -215,10 +235,10 @@ def test_any_text_as_a_number(spark: SparkSession):
             st.from_regex(r"\A\s?[+-]?[0-9_]{0,25}\.?[0-9_]{0,25}([eE][+-]?[0-9_]{1,4})?\s?\Z"),
             st.from_regex(r"\A[+-]?\d{1,3}[.]?\d{0,3}\Z"),
         ),
-        min_size=100,
-        max_size=130,
+        min_size=250,
+        max_size=300,
     ),
-    floats=st.lists(st.floats(), min_size=100, max_size=100),
+    floats=st.lists(st.floats(), min_size=250, max_size=250),
 )
 def test_numbers_made_by_hypothesis(spark: SparkSession, texts, floats):
     assume(len(set(texts)) > 50 and len(set(floats)) > 50)

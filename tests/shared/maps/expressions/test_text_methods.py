@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed
+from comparing import (
+    EACH_SHARE,
+    WHERE,
+    by_python,
+    differences,
+    differences_without_spark,
+    framed,
+    share_of,
+)
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sdk_records import NAMES
 
@@ -132,14 +140,23 @@ def test_what_fails_for_every_record_is_refused_with_its_place(text, said):
     assert said in str(refused.value)
 
 
-@pytest.mark.spark
-def test_methods_are_as_in_python(spark: SparkSession):
-    every = [
+def text_rows() -> list[dict[str, object]]:
+    return [
         {"s": name, "p": PARTS[(at + turn * 5) % len(PARTS)], "n": at % 7 - 2}
         for turn in range(3)
         for at, name in enumerate(NAMES)
     ]
+
+
+def test_methods_without_spark_are_as_in_python():
+    assert differences_without_spark(STRUCT, [*COMPILED, *EVALUATED], text_rows()) == []
+
+
+@pytest.mark.spark
+@EACH_SHARE
+def test_methods_are_as_in_python(spark: SparkSession, share: int):
+    every = text_rows()
     frame = framed(spark, every, DDL).cache()
-    actual = differences(frame, [*COMPILED, *EVALUATED], every, by_python)
+    actual = differences(frame, share_of([*COMPILED, *EVALUATED], share), every, by_python)
     frame.unpersist()
     assert not actual, "\n".join(actual)

@@ -7,7 +7,15 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import WHERE, by_python, differences, framed
+from comparing import (
+    EACH_SHARE,
+    WHERE,
+    by_python,
+    differences,
+    differences_without_spark,
+    framed,
+    share_of,
+)
 from pyspark.sql.types import StructType
 
 from shared.maps.expressions import scalars
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 TEXTS = [None, "", "a", "ab", "Ab cd", "😀é\u0301𐐀z", "--7", "x" * 40]
 INTEGERS = [None, 0, 1, -1, 2, -2, 3, -4, 7, 41, -41, 2**31, -(2**31), 2**63 - 1, -(2**63)]
 DDL = "s string, i long, j long, b boolean"
+STRUCT = StructType().add("s", "string").add("i", "long").add("j", "long").add("b", "boolean")
 BOUNDS = ["", "0", "1", "2", "-1", "-3", "40", "-40", "3000000000", "-3000000000", "i"]
 SPECS = ["d", "5", "05", "05d", "+", "+06d", " d", "-d", ",", "_", ",d", "12,", ">8", "<8", "^8"]
 SPECS += ["*>8", "0<6", "^9d", "+,", "x^+9,d", "1", "030"]
@@ -38,15 +47,35 @@ def values() -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.spark
-def test_slices_are_as_in_python(spark: SparkSession):
+def slices() -> list[str]:
     bounds = list(itertools.product(BOUNDS, BOUNDS))
     # One of four, and all with a bound that is a column.
     chosen = [pair for at, pair in enumerate(bounds) if at % 4 == 0 or pair[0] == "i"]
     expressions = [f"s[{low}:{high}]" for low, high in chosen]
     expressions += ["s[i:j]", "s[b:]", "s[:b]", "s[::-1]", "s[::1]", "s[::2]", "s[1:4:2]", "s[::i]"]
+    return expressions
+
+
+def formats() -> list[str]:
+    expressions = [f"f'{{i:{spec}}}'" for spec in SPECS]
+    expressions += [f"f'{{s:{spec}}}'" for spec in TEXT_SPECS if "{" not in spec]
+    expressions += ["f'{s}{i}{b}'", "f'{b:d}'", "f'{{}}{s}'", "f''", "f'a{1}b{None}c{True}'"]
+    expressions += ["f'{i:5x}'", "f'{i:,x}'", "f'{s:d}'", "f'{i:s}'", "f'{s:05}'", "f'{s:,}'"]
+    return expressions
+
+
+@pytest.mark.parametrize("expressions", [slices(), formats()], ids=["slices", "formats"])
+def test_texts_without_spark_are_as_in_python(expressions: list[str]):
+    assert differences_without_spark(STRUCT, expressions, values()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("expressions", [slices(), formats()], ids=["slices", "formats"])
+@EACH_SHARE
+def test_texts_are_as_in_python(spark: SparkSession, expressions: list[str], share: int):
     every = values()
-    actual = differences(framed(spark, every, DDL), expressions, every, by_python)
+    chosen = share_of(expressions, share)
+    actual = differences(framed(spark, every, DDL), chosen, every, by_python)
     assert not actual, "\n".join(actual)
 
 
@@ -66,17 +95,6 @@ def test_operators_and_indices_are_as_in_python(spark: SparkSession):
         "b * s",
     ]
     expressions += ["s * i", "'' in s", "'b' in s", "'😀' in s", "s in 'xAb cd'", "s not in s"]
-    actual = differences(framed(spark, every, DDL), expressions, every, by_python)
-    assert not actual, "\n".join(actual)
-
-
-@pytest.mark.spark
-def test_formats_are_as_in_python(spark: SparkSession):
-    expressions = [f"f'{{i:{spec}}}'" for spec in SPECS]
-    expressions += [f"f'{{s:{spec}}}'" for spec in TEXT_SPECS if "{" not in spec]
-    expressions += ["f'{s}{i}{b}'", "f'{b:d}'", "f'{{}}{s}'", "f''", "f'a{1}b{None}c{True}'"]
-    expressions += ["f'{i:5x}'", "f'{i:,x}'", "f'{s:d}'", "f'{i:s}'", "f'{s:05}'", "f'{s:,}'"]
-    every = values()
     actual = differences(framed(spark, every, DDL), expressions, every, by_python)
     assert not actual, "\n".join(actual)
 
