@@ -103,9 +103,7 @@ def test_every_class_of_the_sdk_is_decided_about() -> None:
     assert set(_classes()) == FOLLOWED | REFUSED | OTHERWISE.keys()
 
 
-@pytest.mark.parametrize(
-    ("test_class", "place"), matrix(_classes(), PLACES, rounds=2), indirect=["place"]
-)
+@pytest.mark.parametrize(("test_class", "place"), matrix(_classes(), PLACES), indirect=["place"])
 def test_target(test_class: type[TargetTestTemplate], place: Place, spark: SparkSession) -> None:
     is_upsert = "path" not in place.settings or place.name in {"delta", "iceberg"}
     settings = {**place.settings, **(UPSERTED if is_upsert else {})}
