@@ -29,6 +29,8 @@ TEXT = {"type": ["string", "null"]}
 WHOLE = {"type": ["integer", "null"]}
 MARK = {"type": ["string", "null"], "format": "date-time"}
 PLACES = ("delta", "iceberg", "postgresql", "mariadb")
+# Both lakes have the same statements here.
+ONE_LAKE = ("delta", pytest.param("iceberg", marks=pytest.mark.slow), "postgresql", "mariadb")
 DELETED, NOON = "_sdc_deleted_at", "2024-01-01T12:00:00Z"
 ODD_NAMES = ["it's", 'a "key"', "a`b", "x,y;--", "100%", "\\n", "{b}[c](d)", "ключ $1"]
 ODD_VALUES = [
@@ -141,6 +143,7 @@ def test_deletions_of_one_flush(place: Store, run: Callable[..., None], is_told:
     assert len(stored(place, "id")) == 4
 
 
+@pytest.mark.parametrize("place", ONE_LAKE, indirect=True)
 def test_marks_of_deletion_are_kept(place: Store, run: Callable[..., None]) -> None:
     head = schema({"id": {"type": "integer"}, "x": TEXT}, "id")
     run(head, record(id=1, x="a"), record(id=2, x="b"), load_method="upsert")
@@ -179,6 +182,7 @@ def _in_table(place: Store, name: str) -> str:
     return "".join("_" if char in changed else char for char in name)
 
 
+@pytest.mark.parametrize("place", ONE_LAKE, indirect=True)
 def test_several_schemas_in_one_overwrite(place: Store, run: Callable[..., None]) -> None:
     number = {"id": {"type": "integer"}}
     run(schema({**number, "old": TEXT}, "id"), record(id=9, old="x"), load_method="overwrite")

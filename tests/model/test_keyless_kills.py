@@ -72,6 +72,12 @@ def moment(chance: random.Random, nth: int) -> Moment:
     return Moment(after, chance.randint(1, 5), seconds)
 
 
+@pytest.mark.parametrize(
+    "store",
+    # Records without a key are loaded into Iceberg by `test_destinations_killed`, too.
+    ["delta", pytest.param("iceberg", marks=pytest.mark.slow), "postgresql"],
+    indirect=True,
+)
 def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
     programs: Any, store: Store, tmp_path: Path, kills: int
 ) -> None:
