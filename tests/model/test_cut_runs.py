@@ -81,6 +81,12 @@ def rows(*numbers: int, **more: str) -> list[dict[str, Any]]:
 
 
 ONCE = Counter(range(15))
+# How records are compared is common to all of them; how they are noted is each one's own.
+IN_ANY_STORE = pytest.mark.parametrize(
+    "store",
+    ["delta", *(pytest.param(n, marks=pytest.mark.slow) for n in ("iceberg", "postgresql"))],
+    indirect=True,
+)
 
 
 def test_records_that_come_again_are_skipped(target: Target) -> None:
@@ -109,6 +115,7 @@ def test_all_are_loaded_into_a_table_that_was_dropped(target: Target, tmp_path: 
     assert target.numbers() == ONCE
 
 
+@IN_ANY_STORE
 def test_equal_records_after_a_state_that_went_out_are_new(target: Target) -> None:
     target.cut(*rows(1, 1, 1, 1, 1), state(5))
     target.run(*rows(1, 1, 1, 1, 1), state(10))
@@ -121,18 +128,21 @@ def test_records_beside_a_living_run_are_new(target: Target) -> None:
     assert target.numbers() == {1: 2, 2: 2, 3: 1}
 
 
+@IN_ANY_STORE
 def test_a_time_inside_of_the_record_counts(target: Target) -> None:
     target.cut(*rows(1, 2))
     target.run(*rows(1, 2, inside="2027-02-02T00:00:00Z"), state(2))
     assert target.numbers() == {1: 2, 2: 2}
 
 
+@IN_ANY_STORE
 def test_the_first_difference_ends_it(target: Target) -> None:
     target.cut(*rows(1, 2, 3))
     target.run(*rows(2, 3, 1), state(3))
     assert target.numbers() == {1: 2, 2: 2, 3: 2}
 
 
+@IN_ANY_STORE
 def test_it_can_be_turned_off(target: Target) -> None:
     target.cut(*rows(1, 2))
     target.run(*rows(1, 2), state(2), replays={"detect": False})
