@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fastavro
 import pyarrow as pa
@@ -39,6 +39,19 @@ TYPES = {
 SCHEMA = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "amount": pa.decimal128(9, 2), "day": pa.date32()}
 )
+OF_ALL_FILES = frozenset(
+    {
+        "test_only_what_is_selected_is_read",
+        "test_incremental_goes_on_at_the_bookmark",
+        "test_the_end_date_bounds_incremental",
+        "test_it_resumes",
+    }
+)
+"""What does not depend on the format of files: `.ci/run` shows it with CSV and Parquet."""
+OF_ALL_TABLES = frozenset(
+    {"test_only_what_is_selected_is_read", "test_the_end_date_bounds_incremental"}
+)
+"""What does not depend on the kind of a table: `.ci/run` shows it with those of databases."""
 Write = Callable[[Path, Sequence[Row]], object]
 Insert = Callable[[Sequence[Row]], Sequence[Row]]
 
@@ -90,6 +103,7 @@ class TestCsv(SourceSuite):
 
 class TestJson(SourceSuite):
     form = BUILT_IN["json"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         def write(path: Path, rows: Sequence[Row]) -> None:
@@ -107,6 +121,7 @@ class TestParquet(SourceSuite):
 
 class TestOrc(SourceSuite):
     form = BUILT_IN["orc"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         return files(folder, "orc", lambda path, rows: orc.write_table(arrow(rows), path))
@@ -116,6 +131,7 @@ class TestOrc(SourceSuite):
 @pytest.mark.usefixtures("lake_spark")
 class TestAvro(SourceSuite):
     form = BUILT_IN["avro"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -133,6 +149,7 @@ class TestAvro(SourceSuite):
 
 class TestXml(SourceSuite):
     form = BUILT_IN["xml"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         def element(row: Row) -> str:
@@ -147,6 +164,7 @@ class TestXml(SourceSuite):
 
 class TestText(SourceSuite):
     form = BUILT_IN["text"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         path = folder / "in.txt"
@@ -163,6 +181,7 @@ class TestText(SourceSuite):
 
 class TestFixedWidth(SourceSuite):
     form = BUILT_IN["fixed_width"]
+    SLOW: ClassVar = OF_ALL_FILES
 
     def sample(self, folder: Path, spark: SparkSession) -> Sample:
         def line(row: Row) -> str:
@@ -234,6 +253,7 @@ class LakeSuite(SourceSuite):
 @pytest.mark.usefixtures("lake_spark")
 class TestDelta(LakeSuite):
     form = BUILT_IN["delta"]
+    SLOW: ClassVar = OF_ALL_TABLES
 
     def new_table(self, folder: Path, spark: SparkSession) -> tuple[dict[str, Any], Insert]:
         path = str(folder / "table")
@@ -251,6 +271,7 @@ class TestDelta(LakeSuite):
 @pytest.mark.usefixtures("lake_spark")
 class TestIceberg(LakeSuite):
     form = BUILT_IN["iceberg"]
+    SLOW: ClassVar = OF_ALL_TABLES
 
     def new_table(self, folder: Path, spark: SparkSession) -> tuple[dict[str, Any], Insert]:
         name = "ice.suite.rows"

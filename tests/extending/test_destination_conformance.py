@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -18,9 +18,32 @@ from target_spark.destinations.destination_declaration import BUILT_IN
 from target_spark.run_settings import TargetConfig
 from target_spark.testing import DestinationSuite, Row
 
+OF_ALL_FILES = frozenset(
+    f"test_{name}"
+    for name in (
+        *("is_declared_without_spark", "state_goes_out_behind_its_rows", "dry_run", "contract"),
+        *("overwrite", "versions", "replays_are_detected", "a_repeated_commit_adds_nothing"),
+        *("the_commit_tells_its_rows", "abort_leaves_nothing"),
+    )
+)
+"""What does not depend on the format of files: `.ci/run` shows it with Parquet."""
+OF_THE_MODEL = frozenset(
+    f"test_{name}"
+    for name in (
+        *("state_goes_out_behind_its_rows", "new_columns", "upsert", "overwrite", "versions"),
+        *("replays_are_detected", "a_repeated_commit_adds_nothing"),
+    )
+)
+"""What `test_destination_model` and `test_cut_runs` show of the destination in `.ci/run`."""
+OF_OTHER_TABLES = frozenset({"test_dry_run", "test_contract"})
+"""What `.ci/run` shows with the tables of Delta, Parquet and PostgreSQL."""
+
 
 class Suite(DestinationSuite):
     """Tables in a folder, read by other packages than the one that loads them."""
+
+    SLOW: ClassVar[frozenset[str]] = frozenset()
+    """Tests that are left to `make soak`."""
 
     @pytest.fixture(autouse=True)
     def _give_session(self, spark: SparkSession) -> None:
@@ -53,11 +76,13 @@ class TestParquet(Suite):
 @pytest.mark.spark
 class TestOrc(Suite):
     format = "orc"
+    SLOW = OF_ALL_FILES | {"test_verify"}
 
 
 @pytest.mark.spark
 class TestJson(Suite):
     format = "json"
+    SLOW = OF_ALL_FILES | {"test_verify"}
 
     def read(self, folder: Path, table: str) -> list[Row]:
         place = folder / "out" / table
@@ -71,6 +96,7 @@ class TestJson(Suite):
 @pytest.mark.spark
 class TestCsv(Suite):
     format = "csv"
+    SLOW = OF_ALL_FILES
 
     def table(self, path: Path) -> pa.Table:
         reader = self.spark.read.options(header=True, escape='"', inferSchema=True)
@@ -87,6 +113,8 @@ class LakeSuite(Suite):
 @pytest.mark.server
 class TestDelta(LakeSuite):
     format = "delta"
+    # The statements are those of Iceberg.
+    SLOW = OF_THE_MODEL | {"test_history", "test_verify"}
 
     def is_table(self, path: Path) -> bool:
         return (path / "_delta_log").is_dir()
@@ -101,6 +129,8 @@ class TestDelta(LakeSuite):
 @pytest.mark.server
 class TestIceberg(LakeSuite):
     format = "iceberg"
+    # KEYS messages are a comparison and its repair, as for Delta.
+    SLOW = OF_THE_MODEL | OF_OTHER_TABLES | {"test_keys"}
 
     def is_table(self, path: Path) -> bool:
         return (path / "metadata").is_dir()
@@ -113,6 +143,7 @@ class TestIceberg(LakeSuite):
 @pytest.mark.server
 class TestPostgreSql(Suite):
     format = "jdbc"
+    SLOW = OF_THE_MODEL
 
     @pytest.fixture(autouse=True)
     def _give_database(self, postgres: Database) -> None:
