@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from engines import threads
 
 from shared.engine.engine import Engine
@@ -59,8 +60,9 @@ def ragged(folder: Path) -> InputFile:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("supplied", [staged, columnar, ragged])
-@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize(
+    ("supplied", "form"), matrix([staged, columnar, ragged], ["parquet", "orc"])
+)
 def test_rows_and_rejects_are_those_of_spark(
     supplied: Callable[[Path], InputFile], form: str, tmp_path: Path, spark: Any
 ) -> None:

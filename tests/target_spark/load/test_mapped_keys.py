@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from mapped_bench import Bench, record, schema, state
 from mapped_bench import plain as bare
 
@@ -38,29 +39,39 @@ def messages(keys: tuple[str, ...], *files: tuple[str, Path]) -> list[dict[str, 
     return [schema("s", NULLABLE, *keys), *records, *batches, state({"n": 1})]
 
 
-BY_MAPS = pytest.mark.parametrize(
-    ("maps", "keys", "lines", "kept"),
-    [
-        (None, ("id",), [3, 5], [1, 3, 5]),
-        ({"*": {"__else__": None, "id": "id"}}, ("id",), [3, 5], [1, 3, 5]),
-        ({"*": {"id": "id", "twice": "n * 2 if n else 0"}}, ("id",), [3, 5], [1, 3, 5]),
-        ({"*": {"id": "id", "__filter__": "text != 'd'"}}, ("id",), [3], [1, 3, 5]),
-        ({"*": {"k": "n", "__key_properties__": ["k"]}}, ("id",), [4], [1, 5, None, None]),
-        ({"*": {"k": "n", "__key_properties__": ["k", "id"]}}, (), [3, 4, 5], [1, 5]),
-        ({"*": {"__key_properties__": None}}, ("id",), [], [1, 3, 5, None, None]),
-        ({"*": {"k": "text if n else None", "__key_properties__": ["k"]}}, (), [4, 6], None),
-    ],
+NAMES = ("maps", "keys", "lines", "kept")
+CASES: list[tuple[Any, ...]] = [
+    (None, ("id",), [3, 5], [1, 3, 5]),
+    ({"*": {"__else__": None, "id": "id"}}, ("id",), [3, 5], [1, 3, 5]),
+    ({"*": {"id": "id", "twice": "n * 2 if n else 0"}}, ("id",), [3, 5], [1, 3, 5]),
+    ({"*": {"id": "id", "__filter__": "text != 'd'"}}, ("id",), [3], [1, 3, 5]),
+    ({"*": {"k": "n", "__key_properties__": ["k"]}}, ("id",), [4], [1, 5, None, None]),
+    ({"*": {"k": "n", "__key_properties__": ["k", "id"]}}, (), [3, 4, 5], [1, 5]),
+    ({"*": {"__key_properties__": None}}, ("id",), [], [1, 3, 5, None, None]),
+    ({"*": {"k": "text if n else None", "__key_properties__": ["k"]}}, (), [4, 6], None),
+]
+
+
+def every_second(first: int, *more: Any) -> list[Any]:
+    """Return the cases, of which `.ci/run` has each second one: others run with other formats."""
+    return [
+        pytest.param(*more, *case, marks=pytest.mark.slow if number % 2 != first else ())
+        for number, case in enumerate(CASES)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("either_bench", *NAMES),
+    [*every_second(0, "spark"), *(("python", *case) for case in CASES)],
+    indirect=["either_bench"],
 )
-
-
-@BY_MAPS
 def test_keys_count_as_they_leave_the_map(
     either_bench: Bench, caplog: Any, maps: Any, keys: tuple[str, ...], lines: list[int], kept: Any
 ) -> None:
     check_keys(either_bench, caplog, "parquet", (maps, keys, lines, kept))
 
 
-@BY_MAPS
+@pytest.mark.parametrize(NAMES, every_second(1))
 def test_keys_of_lines_count_alike(
     bench: Bench, caplog: Any, maps: Any, keys: tuple[str, ...], lines: list[int], kept: Any
 ) -> None:
@@ -88,8 +99,9 @@ def ids_of(folder: Path) -> list[Any]:
     return list(pq.read_table(folder).column("id").to_pylist())
 
 
-@pytest.mark.parametrize("more", [{}, {"validate_records": False}])
-@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("mapped", "more"), matrix([False, True], [{}, {"validate_records": False}])
+)
 def test_one_record_without_a_key_ends_the_run(
     bench: Bench, mapped: bool, more: Mapping[str, Any]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from mapped_bench import Bench, record, schema, state
 
 from shared.maps.record_metadata import COLUMNS, DELETED_AT
@@ -35,6 +36,14 @@ PAIRS = [
     *((kind, maps) for kind in ("RECORD", "parquet") for maps in MAPS),
     *((kind, maps) for kind in ("jsonl", "csv", "avro") for maps in ("without maps", "with maps")),
 ]
+IN_CI = {
+    "RECORD": ("without maps", "with maps", "as a copy"),
+    "parquet": ("without maps", "dropping all others", "flattened"),
+    "jsonl": ("with maps",),
+    "csv": ("without maps",),
+    "avro": ("with maps",),
+}
+"""Each kind, and each maps, at least once; the other pairs are `slow`."""
 VERSION = 7
 
 
@@ -79,7 +88,10 @@ def near(moment: datetime, first: float, last: float) -> bool:
     return begin - slack <= moment <= end + slack
 
 
-@pytest.mark.parametrize(("kind", "maps"), PAIRS)
+@pytest.mark.parametrize(
+    ("kind", "maps"),
+    [pytest.param(*p, marks=() if p[1] in IN_CI[p[0]] else pytest.mark.slow) for p in PAIRS],
+)
 def test_every_column(bench: Bench, kind: str, maps: str) -> None:
     begin = time.time()
     loaded = bench.target(messages(kind, bench.folder), MAPS[maps])
@@ -106,8 +118,9 @@ def test_every_column(bench: Bench, kind: str, maps: str) -> None:
     assert (zero[DELETED_AT], one[DELETED_AT]) == (None, GONE_AT)
 
 
-@pytest.mark.parametrize("kind", ["RECORD", "parquet"])
-@pytest.mark.parametrize("maps", ["without maps", "with maps"])
+@pytest.mark.parametrize(
+    ("kind", "maps"), matrix(["RECORD", "parquet"], ["without maps", "with maps"])
+)
 def test_none_of_them_where_they_are_not_wanted(bench: Bench, kind: str, maps: str) -> None:
     settings = {**MAPS[maps], "add_record_metadata": False}
     loaded = bench.target(messages(kind, bench.folder), settings)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from case_matrix import matrix
 from mapped_bench import Bench, record, schema, state
 from pyarrow import parquet
 
@@ -25,8 +26,16 @@ def sent(kind: str, folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["RECORD", "BATCH"])
-@pytest.mark.parametrize("maps", [None, {"s": {"id": "id * 2"}}, {"s": {"id": "id"}}])
+@pytest.mark.parametrize(
+    ("maps", "kind", "either_bench"),
+    matrix(
+        [None, {"s": {"id": "id * 2"}}, {"s": {"id": "id"}}],
+        ["RECORD", "BATCH"],
+        ["spark", "python"],
+        rounds=2,
+    ),
+    indirect=["either_bench"],
+)
 def test_an_undeclared_property_is_said_once(
     kind: str, maps: Any, either_bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
