@@ -54,7 +54,10 @@ def before(tmp_path: Path, form: str, *names: str) -> Table:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("form", "names"), [("parquet", ["b"]), ("csv", ["b"]), ("json", [])])
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [("parquet", ["b"]), pytest.param("csv", ["b"], marks=pytest.mark.slow), ("json", [])],
+)
 def test_what_differs_is_found(
     tmp_path: Path, spark: SparkSession, form: str, names: list[str]
 ) -> None:

@@ -28,7 +28,7 @@ def by_spark(load: Load) -> list[bool]:
     return [entry.get("engineInfo", "").startswith("Apache-Spark") for entry in created]
 
 
-@pytest.mark.parametrize("case", [0, 1])
+@pytest.mark.parametrize("case", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
     chance = Random(case)
     kinds = dict(
@@ -68,7 +68,7 @@ def test_rows_are_those_of_sparks_merge(delta_load: Make, case: int) -> None:
     assert any(by_spark(other))
 
 
-@pytest.mark.parametrize("hard_delete", [True, False])
+@pytest.mark.parametrize("hard_delete", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None:
     created = [
         delta_load(
@@ -93,7 +93,9 @@ def test_older_versions_are_changed(delta_load: Make, hard_delete: bool) -> None
     assert by_spark(other)[-1]
 
 
-@pytest.mark.parametrize(("table", "is_there"), [("t", False), ("a:b", True)])
+@pytest.mark.parametrize(
+    ("table", "is_there"), [("t", False), pytest.param("a:b", True, marks=pytest.mark.slow)]
+)
 def test_what_the_package_cannot_use_is_changed_by_spark(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch, table: str, is_there: bool
 ) -> None:

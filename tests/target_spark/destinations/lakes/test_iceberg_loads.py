@@ -42,7 +42,7 @@ def full_row(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
+@pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_another_reader_sees_everything(iceberg_load: Make, in_catalog: bool) -> None:
     schema = {"description": "All orders", "properties": {"id": {"description": "it's the key"}}}
     load = iceberg_load(DDL, keys=("id",), method="upsert", schema=schema, in_catalog=in_catalog)

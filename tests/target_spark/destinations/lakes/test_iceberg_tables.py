@@ -76,7 +76,11 @@ def test_fields_inside_grow(iceberg_load: Make) -> None:
     assert actual[2][3]["k"].asDict() == {"a": 2, "d": 0.5}
 
 
-@pytest.mark.parametrize("rule", ["fail", "suffix", "cast"])
+@pytest.mark.parametrize(
+    # The first one is the same code as in test_delta_evolution.py.
+    "rule",
+    [pytest.param("fail", marks=pytest.mark.slow), "suffix", "cast"],
+)
 def test_types_in_conflict_follow_the_rule(iceberg_load: Make, rule: str) -> None:
     load = iceberg_load("id long, v long", type_conflicts=rule)
     load.load([{"id": 1, "v": 5}])

@@ -73,7 +73,11 @@ WORKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", WORKS)
+@pytest.mark.parametrize(
+    "kind",
+    # Appended and deleted rows are a snapshot each, and tried again alike.
+    [pytest.param(kind, marks=pytest.mark.slow if kind == "append" else ()) for kind in WORKS],
+)
 def test_a_commit_while_a_table_is_cast_is_kept(
     iceberg_load: Make, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,7 +193,7 @@ def test_an_overwrite_with_more_columns_keeps_not_null(lake_load: Make) -> None:
     assert load.rows("id", "new_one") == [(3, None)]
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
+@pytest.mark.parametrize("in_catalog", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_overwrite_with_other_columns_declares_what_a_new_table_has(
     iceberg_load: Make, in_catalog: bool
 ) -> None:
@@ -254,7 +258,7 @@ def test_null_in_a_required_column_leaves_the_table_as_it_was(lake_load: Make) -
     assert [row[0] for row in load.rows()] == [1]
 
 
-@pytest.mark.parametrize("in_catalog", [False, True])
+@pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_layout_columns_may_change_their_type_by_overwrite(
     iceberg_load: Make, in_catalog: bool
 ) -> None:

@@ -113,7 +113,10 @@ def test_a_refused_row_is_left_out(
     assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("rule", ["delta check", "delta not null", "iceberg not null"])
+@pytest.mark.parametrize(
+    "rule",
+    ["delta check", pytest.param("delta not null", marks=pytest.mark.slow), "iceberg not null"],
+)
 def test_rows_and_state_before_a_refused_row_go_out(
     any_load: Make, run: Callable[..., Any], rule: str
 ) -> None:

@@ -63,6 +63,9 @@ def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> No
     assert compare(load, SOURCE).left == ""
 
 
+@pytest.mark.parametrize(
+    "lake", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)], indirect=True
+)
 def test_deletions_are_found_by_the_keys_alone(lake_load: Make) -> None:
     """New and changed rows of the source are left to the loads."""
     load = lake_load(DDL, keys=("id",), method="upsert")
