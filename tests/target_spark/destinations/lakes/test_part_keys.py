@@ -50,27 +50,30 @@ def as_is(name: str, target: str | None = None, how: str = "as is") -> Projected
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("few", [(), ("k",)])
-@pytest.mark.parametrize("case", CASES)
-def test_spark_finds_the_same(
-    spark: SparkSession, tmp_path: Path, case: str, few: tuple[str, ...]
-) -> None:
-    dtype, values = CASES[case]
-    table = pa.table({"k": pa.array(values, dtype), "n": pa.array(range(len(values)))})
+@pytest.mark.parametrize("all_values", [False, True])
+def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, all_values: bool) -> None:
+    """In one frame, as Spark looks for the keys of all columns at once."""
+    most = max(len(values) for _, values in CASES.values())
+    columns = {
+        # The last value once more changes no range.
+        name: pa.array([*values, *values[-1:] * (most - len(values))], dtype)
+        for name, (dtype, values) in CASES.items()
+    }
+    table = pa.table(columns)
     parts = parts_of(tmp_path, table.slice(0, 1), table.slice(1))
     frame = spark.read.parquet(*(part.url for part in parts))
-    for names in (["k"], ["k", "n"], ["n", "k"]):
-        actual = part_keys(parts, [as_is(name) for name in names], few)
+    names = [*CASES]
+    few = tuple(names) if all_values else ()
+    expected, count = key_ranges(frame, names, few)
+    for order in (names, names[::-1]):
+        actual = part_keys(parts, [as_is(name) for name in order], few)
         assert actual is not None
-        (ranges, count), spark_s = actual, key_ranges(frame, names, few)
-        assert count == spark_s[1]
-        for one, other in zip(ranges, spark_s[0], strict=True):
-            assert (one.column, one.first, one.last, one.nulls) == (
-                other.column,
-                other.first,
-                other.last,
-                other.nulls,
-            )
+        assert actual[1] == count
+        ranges = {one.column: one for one in actual[0]}
+        assert [one.column for one in actual[0]] == order
+        for other in expected:
+            one = ranges[other.column]
+            assert (one.first, one.last, one.nulls) == (other.first, other.last, other.nulls)
             assert (one.values is None) == (other.values is None)
             assert set(one.values or ()) == set(other.values or ())
 

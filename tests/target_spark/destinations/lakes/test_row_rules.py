@@ -53,15 +53,19 @@ NESTED: list[tuple[T.DataType, str, str]] = [
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("dtype", "good", "bad"), NESTED, ids=lambda one: str(one)[:20])
-def test_conditions_inside_of_columns(
-    spark: SparkSession, dtype: T.DataType, good: str, bad: str
-) -> None:
-    (condition,) = conditions(dtype)
-    for value, holds in ((good, True), (bad, False), ("NULL", True)):
-        typed = f"CAST({value} AS {dtype.simpleString()})"
-        actual = spark.sql(f"SELECT {typed} AS `a b`").selectExpr(condition).collect()
-        assert actual[0][0] is holds
+def test_conditions_inside_of_columns(spark: SparkSession) -> None:
+    columns, rules = [], []
+    for number, (dtype, good, bad) in enumerate(NESTED):
+        (condition,) = conditions(dtype)
+        rules.append(condition.replace("`a b`", f"`a {number}`"))
+        values = ", ".join((good, bad, "NULL"))
+        typed = f"CAST(array({values}) AS {T.ArrayType(dtype).simpleString()})"
+        columns.append(f"element_at({typed}, row) AS `a {number}`")
+    frame = spark.sql(f"SELECT {', '.join(columns)} FROM VALUES (1), (2), (3) AS t(row)")
+    actual = frame.selectExpr(*rules).collect()
+    assert [tuple(row) for row in actual] == [
+        (holds,) * len(NESTED) for holds in (True, False, True)
+    ]
 
 
 def field(name: str, **metadata: Any) -> T.StructField:
