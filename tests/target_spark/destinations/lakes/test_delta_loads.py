@@ -158,7 +158,11 @@ def test_a_layout_that_cannot_be_is_an_error(delta_load: Make) -> None:
             delta_load("id long", layout=layout, table="bad").load([{"id": 1}])
 
 
-@pytest.mark.parametrize("limits", [(-1, -1), (1 << 20, -1), (1 << 20, 1 << 20)])
+@pytest.mark.parametrize(
+    "limits",
+    # The last one is what small tables of other tests have.
+    [(-1, -1), (1 << 20, -1), pytest.param((1 << 20, 1 << 20), marks=pytest.mark.slow)],
+)
 def test_light_and_heavy_work_gives_the_same_table(
     delta_load: Make, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:

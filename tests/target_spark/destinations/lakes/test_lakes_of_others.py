@@ -36,6 +36,8 @@ AFTER = {
     "delta": ["ADD CONSTRAINT positive CHECK (id > 0)"],
     "iceberg": ["SET IDENTIFIER FIELDS id", "WRITE ORDERED BY v"],
 }
+SLOW_DELTA = pytest.param("delta", marks=pytest.mark.slow)
+SLOW_ICEBERG = pytest.param("iceberg", marks=pytest.mark.slow)
 CHANGING = {"current-snapshot-id", "snapshot-count"}
 
 
@@ -75,7 +77,9 @@ def test_loads_change_nothing_but_rows(any_load: Make, kind: str, method: str) -
     assert snapshot(load) == before
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param("append-only", marks=pytest.mark.slow), *METHODS[1:]]
+)
 def test_an_integer_does_not_switch_on_type_widening(delta_load: Make, method: str) -> None:
     deltalake = pytest.importorskip("deltalake")
     keys = ("id",) if method == "upsert" else ()
@@ -130,6 +134,7 @@ def test_the_setting_widens_and_drops_not_null(lake: str, lake_load: Make) -> No
     assert load.required() == []
 
 
+@pytest.mark.parametrize("lake", ["delta", SLOW_ICEBERG], indirect=True)
 def test_a_column_that_the_table_requires(lake: str, lake_load: Make) -> None:
     load = lake_load("id long")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, v STRING NOT NULL) USING {lake}")
@@ -138,6 +143,7 @@ def test_a_column_that_the_table_requires(lake: str, lake_load: Make) -> None:
     assert load.required() == ["v"]
 
 
+@pytest.mark.parametrize("lake", ["iceberg", SLOW_DELTA], indirect=True)
 def test_a_rewrite_for_other_types_is_refused(lake: str, lake_load: Make) -> None:
     load = lake_load("id long, v string", type_conflicts="cast")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, v INT) USING {lake}")
@@ -158,6 +164,7 @@ def test_columns_are_added_and_theirs_stay(lake: str, lake_load: Make) -> None:
         assert load.required() == ["id"]
 
 
+@pytest.mark.parametrize("lake", ["delta", SLOW_ICEBERG], indirect=True)
 def test_tables_of_ours_go_on_as_before(lake: str, lake_load: Make) -> None:
     load = lake_load("id int")
     load.load([{"id": 1}])
