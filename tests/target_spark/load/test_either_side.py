@@ -106,7 +106,7 @@ WAYS = [*itertools.product(["maps", "maps and flattening"], SENT, ["tap", "targe
 
 @pytest.mark.parametrize(
     ("maps", "kind", "side"),
-    [pytest.param(*way, marks=() if way in IN_CI else pytest.mark.slow) for way in WAYS],
+    [pytest.param(*one, marks=() if one in IN_CI else pytest.mark.slow) for one in WAYS],
 )
 def test_the_same_rows_come_out(
     bench: Bench, first: dict[str, Any], kind: str, side: str, maps: str
