@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from case_matrix import matrix
 
 from shared.errors import ClosedPipeError, DestinationError
 from shared.formats.record_text import record_json
@@ -167,34 +168,35 @@ def test_text_that_is_not_utf8_is_told(
     assert line.startswith("stream 'na\"me', column 't': 200 rows have text that is not UTF-8")
 
 
-@pytest.mark.parametrize(
-    ("expression", "greatest"),
-    [
-        ("id", 99),
-        ("cast(id as string)", "99"),
-        ("if(id < 98, cast(id as double), double('NaN'))", 97.0),
-        ("if(id < 50, cast(id as float), float('infinity'))", 49.0),
-        ("cast(id - 100 as decimal(20,2))", -1.0),
-        ("date_add(date'2020-01-01', cast(id as int))", "2020-04-09"),
-        (
-            "timestamp_ntz'2020-01-01 00:00:00' + id * interval '1' second",
-            "2020-01-01T00:01:39.000000",
-        ),
-        (
-            "if(id < 50, date'9999-12-31', cast(concat('+', 20000 + id, '-01-01') as date))",
-            "+20099-01-01",
-        ),
-        (
-            "if(id < 50, timestamp'9999-12-31 23:59:59.999999', "
-            "cast(concat('-', 4712 - id, '-01-01 00:00:00+00:00') as timestamp))",
-            "-4613-01-01T00:00:00.000000+00:00",
-        ),
-        ("date'0001-01-01'", None),
-        ("if(id = 5, 5, null)", 5),
-        ("cast(null as bigint)", None),
-    ],
-)
-def test_the_greatest_key(bench: Bench, transport: str, expression: str, greatest: Any) -> None:
+GREATEST = [
+    ("id", 99),
+    ("cast(id as string)", "99"),
+    ("if(id < 98, cast(id as double), double('NaN'))", 97.0),
+    ("if(id < 50, cast(id as float), float('infinity'))", 49.0),
+    ("cast(id - 100 as decimal(20,2))", -1.0),
+    ("date_add(date'2020-01-01', cast(id as int))", "2020-04-09"),
+    (
+        "timestamp_ntz'2020-01-01 00:00:00' + id * interval '1' second",
+        "2020-01-01T00:01:39.000000",
+    ),
+    (
+        "if(id < 50, date'9999-12-31', cast(concat('+', 20000 + id, '-01-01') as date))",
+        "+20099-01-01",
+    ),
+    (
+        "if(id < 50, timestamp'9999-12-31 23:59:59.999999', "
+        "cast(concat('-', 4712 - id, '-01-01 00:00:00+00:00') as timestamp))",
+        "-4613-01-01T00:00:00.000000+00:00",
+    ),
+    ("date'0001-01-01'", None),
+    ("if(id = 5, 5, null)", 5),
+    ("cast(null as bigint)", None),
+]
+
+
+@pytest.mark.parametrize(("case", "transport"), matrix(GREATEST, TRANSPORTS))
+def test_the_greatest_key(bench: Bench, case: tuple[str, Any], transport: str) -> None:
+    expression, greatest = case
     frame = bench.spark.range(0, 100, 1, 3).selectExpr("id", f"{expression} as `a.key`")
     written = bench.write(frame, transport, "a.key")
     assert written.rows == 100
