@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import zip_longest
 
 import pytest
+from case_matrix import matrix
 from pyspark.sql import functions as F  # noqa: N812
 from tap_runs import failure, rows, stream
 
 from tap_spark.sources.files.text_types import has_same_value
 
 pytestmark = pytest.mark.spark
+METHODS = ["FULL_TABLE", "INCREMENTAL"]
 
 KEPT = {
     "DECIMAL(10,2)": [
@@ -129,46 +132,66 @@ REJECTED = {
 }
 
 
-def kept(spark, ddl: str, texts: list[str]) -> list[bool]:
-    frame = spark.createDataFrame([(text,) for text in texts], "t string")
-    dtype = spark.createDataFrame([], f"v {ddl}").schema["v"].dataType
-    value = F.col("t").try_cast(dtype)
-    good = F.coalesce(value.isNotNull() & has_same_value(F.col("t"), value, dtype), F.lit(False))
-    return [row[0] for row in frame.select(good).collect()]
+def test_values_that_a_type_holds_are_kept_and_others_rejected(spark):
+    """One query has a column of texts for each type."""
+    ddls = list(KEPT | REJECTED)
+    texts = [[*KEPT.get(ddl, ()), *REJECTED.get(ddl, ())] for ddl in ddls]
+    names = [f"t{n}" for n in range(len(ddls))]
+    frame = spark.createDataFrame(
+        list(zip_longest(*texts)), ", ".join(f"{name} string" for name in names)
+    )
+    columns = ", ".join(f"{name} {ddl}" for name, ddl in zip(names, ddls, strict=True))
+    is_kept = []
+    for field in spark.createDataFrame([], columns).schema:
+        text = F.col(field.name)
+        value = text.try_cast(field.dataType)
+        good = value.isNotNull() & has_same_value(text, value, field.dataType)
+        is_kept.append(F.coalesce(good, F.lit(False)))
+    found = list(zip(*frame.select(*is_kept).collect(), strict=True))
+    actual = {
+        ddl: [text for text, good in zip_longest(texts[n], found[n]) if good]
+        for n, ddl in enumerate(ddls)
+    }
+    assert actual == {ddl: KEPT.get(ddl, []) for ddl in ddls}
 
 
-@pytest.mark.parametrize("ddl", KEPT)
-def test_values_that_a_type_holds_are_kept(spark, ddl):
-    actual = kept(spark, ddl, KEPT[ddl])
-    assert [text for text, good in zip(KEPT[ddl], actual, strict=True) if not good] == []
+DDL = "a DECIMAL(10,2), b DATE, c TIMESTAMP_NTZ, d DOUBLE, e INT"
+HEAD, GOOD = "a,b,c,d,e\n", "1.5,2024-02-29,2024-01-01 10:00:00,1e5,007\n,,,NaN,\n"
 
 
-@pytest.mark.parametrize("ddl", REJECTED)
-def test_values_that_a_type_would_change_are_rejected(spark, ddl):
-    actual = kept(spark, ddl, REJECTED[ddl])
-    assert [text for text, good in zip(REJECTED[ddl], actual, strict=True) if good] == []
-
-
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-def test_a_file_with_a_schema_keeps_values_or_names_what_does_not_fit(spark, write, method):
-    ddl = "a DECIMAL(10,2), b DATE, c TIMESTAMP_NTZ, d DOUBLE, e INT"
-    head, good = "a,b,c,d,e\n", "1.5,2024-02-29,2024-01-01 10:00:00,1e5,007\n,,,NaN,\n"
-    path = write("v.csv", head + good)
-    config = stream("csv", path, schema=ddl, replication_method=method)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_with_a_schema_keeps_values(spark, write, method):
+    path = write("v.csv", HEAD + GOOD)
+    config = stream("csv", path, schema=DDL, replication_method=method)
     first, second = rows(spark, config)
     expected = [Decimal("1.50"), date(2024, 2, 29), datetime(2024, 1, 1, 10), 1e5, 7]
     assert list(first.values()) == expected
     assert math.isnan(second["d"])
-    for bad in ('"1,5",,,,', ",2024-01-01 10:00:00,,,", ",,,0.1234567890123456789,", ",,,,1.0"):
-        write("v.csv", head + good + bad + "\n")
-        text = failure(lambda: rows(spark, config))
-        assert path in text
-        assert "cannot keep" in text
-        assert bad.strip('",') in text
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method):
+@pytest.mark.parametrize(
+    ("bad", "method"),
+    matrix(
+        ['"1,5",,,,', ",2024-01-01 10:00:00,,,", ",,,0.1234567890123456789,", ",,,,1.0"], METHODS
+    ),
+)
+def test_a_file_with_a_schema_names_what_does_not_fit(spark, write, method, bad):
+    path = write("v.csv", HEAD + GOOD + bad + "\n")
+    text = failure(lambda: rows(spark, stream("csv", path, schema=DDL, replication_method=method)))
+    assert path in text
+    assert "cannot keep" in text
+    assert bad.strip('",') in text
+
+
+BAD_LINES = ["1,5   2024-01-01", "1.555 2024-01-01", "1     2024-01-01 10:00:00"]
+BAD_TAGS = ["<a>1.555</a>", "<a>1,5</a>", "<b>2024-01-01 10:00:00</b>"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "method"), matrix(list(zip(BAD_LINES, BAD_TAGS, strict=True)), METHODS)
+)
+def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method, bad):
+    line, tag = bad
     ddl = "a DECIMAL(10,2), b DATE"
     columns = [{"name": "a", "length": 6}, {"name": "b", "length": 19}]
     from tap_spark.sources.formats import BUILT_IN
@@ -176,13 +199,11 @@ def test_xml_and_fixed_width_follow_the_same_rule(spark, write, method):
     own = BUILT_IN["fixed_width"].typed({"columns": columns})
     fixed = {"schema": ddl, "replication_method": method, **own}
     assert rows(spark, stream("fixed_width", write("g.txt", "1.5   2024-01-01\n"), **fixed))
-    for value in ("1,5   2024-01-01", "1.555 2024-01-01", "1     2024-01-01 10:00:00"):
-        config = stream("fixed_width", write("f.txt", value + "\n"), **fixed)
-        assert "cannot keep" in failure(lambda config=config: rows(spark, config))
+    config = stream("fixed_width", write("f.txt", line + "\n"), **fixed)
+    assert "cannot keep" in failure(lambda: rows(spark, config))
     xml = {"schema": ddl, "replication_method": method, "options": {"rowTag": "r"}}
-    for one in ("<a>1.555</a>", "<a>1,5</a>", "<b>2024-01-01 10:00:00</b>"):
-        config = stream("xml", write("x.xml", f"<t><r>{one}</r></t>"), **xml)
-        assert "cannot keep" in failure(lambda config=config: rows(spark, config))
+    bad_tag = stream("xml", write("x.xml", f"<t><r>{tag}</r></t>"), **xml)
+    assert "cannot keep" in failure(lambda: rows(spark, bad_tag))
     good = stream("xml", write("y.xml", "<t><r><a>1.5</a></r></t>"), **xml)
     assert rows(spark, good) == [{"a": Decimal("1.50"), "b": None}]
 
