@@ -25,22 +25,21 @@ def method(request):
     return request.param
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (",a,b\n0,1,2\n", ",b,a\n0,2,1\n"),
-        ("a,a\n1,2\n", "a,b\n1,2\n"),
-        ("a,b\n1,2\n", "A,b\n1,2\n"),
-        ("a,b\n1,2\n", "a,b,c\n1,2,3\n"),
-        ("a,b\n1,2\n", "a\n1\n"),
-        ("a,b\n1,2\n", "1,2\n"),
-        ("a,b\n1,2\n", "\n\nb,a\n1,2\n"),
-        (",a\n0,1\n", "\ufeffa,\n1,0\n"),
-    ],
-)
-def test_files_with_different_headers_are_refused_by_both_names(
-    spark, write, method, first, second
-):
+HEADERS = [
+    (",a,b\n0,1,2\n", ",b,a\n0,2,1\n"),
+    ("a,a\n1,2\n", "a,b\n1,2\n"),
+    ("a,b\n1,2\n", "A,b\n1,2\n"),
+    ("a,b\n1,2\n", "a,b,c\n1,2,3\n"),
+    ("a,b\n1,2\n", "a\n1\n"),
+    ("a,b\n1,2\n", "1,2\n"),
+    ("a,b\n1,2\n", "\n\nb,a\n1,2\n"),
+    (",a\n0,1\n", "\ufeffa,\n1,0\n"),
+]
+
+
+@pytest.mark.parametrize(("texts", "method"), matrix(HEADERS, METHODS))
+def test_files_with_different_headers_are_refused_by_both_names(spark, write, method, texts):
+    first, second = texts
     write("d/1.csv", first)
     path = write("d/2.csv", second)
     config = stream("csv", path.removesuffix("/2.csv"), replication_method=method)
@@ -107,27 +106,29 @@ def test_bytes_of_another_encoding_are_named_by_file_and_place(spark, write, met
     assert "'encoding'" in text
 
 
+READS = [(kind, method) for kind in ("csv", "text") for method in METHODS]
+
+
 @pytest.mark.parametrize(
-    ("name", "method"),
+    ("name", "read"),
     matrix(
         ["windows-1252", "GBK", "Shift_JIS", "UTF-16", "UTF-16LE", "UTF-32", "IBM037", "latin-1"],
-        METHODS,
+        READS,
     ),
 )
-def test_encodings_of_java_and_python(spark, write, method, name):
+def test_encodings_of_java_and_python(spark, write, name, read):
+    kind, method = read
     word = {"GBK": "中文", "Shift_JIS": "日本ソ表"}.get(name, "é")
     content = f"id,v\n1,{word}\n2,x\n".encode(name)
-    config = stream(
-        "csv", write("e.csv", content), options={"encoding": name}, replication_method=method
-    )
-    assert rows(spark, config) == [{"id": 1, "v": word}, {"id": 2, "v": "x"}]
-    text = stream(
-        "text", write("e.txt", content), options={"encoding": name}, replication_method=method
-    )
-    assert [row["value"] for row in rows(spark, text)] == ["id,v", f"1,{word}", "2,x"]
+    path, options = write(f"e.{kind}", content), {"encoding": name}
+    actual = rows(spark, stream(kind, path, options=options, replication_method=method))
+    if kind == "csv":
+        assert actual == [{"id": 1, "v": word}, {"id": 2, "v": "x"}]
+    else:
+        assert [row["value"] for row in actual] == ["id,v", f"1,{word}", "2,x"]
 
 
-@pytest.mark.parametrize("name", ["utf-16", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize(("name", "method"), matrix(["utf-16", "utf-32", "utf-8-sig"], METHODS))
 def test_a_byte_order_mark_tells_the_encoding(spark, write, method, name):
     config = stream("csv", write("b.csv", "id,v\n1,é\n".encode(name)), replication_method=method)
     assert rows(spark, config) == [{"id": 1, "v": "é"}]
@@ -139,7 +140,10 @@ def test_control_characters_stay(spark, write, method):
     assert [row["v"] for row in rows(spark, config)] == [f"a{odd}b", odd]
 
 
-@pytest.mark.parametrize("bad", ['1,"a\nb"\n', '1,"a\n2,b\n', '1,"a\n2,b"\n', '1,x\n2,"'])
+@pytest.mark.parametrize(
+    ("bad", "method"),
+    matrix(['1,"a\nb"\n', '1,"a\n2,b\n', '1,"a\n2,b"\n', '1,x\n2,"'], METHODS),
+)
 def test_a_value_that_its_line_does_not_end_is_an_error(spark, write, method, bad):
     path = write("q.csv", "id,v\n" + bad + ("" if bad.endswith("\n") else "\n"))
     text = failure(lambda: rows(spark, stream("csv", path, replication_method=method)))
@@ -169,9 +173,12 @@ def test_quotes_inside_of_values_and_long_separators(spark, write, method):
         replication_method=method,
     )  # fmt: skip
     assert [tuple(row.values()) for row in rows(spark, config)] == [('5" pipe', "x"), ("y||z", "w")]
-    for line in ("1", "1,2,3", "1,2,"):
-        bad = stream("csv", write("r.csv", f"a,b\n1,2\n{line}\n"), replication_method=method)
-        assert "too few or too many values" in failure(lambda bad=bad: rows(spark, bad))
+
+
+@pytest.mark.parametrize(("line", "method"), matrix(["1", "1,2,3", "1,2,"], METHODS))
+def test_lines_of_too_few_or_too_many_values(spark, write, method, line):
+    bad = stream("csv", write("r.csv", f"a,b\n1,2\n{line}\n"), replication_method=method)
+    assert "too few or too many values" in failure(lambda: rows(spark, bad))
 
 
 def test_unknown_encodings_are_refused():
@@ -198,14 +205,21 @@ def test_an_empty_folder_is_named_for_every_format(spark, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "method"),
-    matrix(["a:b.csv", "a%20b.csv", "a b.csv", "a[1].csv", "ä.csv"], METHODS),
+    ("name", "place", "method"),
+    matrix(
+        ["a:b.csv", "a%20b.csv", "a b.csv", "a[1].csv", "ä.csv"],
+        ["{path}", "{folder}", "{folder}/*.csv"],
+        METHODS,
+    ),
 )
-def test_names_of_files_do_not_matter(spark, write, method, name):
+def test_names_of_files_do_not_matter(spark, write, method, name, place):
     path = write("d/" + name, "id\n1\n")
-    for place in (path, path.rpartition("/")[0], path.rpartition("/")[0] + "/*.csv"):
-        config = stream("csv", place, replication_method=method)
-        assert rows(spark, config) == [{"id": 1}], place
+    config = stream(
+        "csv",
+        place.format(path=path, folder=path.rpartition("/")[0]),
+        replication_method=method,
+    )
+    assert rows(spark, config) == [{"id": 1}]
 
 
 def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
@@ -215,7 +229,7 @@ def test_a_name_that_spark_cannot_read_is_named(spark, tmp_path):
     assert "':' in their names: a:b.xml" in text
 
 
-@pytest.mark.parametrize("kind", ["json", "orc", "parquet"])
+@pytest.mark.parametrize(("kind", "method"), matrix(["json", "orc", "parquet"], METHODS))
 def test_a_name_that_arrow_reads(spark, tmp_path, method, kind):
     path = tmp_path / f"a:b.{kind}"
     if kind == "json":
