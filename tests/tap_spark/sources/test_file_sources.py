@@ -7,7 +7,10 @@ import json
 from datetime import date, datetime
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from case_matrix import matrix
 from tap_runs import failure, read_all, rows, stream, types
 
 from shared.errors import SourceError
@@ -18,6 +21,7 @@ from tap_spark.sources.files.text_types import decide
 from tap_spark.sources.source import source_for
 
 pytestmark = pytest.mark.spark
+METHODS = ["FULL_TABLE", "INCREMENTAL"]
 
 
 INFERRED = {
@@ -84,8 +88,7 @@ def test_selected_columns_only(spark, write):
     assert rows(spark, config, deselect=["b"]) == [{"a": 1, "c": 3}]
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-@pytest.mark.parametrize("line", ["1", "1,2,3"])
+@pytest.mark.parametrize(("line", "method"), matrix(["1", "1,2,3"], METHODS))
 def test_ragged_csv_is_an_error_that_names_the_file(spark, write, method, line):
     path = write("r.csv", f"a,b\n1,2\n{line}\n")
     config = stream("csv", path, schema="a INT, b INT", replication_method=method)
@@ -94,18 +97,19 @@ def test_ragged_csv_is_an_error_that_names_the_file(spark, write, method, line):
     assert f": {line} " in text
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-def test_a_later_value_of_another_type_names_column_and_value(spark, write, method):
+LATER = [("1,1.50\n00x,2.50", "column 'a'"), ("1,1.505", "column 'price'")]
+
+
+@pytest.mark.parametrize(("later", "method"), matrix(LATER, METHODS))
+def test_a_later_value_of_another_type_names_column_and_value(spark, write, later, method):
+    lines, named = later
     path = write("v.csv", "a,price\n1,1.50\n")
     config = stream("csv", path, replication_method=method)
     catalog = catalog_for(spark, stream_config(config))
-    write("v.csv", "a,price\n1,1.50\n00x,2.50\n")
+    write("v.csv", f"a,price\n{lines}\n")
     text = failure(lambda: read_all(spark, config, catalog=catalog))
-    assert "column 'a'" in text
-    assert "00x" in text
-    write("v.csv", "a,price\n1,1.505\n")
-    text = failure(lambda: read_all(spark, config, catalog=catalog))
-    assert "column 'price'" in text
+    assert named in text
+    assert ("00x" in text) is ("00x" in lines)
 
 
 def stream_config(config):
@@ -142,18 +146,26 @@ def test_csv_options_and_encodings(spark, write):
         )
 
 
-@pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
-def test_quotes_in_csv_are_doubled_unless_the_user_says_otherwise(spark, write, method):
-    path = write("q.csv", 'id,"the ""name"""\n1,"The ""Quoted"" Co."\n2,"ends in \\"\n')
-    first, second = rows(spark, stream("csv", path, replication_method=method))
-    assert first == {"id": 1, 'the "name"': 'The "Quoted" Co.'}
-    assert second['the "name"'] == "ends in \\"
-    path = write("e.csv", 'id,"the \\"name\\""\n1,"a \\"b\\""\n')
-    config = stream("csv", path, options={"Escape": "\\"}, replication_method=method)
-    assert rows(spark, config) == [{"id": 1, 'the "name"': 'a "b"'}]
-    path = write("s.csv", "id,name\n1,'it''s'\n")
-    config = stream("csv", path, options={"quote": "'"}, replication_method=method)
-    assert rows(spark, config) == [{"id": 1, "name": "it's"}]
+QUOTED = [
+    (
+        'id,"the ""name"""\n1,"The ""Quoted"" Co."\n2,"ends in \\"\n',
+        {},
+        [{"id": 1, 'the "name"': 'The "Quoted" Co.'}, {"id": 2, 'the "name"': "ends in \\"}],
+    ),
+    (
+        'id,"the \\"name\\""\n1,"a \\"b\\""\n',
+        {"Escape": "\\"},
+        [{"id": 1, 'the "name"': 'a "b"'}],
+    ),
+    ("id,name\n1,'it''s'\n", {"quote": "'"}, [{"id": 1, "name": "it's"}]),
+]
+
+
+@pytest.mark.parametrize(("quoted", "method"), matrix(QUOTED, METHODS))
+def test_quotes_in_csv_are_doubled_unless_the_user_says_otherwise(spark, write, quoted, method):
+    text, options, expected = quoted
+    config = stream("csv", write("q.csv", text), options=options, replication_method=method)
+    assert rows(spark, config) == expected
 
 
 def test_csv_without_header_and_multiline(spark, write):
@@ -303,46 +315,54 @@ def test_parquet_files_that_evolve_and_orc(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "key", "start", "expected"),
+    ("before", "start", "expected"),
     [
-        ("string", "k", "b", ["b", "c", None]),
-        ("decimal(20,4)", "k", "1.0001", [Decimal("1.0001"), Decimal("2.0000"), None]),
-        ("date", "k", "2024-01-02", [date(2024, 1, 2), date(2024, 1, 3), None]),
+        ("a", "b", ["b", "c", None]),
+        (Decimal("1.0000"), "1.0001", [Decimal("1.0001"), Decimal("2.0000"), None]),
+        (date(2024, 1, 1), "2024-01-02", [date(2024, 1, 2), date(2024, 1, 3), None]),
     ],
 )
-def test_bounds_keep_ties_and_nulls(spark, tmp_path, kind, key, start, expected):
-    path = str(tmp_path / "p")
-    before = {"string": "'a'", "decimal(20,4)": "1.0000", "date": "'2024-01-01'"}[kind]
-    values = [before, *(f"'{value}'" if value is not None else "null" for value in expected)]
-    selects = " union all ".join(f"select cast({value} as {kind}) k" for value in reversed(values))
-    spark.sql(selects).coalesce(1).write.parquet(path)
-    config = stream("parquet", path, replication_key=key, sort_by_replication_key=True)
+def test_bounds_keep_ties_and_nulls(spark, tmp_path, before, start, expected):
+    path = str(tmp_path / "p.parquet")
+    pq.write_table(pa.table({"k": [*reversed(expected), before]}), path)
+    config = stream("parquet", path, replication_key="k", sort_by_replication_key=True)
     state = {"bookmarks": {"s": {"replication_key_value": start}}}
     actual, slices = read_all(spark, config, state=state)
     assert [row["k"] for row in actual] == [None, *expected[:-1]]
     assert slices[0].ordered
 
 
-def ids_from(spark, config, start):
-    catalog = catalog_for(spark, stream_config(config))
+def ids_from(spark, config, start, catalog=None):
+    catalog = catalog or catalog_for(spark, stream_config(config))
     state = {"bookmarks": {"s": {"replication_key_value": start}}}
     (plan,) = plan_streams(stream_config(config), catalog, state, 1)
     (piece,) = source_for(config).slices(spark, plan)
     return sorted(row[0] for row in piece.frame.select("id").collect())
 
 
-@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
-def test_bounds_of_all_years(spark, tmp_path, kind):
-    path = str(tmp_path / "p")
+YEAR_KINDS = ["date", "timestamp", "timestamp_ntz"]
+
+
+@pytest.fixture(scope="module")
+def all_years(spark, tmp_path_factory):
+    """A file with moments of all years, in a column for each type."""
+    path = str(tmp_path_factory.mktemp("years") / "p")
+    columns = ", ".join(f"cast(k as {kind}) `{kind}`" for kind in YEAR_KINDS)
     spark.sql(
-        f"select id, cast(k as {kind}) k from values (1, '-4712-01-01'), (2, '-0043-03-15'), "
+        f"select id, {columns} from values (1, '-4712-01-01'), (2, '-0043-03-15'), "
         "(3, '2026-01-01'), (4, '9999-12-31'), (5, '+20000-02-29'), (6, null) as t(id, k)"
     ).coalesce(1).write.parquet(path)
-    config = stream("parquet", path, replication_key="k")
-    assert ids_from(spark, config, "-4712-01-01") == [1, 2, 3, 4, 5, 6]
-    assert ids_from(spark, config, "-0043-03-15") == [2, 3, 4, 5, 6]
-    assert ids_from(spark, config, "+20000-02-29") == [5, 6]
-    assert ids_from(spark, config, "9999-12-31") == [1, 2, 3, 4, 5, 6]
+    return path
+
+
+@pytest.mark.parametrize("kind", YEAR_KINDS)
+def test_bounds_of_all_years(spark, all_years, kind):
+    config = stream("parquet", all_years, replication_key=kind)
+    catalog = catalog_for(spark, stream_config(config))
+    assert ids_from(spark, config, "-4712-01-01", catalog) == [1, 2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "-0043-03-15", catalog) == [2, 3, 4, 5, 6]
+    assert ids_from(spark, config, "+20000-02-29", catalog) == [5, 6]
+    assert ids_from(spark, config, "9999-12-31", catalog) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_bound_that_the_column_does_not_hold_leaves_out_nothing(spark, tmp_path):
