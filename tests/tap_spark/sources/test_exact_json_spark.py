@@ -27,17 +27,17 @@ from tap_spark.state.date_numbers import text_rank
 
 pytestmark = pytest.mark.spark
 UTC = timezone.utc
-METHODS = pytest.mark.parametrize("method", ["FULL_TABLE", "INCREMENTAL"])
+BOTH_METHODS = ["FULL_TABLE", "INCREMENTAL"]
+METHODS = pytest.mark.parametrize("method", BOTH_METHODS)
 
 
-@METHODS
-def test_a_line_of_two_objects_is_named(spark, write, method):
+@pytest.mark.parametrize(("method", "supplied"), matrix(BOTH_METHODS, ["a BIGINT, b STRING", None]))
+def test_a_line_of_two_objects_is_named(spark, write, method, supplied):
     path = write("a.json", '{"a":0}\n\n{"a":1}{"a":2}\n{"a":9}\n')
-    for supplied in (None, "a BIGINT, b STRING"):
-        config = stream("json", path, schema=supplied, replication_method=method)
-        text = failure(lambda config=config: rows(spark, config))
-        assert path in text
-        assert "(line 3)" in text
+    config = stream("json", path, schema=supplied, replication_method=method)
+    text = failure(lambda: rows(spark, config))
+    assert path in text
+    assert "(line 3)" in text
 
 
 @METHODS
@@ -52,8 +52,10 @@ def test_unusual_lines_are_read(spark, write, method):
     assert [row["a"] for row in rows(spark, config)] == [1, 2, 3, 4, 5, None, None]
 
 
-@METHODS
-@pytest.mark.parametrize("lines", [['{"id":1}', '{"ID":2}'], ['{"s":{"id":1}}', '{"s":{"Id":2}}']])
+@pytest.mark.parametrize(
+    ("lines", "method"),
+    matrix([['{"id":1}', '{"ID":2}'], ['{"s":{"id":1}}', '{"s":{"Id":2}}']], BOTH_METHODS),
+)
 def test_names_that_differ_by_case(spark, write, method, lines):
     path = write("a.json", "\n".join(lines) + "\n")
     config = stream("json", path, replication_method=method)
@@ -130,8 +132,9 @@ def test_files_are_read_by_their_content(spark, write, tmp_path, method):
         assert actual == [{"a": a, "b": "\u00e9"} for a in [*range(5), *last]]
 
 
-@METHODS
-@pytest.mark.parametrize("name", ["windows-1252", "GBK", "UTF-16LE"])
+@pytest.mark.parametrize(
+    ("name", "method"), matrix(["windows-1252", "GBK", "UTF-16LE"], BOTH_METHODS)
+)
 def test_encodings(spark, write, method, name):
     word = "\u4e2d" if name == "GBK" else "\u00e9"
     lines = write("a.json", f'{{"a":"{word}"}}\n{{"a":"x"}}\n'.encode(name))
@@ -275,9 +278,15 @@ def test_texts_have_the_order_of_their_values(spark):
 @pytest.mark.parametrize(
     ("first", "second", "last"),
     [
-        (["2024-01-01T09:00:00Z", "2024-01-01T10:00:00Z"], "2024-01-01T10:00:00.500Z", 2),
+        # Its parts are those of the next one and of texts in `ORDERED`.
+        pytest.param(
+            ["2024-01-01T09:00:00Z", "2024-01-01T10:00:00Z"],
+            "2024-01-01T10:00:00.500Z",
+            2,
+            marks=pytest.mark.slow,
+        ),
         (["2024-01-01T10:00:00Z"], "2024-01-01T08:30:00-02:00", 2),
-        (["9", "10"], "11", 2),
+        pytest.param(["9", "10"], "11", 2, marks=pytest.mark.slow),
         (["9", "10"], "n/a", 2),
         (["a", "b"], "ba", 2),
         (["9", "10"], "2", 1),
@@ -304,8 +313,7 @@ HONOURED = [
 ]
 
 
-@METHODS
-@pytest.mark.parametrize("options", HONOURED)
+@pytest.mark.parametrize(("options", "method"), matrix(HONOURED, BOTH_METHODS))
 def test_options_that_change_no_value(spark, write, method, options, caplog):
     path = write("a.json", f'{{"a":{LONG},"t":"2024-01-01"}}\n')
     config = stream("json", path, replication_method=method, options=options)
