@@ -191,16 +191,16 @@ def test_bad_lines_before_a_waiting_one_are_reported(spark, tmp_path):
 
 @pytest.mark.costly
 def test_a_killed_run_resumes_after_a_wave(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(resumable_files, "WAVE_BYTES", 40)
-    monkeypatch.setattr(resumable_files, "RANGE_BYTES", 10)
+    monkeypatch.setattr(resumable_files, "WAVE_BYTES", 24)
+    monkeypatch.setattr(resumable_files, "RANGE_BYTES", 12)
     path = tmp_path / "a.csv"
-    path.write_text("id\n" + "".join(f"{n}\n" for n in range(100)))
+    path.write_text("id\n" + "".join(f"{n}\n" for n in range(50)))
     run = Runs(spark, stream("csv", str(path), replication_method="INCREMENTAL"))
-    assert [row["id"] for row in run()] == list(range(100))
+    assert [row["id"] for row in run()] == list(range(50))
     assert len(run.slices) > 5
     read = [row["id"] for piece in run.slices[:3] for row in piece.frame.collect()]
     run.state = dict(run.slices[2].bookmark)
-    assert [*read, *(row["id"] for row in run())] == list(range(100))
+    assert [*read, *(row["id"] for row in run())] == list(range(50))
 
 
 def test_files_that_come_back_are_not_read_again_but_positions_expire(spark, tmp_path, caplog):
