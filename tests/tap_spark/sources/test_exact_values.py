@@ -147,9 +147,9 @@ def test_values_that_a_type_holds_are_kept_and_others_rejected(spark):
         value = text.try_cast(field.dataType)
         good = value.isNotNull() & has_same_value(text, value, field.dataType)
         is_kept.append(F.coalesce(good, F.lit(False)))
-    found = list(zip(*frame.select(*is_kept).collect(), strict=True))
+    is_same = list(zip(*frame.select(*is_kept).collect(), strict=True))
     actual = {
-        ddl: [text for text, good in zip_longest(texts[n], found[n]) if good]
+        ddl: [text for text, good in zip_longest(texts[n], is_same[n]) if good]
         for n, ddl in enumerate(ddls)
     }
     assert actual == {ddl: KEPT.get(ddl, []) for ddl in ddls}
