@@ -111,7 +111,7 @@ def test_both_programs_use_one_spark(tmp_path: Path, messages: str, rows: int, t
         ("run", signal.SIGKILL, "RECORD"),
         ("run", signal.SIGTERM, "BATCH"),
         ("tap-spark", signal.SIGKILL, "BATCH"),
-        ("target-spark", signal.SIGKILL, "BATCH"),
+        ("target-spark", signal.SIGKILL, "RECORD"),
     ],
 )
 def test_spark_ends_with_a_run_that_does_not_end_well(
