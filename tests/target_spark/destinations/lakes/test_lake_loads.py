@@ -129,18 +129,21 @@ EXACT = tuple(dtype for dtype in KEY_VALUES if dtype != "double")
     indirect=["lake"],
 )
 def test_keys_of_every_type_find_their_rows(lake_load: Make, dtypes: tuple[str, ...]) -> None:
-    """All are one key: a value that is not found makes a second row."""
-    names = [f"k{number}" for number in range(len(dtypes))]
-    count = max(len(KEY_VALUES[dtype]) for dtype in dtypes)
-    keys = [
-        {k: KEY_VALUES[t][n % len(KEY_VALUES[t])] for k, t in zip(names, dtypes, strict=True)}
-        for n in range(count)
+    """Keys differ by one value of one type: one that is not found makes a second row.
+
+    One that is taken for another makes one row of two.
+    """
+    types = {f"k{number}": dtype for number, dtype in enumerate(dtypes)}
+    first = {name: KEY_VALUES[dtype][0] for name, dtype in types.items()}
+    others = [
+        {**first, name: value} for name, dtype in types.items() for value in KEY_VALUES[dtype][1:]
     ]
-    ddl = ", ".join(f"{name} {dtype}" for name, dtype in zip(names, dtypes, strict=True))
-    load = lake_load(f"{ddl}, v long", keys=tuple(names), method="upsert")
+    keys = [first, *others]
+    ddl = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
+    load = lake_load(f"{ddl}, v long", keys=tuple(types), method="upsert")
     for v in (1, 2):
         load.load([{**key, "v": v} for key in keys])
-    assert [actual for (actual,) in load.rows("v")] == [2] * count
+    assert [actual for (actual,) in load.rows("v")] == [2] * len(keys)
 
 
 @delta_is_enough
