@@ -78,13 +78,15 @@ def printed(rows) -> Counter:
     return Counter(tuple(None if cell is None else str(cell) for cell in row) for row in rows)
 
 
-def rows_as_counted(spark, stream, **run: Any) -> list[tuple]:
-    """Return the rows; the database has counted as many."""
-    reported, rows = [], []
+def rows_as_counted(spark, stream, parts: int | None = None, **run: Any) -> list[tuple]:
+    """Return the rows; the database has counted as many, and each slice has so many parts."""
+    reported, rows = 0, []
     for piece in slices_of(spark, stream, **run):
-        reported.append(piece.told_rows)
+        # While the slice's snapshot is held.
+        assert parts in (None, piece.frame.rdd.getNumPartitions())
+        reported += piece.told_rows
         rows += [tuple(row) for row in piece.frame.collect()]
-    assert sum(reported) == len(rows)
+    assert reported == len(rows)
     return rows
 
 
@@ -126,15 +128,9 @@ ALIKE = [
 )
 def test_every_row_once_in_any_number_of_parts(lake_spark, postgres, table, settings, parts):
     stream = table_stream(postgres, f"public.{table}", count_rows=True, **settings)
-    reported, rows = 0, []
-    for piece in slices_of(lake_spark, stream, deselect=["u"]):
-        # While the slice's snapshot is held.
-        assert piece.frame.rdd.getNumPartitions() == parts
-        reported += piece.told_rows
-        rows += [tuple(row) for row in piece.frame.collect()]
+    rows = rows_as_counted(lake_spark, stream, parts, deselect=["u"])
     columns = "id, v, k" if table == "many" else "*"
     assert printed(rows) == copied(postgres, f"select {columns} from {table}")
-    assert reported == len(rows)
 
 
 def test_the_database_counts_only_if_asked(lake_spark, postgres):
