@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _Case = TypeVar("_Case")
+Oracle = Callable[[str, Sequence[dict[str, Any]]], list[Any]]
+"""Returns what an expression is for each record."""
 
 PER_JOB = 20
 SHARES = 3
@@ -43,7 +45,7 @@ WHERE = Where(setting="stream_maps.orders.p")
 
 
 def share_of(cases: Sequence[_Case], share: int) -> Sequence[_Case]:
-    """Return every third case, from another one on for each share."""
+    """Return the cases of a share."""
     return cases[share::SHARES]
 
 
@@ -257,7 +259,7 @@ def differences(
     frame: DataFrame,
     expressions: Sequence[str],
     all_records: Sequence[dict[str, Any]],
-    oracle: Callable[[str, Sequence[dict[str, Any]]], list[Any]] = by_sdk,
+    oracle: Oracle = by_sdk,
 ) -> list[str]:
     """Return a line for each expression that differs, with the first record that shows it."""
     actual, due = [], {text: oracle(text, all_records) for text in expressions}
@@ -277,15 +279,33 @@ def differences(
     return actual
 
 
-def differences_without_spark(
-    struct: StructType, expressions: Sequence[str], all_records: Sequence[dict[str, Any]]
+def differences_of_share(
+    spark: SparkSession,
+    ddl: str,
+    expressions: Sequence[str],
+    all_records: Sequence[dict[str, Any]],
+    share: int,
+    oracle: Oracle = by_python,
 ) -> list[str]:
-    """Return such lines of the expressions whose results go into a column, against Python."""
-    actual = []
-    for text, results in by_evaluation(struct, expressions, all_records).items():
-        expected = by_python(text, all_records)
-        actual += wrong_results(text, text, expected, results, all_records)
+    """Return such lines of a share of the expressions, over one frame."""
+    frame = framed(spark, all_records, ddl).cache()
+    actual = differences(frame, share_of(expressions, share), all_records, oracle)
+    frame.unpersist()
     return actual
+
+
+def differences_without_spark(
+    struct: StructType,
+    expressions: Sequence[str],
+    all_records: Sequence[dict[str, Any]],
+    oracle: Oracle = by_python,
+) -> list[str]:
+    """Return such lines of the expressions whose results go into a column."""
+    return [
+        line
+        for text, results in by_evaluation(struct, expressions, all_records).items()
+        for line in wrong_results(text, text, oracle(text, all_records), results, all_records)
+    ]
 
 
 def wrong_results(

@@ -126,8 +126,7 @@ def test_numbers_are_python_s(spark: Any, group: str, share: int) -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_numbers_are_python_s_without_spark(group: str) -> None:
-    rows = share_of(number_rows(), 0)
-    assert differences_over_arrow(rows, Names(NUMBERS), GROUPS[group]) == []
+    assert differences_over_arrow(number_rows(), Names(NUMBERS), GROUPS[group]) == []
 
 
 @pytest.mark.parametrize("text", [*ARITHMETIC, *COMPARISONS, *LOGIC])

@@ -12,10 +12,10 @@ from comparing import (
     WHERE,
     by_python,
     differences,
+    differences_of_share,
     differences_without_spark,
     framed,
     generated,
-    share_of,
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -149,18 +149,18 @@ def test_what_fails_for_every_record_is_refused(text, said):
     assert said in str(refused.value)
 
 
+EVERY = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
+
+
 def test_dates_without_spark_are_as_in_python():
-    every = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
-    assert differences_without_spark(STRUCT, [*COMPILED, *EVALUATED], every) == []
+    assert differences_without_spark(STRUCT, [*COMPILED, *EVALUATED], EVERY) == []
 
 
 @pytest.mark.spark
 @EACH_SHARE
 def test_dates_are_as_in_python(spark: SparkSession, share: int):
-    every = [{"s": text, "n": at} for at, text in enumerate(TEXTS)]
-    frame = framed(spark, every, "s string, n long").cache()
-    actual = differences(frame, share_of([*COMPILED, *EVALUATED], share), every, by_python)
-    frame.unpersist()
+    expressions = [*COMPILED, *EVALUATED]
+    actual = differences_of_share(spark, "s string, n long", expressions, EVERY, share)
     assert not actual, "\n".join(actual)
 
 

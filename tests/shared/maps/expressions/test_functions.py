@@ -12,10 +12,10 @@ from comparing import (
     WHERE,
     by_python,
     differences,
+    differences_of_share,
     differences_without_spark,
     framed,
     generated,
-    share_of,
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -209,10 +209,7 @@ def test_functions_without_spark_are_as_in_python():
 @pytest.mark.spark
 @EACH_SHARE
 def test_functions_are_as_in_python(spark: SparkSession, share: int):
-    every = function_rows()
-    frame = framed(spark, every, DDL).cache()
-    actual = differences(frame, share_of(COMPARED, share), every, by_python)
-    frame.unpersist()
+    actual = differences_of_share(spark, DDL, COMPARED, function_rows(), share)
     assert not actual, "\n".join(actual)
 
 

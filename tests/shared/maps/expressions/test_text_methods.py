@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from comparing import (
-    EACH_SHARE,
-    WHERE,
-    by_python,
-    differences,
-    differences_without_spark,
-    framed,
-    share_of,
-)
+from comparing import EACH_SHARE, WHERE, differences_of_share, differences_without_spark
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sdk_records import NAMES
 
@@ -155,8 +147,5 @@ def test_methods_without_spark_are_as_in_python():
 @pytest.mark.spark
 @EACH_SHARE
 def test_methods_are_as_in_python(spark: SparkSession, share: int):
-    every = text_rows()
-    frame = framed(spark, every, DDL).cache()
-    actual = differences(frame, share_of([*COMPILED, *EVALUATED], share), every, by_python)
-    frame.unpersist()
+    actual = differences_of_share(spark, DDL, [*COMPILED, *EVALUATED], text_rows(), share)
     assert not actual, "\n".join(actual)

@@ -12,9 +12,9 @@ from comparing import (
     WHERE,
     by_python,
     differences,
+    differences_of_share,
     differences_without_spark,
     framed,
-    share_of,
 )
 from pyspark.sql.types import StructType
 
@@ -73,9 +73,7 @@ def test_texts_without_spark_are_as_in_python(expressions: list[str]):
 @pytest.mark.parametrize("expressions", [slices(), formats()], ids=["slices", "formats"])
 @EACH_SHARE
 def test_texts_are_as_in_python(spark: SparkSession, expressions: list[str], share: int):
-    every = values()
-    chosen = share_of(expressions, share)
-    actual = differences(framed(spark, every, DDL), chosen, every, by_python)
+    actual = differences_of_share(spark, DDL, expressions, values(), share)
     assert not actual, "\n".join(actual)
 
 
