@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -30,6 +30,21 @@ def matrix(*axes: Sequence[Any], rounds: int = 1) -> list[Any]:
         marks += [] if case in quick else [pytest.mark.slow]
         listed.append(pytest.param(*(one.values[0] for one in own), marks=marks))
     return listed
+
+
+def with_slow(
+    name: str, quick: Iterable[Any], slow: Iterable[Any], *, indirect: bool = False
+) -> pytest.MarkDecorator:
+    """Parametrize a test by values of one kind, of which `.ci/run` has the quick ones.
+
+    Args:
+        name: The test's argument.
+        quick: The values of `.ci/run`.
+        slow: The others.
+        indirect: Whether a fixture of the name takes the value.
+    """
+    left = [pytest.param(value, marks=pytest.mark.slow) for value in slow]
+    return pytest.mark.parametrize(name, [*quick, *left], indirect=indirect)
 
 
 def _marked(value: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_matrix import with_slow
 from model_stores import Store
 from whole_runs import run_target
 
@@ -82,11 +83,7 @@ def rows(*numbers: int, **more: str) -> list[dict[str, Any]]:
 
 ONCE = Counter(range(15))
 # How records are compared is common to all of them; how they are noted is each one's own.
-IN_ANY_STORE = pytest.mark.parametrize(
-    "store",
-    ["delta", *(pytest.param(n, marks=pytest.mark.slow) for n in ("iceberg", "postgresql"))],
-    indirect=True,
-)
+IN_ANY_STORE = with_slow("store", ["delta"], ["iceberg", "postgresql"], indirect=True)
 
 
 def test_records_that_come_again_are_skipped(target: Target) -> None:

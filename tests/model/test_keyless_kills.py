@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from case_matrix import with_slow
 from kill_runs import PLAIN, Moment, Seen, noted, run, state_message
 from model_source import line_of
 from model_stores import Store
@@ -72,12 +73,8 @@ def moment(chance: random.Random, nth: int) -> Moment:
     return Moment(after, chance.randint(1, 5), seconds)
 
 
-@pytest.mark.parametrize(
-    "store",
-    # Records without a key are loaded into Iceberg by `test_destinations_killed`, too.
-    ["delta", pytest.param("iceberg", marks=pytest.mark.slow), "postgresql"],
-    indirect=True,
-)
+# Records without a key are loaded into Iceberg by `test_destinations_killed`, too.
+@with_slow("store", ["delta", "postgresql"], ["iceberg"], indirect=True)
 def test_equal_records_are_loaded_once_however_often_the_run_is_killed(
     programs: Any, store: Store, tmp_path: Path, kills: int
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-import pytest
+from case_matrix import with_slow
 from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql.types import StructType
 from sdk_expressions import CONFIG, STREAM
@@ -37,9 +37,7 @@ Oracle = Callable[[str, Sequence[dict[str, Any]]], list[Any]]
 
 PER_JOB = 20
 SHARES = 3
-EACH_SHARE = pytest.mark.parametrize(
-    "share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))]
-)
+EACH_SHARE = with_slow("share", [0], range(1, SHARES))
 """Each expression takes Spark a fraction of a second: `.ci/run` has a share of them."""
 WHERE = Where(setting="stream_maps.orders.p")
 

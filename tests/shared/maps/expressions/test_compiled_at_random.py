@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from case_matrix import with_slow
 from compiled_oracle import ERROR, differences, python, value_of
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -113,7 +114,7 @@ def _compiles(text: str, records: list[dict[str, Any]]) -> bool:
 
 @pytest.mark.spark
 # `make soak` has three examples.
-@pytest.mark.parametrize("turn", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+@with_slow("turn", [0], [1, 2])
 @settings(
     max_examples=1,
     deadline=None,

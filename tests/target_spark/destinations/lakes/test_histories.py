@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from case_matrix import with_slow
 from lake_loads import Load, struct
 
 from shared.maps.record_metadata import DELETED_AT, IS_CURRENT, VALID_FROM, VALID_TO
@@ -107,9 +108,7 @@ def record(chance: Random, at: dt.datetime, docs: list[str]) -> Row:
 @pytest.mark.server
 @pytest.mark.parametrize("ordered", [False, pytest.param(True, marks=pytest.mark.slow)])
 # The statements are those of both formats.
-@pytest.mark.parametrize(
-    "lake", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)], indirect=True
-)
+@with_slow("lake", ["delta"], ["iceberg"], indirect=True)
 def test_random_records_become_versions(lake_load: Make, lake: str, ordered: bool) -> None:
     """Each flush is also committed twice."""
     chance = Random(ordered)
@@ -133,9 +132,7 @@ def test_random_records_become_versions(lake_load: Make, lake: str, ordered: boo
 @pytest.mark.spark
 @pytest.mark.costly
 @pytest.mark.server
-@pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
-)
+@with_slow("lake", ["iceberg"], ["delta"], indirect=True)
 def test_a_table_gets_versions_columns_and_a_note(lake_load: Make) -> None:
     """Rows from before count as current, new columns make versions, replays are detected."""
     load = lake_load("id long, name string", keys=("id",), method="upsert")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case_matrix import matrix
+from case_matrix import matrix, with_slow
 from lake_loads import Load, run_together, struct
 
 from target_spark.core.load_plans import Layout, SchemaContract
@@ -20,10 +20,8 @@ from target_spark.replays import Note
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 Make = Callable[..., Load]
 LAKES = ["delta", "iceberg"]
-SLOW_DELTA = pytest.param("delta", marks=pytest.mark.slow)
-SLOW_ICEBERG = pytest.param("iceberg", marks=pytest.mark.slow)
 # What the code of both formats shares: one of them in `.ci/run`.
-delta_is_enough = pytest.mark.parametrize("lake", ["delta", SLOW_ICEBERG], indirect=True)
+delta_is_enough = with_slow("lake", ["delta"], ["iceberg"], indirect=True)
 METADATA = "_sdc_deleted_at timestamp, _sdc_table_version long"
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone.utc)
 
@@ -246,7 +244,7 @@ def test_overwrite_with_other_columns_is_one_commit_too(
     assert load.marks()[0].run == load.run
 
 
-@pytest.mark.parametrize("lake", ["iceberg", SLOW_DELTA], indirect=True)
+@with_slow("lake", ["iceberg"], ["delta"], indirect=True)
 def test_overwrite_with_keys_keeps_the_newest_of_each(lake_load: Make) -> None:
     load = lake_load(
         f"id long, name string, {METADATA}", keys=("id",), method="overwrite", hard_delete=True

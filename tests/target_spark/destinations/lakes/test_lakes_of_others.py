@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from case_matrix import matrix
+from case_matrix import matrix, with_slow
 from lake_loads import Load, struct
 
 from shared.errors import SingerSparkError
@@ -36,8 +36,6 @@ AFTER = {
     "delta": ["ADD CONSTRAINT positive CHECK (id > 0)"],
     "iceberg": ["SET IDENTIFIER FIELDS id", "WRITE ORDERED BY v"],
 }
-SLOW_DELTA = pytest.param("delta", marks=pytest.mark.slow)
-SLOW_ICEBERG = pytest.param("iceberg", marks=pytest.mark.slow)
 CHANGING = {"current-snapshot-id", "snapshot-count"}
 
 
@@ -134,7 +132,7 @@ def test_the_setting_widens_and_drops_not_null(lake: str, lake_load: Make) -> No
     assert load.required() == []
 
 
-@pytest.mark.parametrize("lake", ["delta", SLOW_ICEBERG], indirect=True)
+@with_slow("lake", ["delta"], ["iceberg"], indirect=True)
 def test_a_column_that_the_table_requires(lake: str, lake_load: Make) -> None:
     load = lake_load("id long")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, v STRING NOT NULL) USING {lake}")
@@ -143,7 +141,7 @@ def test_a_column_that_the_table_requires(lake: str, lake_load: Make) -> None:
     assert load.required() == ["v"]
 
 
-@pytest.mark.parametrize("lake", ["iceberg", SLOW_DELTA], indirect=True)
+@with_slow("lake", ["iceberg"], ["delta"], indirect=True)
 def test_a_rewrite_for_other_types_is_refused(lake: str, lake_load: Make) -> None:
     load = lake_load("id long, v string", type_conflicts="cast")
     load.sql(f"CREATE TABLE {{t}} (id BIGINT, v INT) USING {lake}")
@@ -164,7 +162,7 @@ def test_columns_are_added_and_theirs_stay(lake: str, lake_load: Make) -> None:
         assert load.required() == ["id"]
 
 
-@pytest.mark.parametrize("lake", ["delta", SLOW_ICEBERG], indirect=True)
+@with_slow("lake", ["delta"], ["iceberg"], indirect=True)
 def test_tables_of_ours_go_on_as_before(lake: str, lake_load: Make) -> None:
     load = lake_load("id int")
     load.load([{"id": 1}])

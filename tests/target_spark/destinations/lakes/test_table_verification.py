@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from case_matrix import with_slow
 from lake_loads import Load
 from pyspark.sql.types import StructType
 
@@ -63,9 +64,7 @@ def test_what_differs_is_found_and_repaired_in_one_commit(lake_load: Make) -> No
     assert compare(load, SOURCE).left == ""
 
 
-@pytest.mark.parametrize(
-    "lake", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)], indirect=True
-)
+@with_slow("lake", ["delta"], ["iceberg"], indirect=True)
 def test_deletions_are_found_by_the_keys_alone(lake_load: Make) -> None:
     """New and changed rows of the source are left to the loads."""
     load = lake_load(DDL, keys=("id",), method="upsert")
