@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +17,12 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 
-from shared.formats.arrow_types import struct_to_arrow
-from shared.formats.json_text import json_text
+from shared.formats.arrow_types import holds, struct_to_arrow
+from shared.formats.json_text import Number, json_text
 from shared.formats.record_text import is_plain_type
 from shared.formats.typed_rows import as_json_value
 from tap_spark.sources.frame_helpers import prune
-from tap_spark.sources.record_arrays import RecordTexts, finite
+from tap_spark.sources.record_arrays import LEAST_PLAIN, MOST_PLAIN, RecordTexts, finite
 from tap_spark.state.date_numbers import moment_text
 from tap_spark.state.stream_plans import DriverBlocks, DriverRows, Resume, RowForm, StreamPlan
 
@@ -205,14 +206,35 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
     """
     ready = frozenset(n for n, field in enumerate(struct) if not is_plain_type(field.dataType))
     columns = [
-        pa.array(map(_value_text, values.to_pylist()), pa.string()) if n in ready else values
-        for n, values in enumerate(batch.columns)
+        pa.array(_value_texts(values, field.dataType), pa.string()) if n in ready else values
+        for n, (values, field) in enumerate(zip(batch.columns, struct, strict=True))
     ]
     return RecordTexts(struct.names, ready).of(columns)
 
 
-def _value_text(value: Any) -> str | None:
-    if isinstance(value, Decimal):
-        # As Spark writes one of many decimal places.
-        return f"{value.normalize(_EXACT):f}"
-    return None if value is None else json_text(as_json_value(value))
+def _value_texts(values: pa.Array, dtype: T.DataType) -> Iterator[str | None]:
+    spelled = _spelled if holds(dtype, (T.DoubleType,)) else as_json_value
+    for value in values.to_pylist():
+        if isinstance(value, Decimal):
+            # As Spark writes one of many decimal places.
+            yield f"{value.normalize(_EXACT):f}"
+        else:
+            yield None if value is None else json_text(spelled(value))
+
+
+def _spelled(value: Any) -> Any:
+    """Return `as_json_value` with the floats inside of it as Java writes them."""
+    if isinstance(value, dict):
+        return {name: _spelled(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_spelled(part) for part in value]
+    is_odd = isinstance(value, float) and value and not LEAST_PLAIN <= abs(value) < MOST_PLAIN
+    return Number(with_exponent(value)) if is_odd and math.isfinite(value) else as_json_value(value)
+
+
+def with_exponent(number: float) -> str:
+    """Write a number as Java does if it is very large or small."""
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    power = len(text) - 1 + int(exponent)
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"

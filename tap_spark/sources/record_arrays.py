@@ -18,7 +18,7 @@ from tap_spark.state.date_numbers import DAY, INFINITY, MINUS_INFINITY, moment_t
 PIECE_BYTES = 16 * 1024 * 1024
 """Bytes of values and names that are joined at once."""
 
-_LEAST, _MOST = 1e-3, 1e7
+LEAST_PLAIN, MOST_PLAIN = 1e-3, 1e7
 """Between these, Java writes a double without exponent."""
 _NUMBER = r"^(?P<sign>-?)(?P<whole>\d+)\.?(?P<places>\d*)(?:e\+?(?P<power>-?\d+))?$"
 
@@ -137,7 +137,7 @@ def _escaped(code: int) -> str:
 def float_text(values: pa.Array) -> pa.StringArray:
     """Return the JSON text of floats, as Java writes them; null for null."""
     text, size = values.cast(pa.string()), pc.abs(values)
-    is_odd = pc.or_(pc.less(size, _LEAST), pc.invert(pc.less(size, _MOST)))
+    is_odd = pc.or_(pc.less(size, LEAST_PLAIN), pc.invert(pc.less(size, MOST_PLAIN)))
     is_odd = pc.fill_null(pc.and_not(is_odd, pc.equal(size, 0.0)), False)
     is_whole = pc.fill_null(pc.and_not(pc.equal(pc.floor(values), values), is_odd), False)
     if is_whole.true_count:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -24,18 +21,15 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.engine.engine import TYPES, Engine, Work
 from shared.formats.arrow_types import spark_to_arrow, struct_to_arrow
-from shared.singer.platform import usable_cores
 from shared.storage.files import open_random
-from tap_spark.sources.files.driver_files import DriverFiles
-from tap_spark.sources.files.line_reader import (
-    BOM,
-    FilePart,
-    LineRange,
-    cut_ranges,
-    next_line_start,
-    unfinished_line,
+from tap_spark.sources.files.driver_files import (
+    DriverFiles,
+    block_bytes,
+    blocks_of,
+    mapped,
+    whole_columns,
 )
-from tap_spark.sources.files.text_records import records_of
+from tap_spark.sources.files.line_reader import BOM, FilePart, LineRange, unfinished_line
 from tap_spark.sources.files.text_types import (
     add_forms,
     decide,
@@ -44,7 +38,7 @@ from tap_spark.sources.files.text_types import (
     typed_arrays,
     union,
 )
-from tap_spark.state.stream_plans import MOST_THREADS, DriverBlocks, StreamPlan
+from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 
 HEADER_BYTES = 64 * 1024
 """Bytes at the start of a file in which its header is looked for."""
@@ -141,8 +135,7 @@ class PlainCsv:
             )
         except pa.ArrowInvalid:
             return None
-        # `combine_chunks` copies a single chunk, too.
-        return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+        return whole_columns(table)
 
     def _checked(self, data: bytes) -> bytes:
         """Return the data if they leave no choice to a parser; else nothing."""
@@ -183,15 +176,6 @@ def plain_csv(options: Mapping[str, str]) -> PlainCsv | None:
     return PlainCsv(separator, values.get("header", "true").lower() == "true")
 
 
-_Result = TypeVar("_Result")
-
-BLOCK_BYTES = 4 * 1024 * 1024
-LONGEST_BLOCK = 16 * 1024 * 1024
-"""Bound of memory: bytes of a block with very long lines, beyond which Spark reads the files."""
-AHEAD = 2
-"""Bound of memory: blocks of each thread that wait for their turn."""
-
-
 MOST_FORMS = 2_000
 """Bound of memory: blocks whose forms are kept, 8 GB."""
 
@@ -221,7 +205,7 @@ class CsvBlocks:
         Raises:
             OSError: The file cannot be read.
         """
-        data = _data(block)
+        data = block_bytes(block)
         return None if data is None else self.parser.columns(data, self.width)
 
     def typed(
@@ -232,7 +216,7 @@ class CsvBlocks:
         Raises:
             OSError: The file cannot be read.
         """
-        data = _data(block)
+        data = block_bytes(block)
         if data is None:
             return None
         # The types keep these values, so that Arrow may parse straight into them. A file that has
@@ -262,14 +246,14 @@ class CsvBlocks:
             OSError: A file cannot be read.
         """
         forms: list[list[int | None]] = []
-        for block_forms in self.each(self._forms):
+        for block_forms in mapped(self._forms, self.ranges):
             if block_forms is None:
                 return None
             forms.append(block_forms)
         return union(forms, self.width)
 
     def _forms(self, block: LineRange) -> list[int | None] | None:
-        data = _data(block)
+        data = block_bytes(block)
         columns = None if data is None else self.parser.columns(data, self.width)
         if data is None or columns is None:
             return None
@@ -277,19 +261,6 @@ class CsvBlocks:
         if len(_FORMS) < MOST_FORMS:
             _FORMS[self._key(block)] = _content(data), forms
         return forms
-
-    def each(self, make: Callable[[LineRange], _Result | None]) -> Iterator[_Result | None]:
-        """Yield what is made of each block; last of all None if Spark must read it.
-
-        Several threads read the blocks.
-
-        Raises:
-            OSError: A file cannot be read.
-        """
-        for result in _mapped(make, self.ranges):
-            yield result
-            if result is None:
-                return
 
 
 def _content(data: bytes) -> tuple[int, int]:
@@ -322,7 +293,7 @@ def csv_blocks(parser: PlainCsv, parts: Sequence[FilePart]) -> CsvBlocks | None:
             return None
         # Blocks of later files are added to the same list.
         csv = CsvBlocks(parser, header, width, ranges)
-        ranges += cut_ranges(url, 0, first, end, range_bytes=BLOCK_BYTES, header=False)
+        ranges += blocks_of((url, first, end))
     return csv
 
 
@@ -352,47 +323,6 @@ def _head(
     if not parser.header:
         return None, len(fields), start
     return fields, len(fields), max(start, stop)
-
-
-def _data(block: LineRange) -> bytes | None:
-    """Return the lines of a block; None if one is very long, or the file is shorter than it was."""
-    with open_random(block.url) as file:
-        # A block has the lines that begin in it: it looks for the first line start after its own
-        # start, and reads on to the first one after its end, as splits of Hadoop do.
-        start = block.start
-        if not block.aligned:
-            start = next_line_start(file, start, block.limit)
-        end = block.limit
-        if block.stop < end:
-            end = next_line_start(file, block.stop, end)
-        if end - start > LONGEST_BLOCK:
-            return None
-        data = bytes(file.read_at(end - start, start)) if end > start else b""
-    if len(data) < end - start:
-        return None
-    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
-
-
-def _mapped(
-    make: Callable[[LineRange], _Result | None], blocks: Sequence[LineRange]
-) -> Iterator[_Result | None]:
-    """Apply a function to blocks; by threads if there are several."""
-    threads = min(len(blocks), usable_cores(), MOST_THREADS)
-    if threads <= 1:
-        yield from map(make, blocks)
-        return
-    # Results keep the order of blocks. A bounded number waits, whatever the size of the files.
-    waiting: deque[Future[_Result | None]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for block in blocks:
-            waiting.append(pool.submit(make, block))
-            if len(waiting) >= threads * AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def unique_names(header: Sequence[str | None]) -> tuple[str, ...]:
@@ -476,44 +406,15 @@ class CsvReader(DriverFiles):
             return None
         return StructType([StructField(n, decide(b)) for n, b in zip(names, forms, strict=True)])
 
-    def records_on_driver(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> Iterator[pa.StringArray | None] | None:
-        """See `DriverFiles.records_on_driver`.
-
-        A file is read by its own header, if that names the catalog's columns.
-        """
-        planned = self._planned_blocks(plan, struct, parts)
-        if planned is None:
-            return None
-        blocks, places, fields = planned
-        types = {field.name: field.dataType for field in fields}
-
-        def records(block: LineRange) -> list[pa.StringArray] | None:
-            columns = blocks.columns(block)
-            if columns is None:
-                return None
-            texts = {name: columns[at] for name, at in zip(plan.columns, places, strict=True)}
-            lines = records_of(texts, types)
-            return None if lines is None else list(lines)
-
-        def texts() -> Iterator[pa.StringArray | None]:
-            try:
-                for arrays in blocks.each(records):
-                    yield from (None,) if arrays is None else arrays
-            except OSError:
-                yield None
-
-        return texts()
-
     def blocks_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
         """See `DriverFiles.blocks_on_driver`."""
-        planned = self._planned_blocks(plan, struct, parts)
-        if planned is None:
+        blocks = None if self._plain is None else csv_blocks(self._plain, parts)
+        places = None if blocks is None else self._places(blocks, plan, struct)
+        if blocks is None or places is None:
             return None
-        blocks, places, fields = planned
+        fields = [struct[name] for name in plan.columns]
         schema = struct_to_arrow(StructType(fields))
         types = [field.dataType for field in fields]
         readers = [
@@ -522,25 +423,13 @@ class CsvReader(DriverFiles):
         is_sure = all(blocks.keeps(block, places, types) for block in blocks.ranges)
         return DriverBlocks(schema, readers, is_sure)
 
-    def _planned_blocks(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> tuple[CsvBlocks, list[int], list[StructField]] | None:
-        """Return blocks, and where they have which columns; None if Spark must read them."""
-        blocks = None if self._plain is None else csv_blocks(self._plain, parts)
-        if blocks is None:
-            return None
-        places = self._places(blocks.header, blocks.width, plan, struct)
-        if places is None:
-            return None
-        kinds = {field.name: field for field in struct.fields}
-        return blocks, places, [kinds[name] for name in plan.columns]
+    def _places(self, blocks: CsvBlocks, plan: StreamPlan, struct: StructType) -> list[int] | None:
+        """Return where files have the plan's columns; None if their names do not fit.
 
-    def _places(
-        self, header: tuple[str, ...] | None, width: int, plan: StreamPlan, struct: StructType
-    ) -> list[int] | None:
-        """Return where a file has the plan's columns; None if its names do not fit."""
-        declared = struct if self.stream.schema else None
-        names = _names(header, width, declared)
+        A file is read by its own header, if that names the catalog's columns.
+        """
+        header, declared = blocks.header, struct if self.stream.schema else None
+        names = _names(header, blocks.width, declared)
         if names is None or (declared is None and list(names) != struct.names):
             return None
         # Names by position say nothing about the header of another file.

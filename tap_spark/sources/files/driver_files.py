@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shared.engine.engine import Engine, Work
 from shared.errors import SourceError, Where
-from shared.storage.urls import local_path
+from shared.singer.platform import usable_cores
+from shared.storage.files import open_random
+from shared.storage.urls import local_path, shown
+from tap_spark.sources.driver_rows import records_of_batch
 from tap_spark.sources.files import paths
+from tap_spark.sources.files.line_reader import (
+    FilePart,
+    LineRange,
+    cut_ranges,
+    next_line_start,
+)
 from tap_spark.state.stream_plans import (
+    MOST_THREADS,
     DriverBlocks,
     DriverRows,
     Method,
@@ -25,11 +38,13 @@ from tap_spark.state.stream_plans import (
 )
 from tap_spark.stream_config import StreamConfig
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_Block, _Result = TypeVar("_Block"), TypeVar("_Result")
 
-    from tap_spark.sources.files.line_reader import FilePart
-
+BLOCK_BYTES = 4 * 1024 * 1024
+LONGEST_BLOCK = 16 * 1024 * 1024
+"""Bound of memory: bytes of a block with very long lines, beyond which Spark reads the files."""
+AHEAD = 2
+"""Bound of memory: blocks of each thread that wait for their turn."""
 MOST_REMOTE_FILES = 100
 """Those of a stream that threads read as a whole: executors wait for more requests at a time."""
 
@@ -59,31 +74,19 @@ class DriverFiles:
         """See `DriverSource`."""
         return None
 
-    def records_on_driver(
-        self,
-        plan: StreamPlan,  # noqa: ARG002
-        struct: StructType,  # noqa: ARG002
-        parts: Sequence[FilePart],  # noqa: ARG002
-    ) -> Iterator[pa.StringArray | None] | None:
-        """Return the JSON text of each record, in arrays; None if Spark has to read them all.
-
-        Args:
-            plan: The stream.
-            struct: The columns of the catalog.
-            parts: What to read of the files.
-
-        Returns:
-            An array that is None means the same as None.
-        """
-        return None
-
     def blocks_on_driver(
         self,
         plan: StreamPlan,  # noqa: ARG002
         struct: StructType,  # noqa: ARG002
         parts: Sequence[FilePart],  # noqa: ARG002
     ) -> DriverBlocks | None:
-        """Return the rows in blocks; None if Spark has to read them. See `records_on_driver`."""
+        """Return the rows in blocks, in the types of the catalog; None if Spark has to read them.
+
+        Args:
+            plan: The stream.
+            struct: The columns of the catalog.
+            parts: What to read of the files.
+        """
         return None
 
     def plain_files(self) -> list[tuple[str, int]]:
@@ -120,16 +123,15 @@ class DriverFiles:
     ) -> DriverRows | None:
         """Read parts of files; None if Spark has to."""
         size = sum(end - start for _, start, end in parts)
-        if plan.source_schema is None or not size:
+        if plan.source_schema is None or not size or not plan.columns:
             return None
         if not engine.takes(Work(plan.stream, size * self.weight)):
             return None
         struct = StructType.fromJson(json.loads(plan.source_schema))
-        if form is RowForm.RECORDS:
-            records = self.records_on_driver(plan, struct, parts)
-            return None if records is None else DriverRows(records)
         blocks = self.blocks_on_driver(plan, struct, parts)
-        return None if blocks is None else DriverRows(blocks=blocks)
+        if blocks is None or form is RowForm.BLOCKS:
+            return None if blocks is None else DriverRows(blocks=blocks)
+        return DriverRows(_records(blocks, StructType([struct[name] for name in plan.columns])))
 
     @contextmanager
     def naming_paths(self) -> Iterator[None]:
@@ -141,7 +143,7 @@ class DriverFiles:
             if empty is None:
                 raise
             hint = "check 'path'; names with '.' or '_' at the start do not count"
-            raise self.error("no file matches the path", hint, paths.display(empty)) from error
+            raise self.error("no file matches the path", hint, shown(empty)) from error
 
     def _is_empty(self, path: str) -> bool:
         try:
@@ -168,4 +170,73 @@ class DriverFiles:
 
     def shown_path(self) -> str:
         """Return the path of the settings, for errors."""
-        return ", ".join(map(paths.display, self.stream.paths))
+        return ", ".join(map(shown, self.stream.paths))
+
+
+def _records(blocks: DriverBlocks, struct: StructType) -> Iterator[pa.StringArray | None]:
+    """Yield the JSON text of each row, in arrays; last of all None if Spark must read them."""
+
+    def texts(read: Callable[[], pa.RecordBatch | None]) -> list[pa.StringArray] | None:
+        block = read()
+        return None if block is None else list(records_of_batch(block, struct))
+
+    for arrays in mapped(texts, [*blocks.readers]):
+        if arrays is None:
+            yield None
+            return
+        yield from arrays
+
+
+def blocks_of(part: FilePart) -> list[LineRange]:
+    """Cut a part of a file into blocks that threads read."""
+    url, start, end = part
+    return cut_ranges(url, 0, start, end, range_bytes=BLOCK_BYTES, header=False)
+
+
+def block_bytes(block: LineRange) -> bytes | None:
+    """Return the lines of a block; None if one is very long, or the file is shorter than it was.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with open_random(block.url) as file:
+        # A block has the lines that begin in it: it looks for the first line start after its own
+        # start, and reads on to the first one after its end, as splits of Hadoop do.
+        start = block.start
+        if not block.aligned:
+            start = next_line_start(file, start, block.limit)
+        end = block.limit
+        if block.stop < end:
+            end = next_line_start(file, block.stop, end)
+        if end - start > LONGEST_BLOCK:
+            return None
+        data = bytes(file.read_at(end - start, start)) if end > start else b""
+    if len(data) < end - start:
+        return None
+    return data.replace(b"\r\n", b"\n") if b"\r" in data else data
+
+
+def whole_columns(table: pa.Table) -> list[pa.Array]:
+    """Return the columns of a table, each as one array."""
+    # `combine_chunks` copies a single chunk, too.
+    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+
+
+def mapped(make: Callable[[_Block], _Result], blocks: Sequence[_Block]) -> Iterator[_Result]:
+    """Apply a function to blocks; by threads if there are several."""
+    threads = min(len(blocks), usable_cores(), MOST_THREADS)
+    if threads <= 1:
+        yield from map(make, blocks)
+        return
+    # Results keep the order of blocks. A bounded number waits, whatever the size of the files.
+    waiting: deque[Future[_Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for block in blocks:
+            waiting.append(pool.submit(make, block))
+            if len(waiting) >= threads * AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import orjson
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
@@ -27,6 +29,7 @@ from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_rows, paths
+from tap_spark.sources.files.driver_files import block_bytes, blocks_of, mapped, whole_columns
 from tap_spark.sources.files.file_positions import FileKind, StorageFileInspector
 from tap_spark.sources.files.file_source import (
     BY_NAME,
@@ -36,6 +39,7 @@ from tap_spark.sources.files.file_source import (
     partition_value,
 )
 from tap_spark.sources.files.json_kinds import (
+    Kind,
     TypeRules,
     UnquotedValues,
     alike_names,
@@ -46,9 +50,12 @@ from tap_spark.sources.files.json_kinds import (
 from tap_spark.sources.files.json_rows import (
     KINDS_SCHEMA,
     NO_OBJECT,
+    BadLineError,
     JsonRows,
     JsonTask,
+    all_names,
     is_supported,
+    kind_of_lines,
     kinds_of,
 )
 from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, LineRules
@@ -56,13 +63,6 @@ from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
     line_tasks,
     pack,
-)
-from tap_spark.sources.files.small_json import (
-    UnsureError,
-    blocks_of_parts,
-    inferred_struct,
-    record_batch,
-    record_texts,
 )
 from tap_spark.sources.files.text_types import simple_ddl
 from tap_spark.sources.frame_helpers import (
@@ -79,7 +79,6 @@ from tap_spark.state.stream_plans import DriverBlocks, StreamPlan
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 
@@ -153,6 +152,25 @@ LONGEST_CHECKED = 64 * 1024**2
 HINT = "it is not JSON, or has a value of another type than the catalog"
 RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
+
+
+VALUE_BYTES = 32
+ROW_BYTES = 256 * 1024 * 1024
+"""Bound of memory: about the bytes of a value, and those of the rows of a block that threads read.
+They may be far more than those of the file, if most values are missing."""
+_NAME = re.compile(r"(?!_metadata|_corrupt_record|_tap_spark)[^\x00-\x1f]+")
+"""Names without control characters that columns of Spark and of this program do not have."""
+_CONTROL = re.compile(rb"\\u00[01]")
+"""What Java's writer and Python's escape in different ways."""
+_DEEP = re.compile(rb"(?:[\[{][^\[\]{}\n]*){500}")
+
+
+class UnsureError(Exception):
+    """Spark may read the data in another way."""
+
+
+_LEFT_TO_SPARK = (UnsureError, BadLineError, RecursionError, OSError, pa.ArrowInvalid)
+"""Failures of threads after which Spark reads the files, or says what is wrong with them."""
 
 
 class JsonSource(FileSource):
@@ -329,27 +347,12 @@ class JsonSource(FileSource):
         work = Work(self.stream.name, size * self.weight, kind=TYPES)
         if not size or not engine.takes(work) or self.waiting([url for url, _ in files]):
             return None
+        blocks = [block for url, size in files for block in blocks_of((url, 0, size))]
         try:
-            return inferred_struct(blocks_of_parts([(url, 0, size) for url, size in files]))
-        except UnsureError:
+            struct = type_of(merged_all(mapped(_block_kind, blocks)))
+        except _LEFT_TO_SPARK:
             return None
-
-    def records_on_driver(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
-    ) -> Iterator[pa.StringArray | None] | None:
-        """See `DriverFiles.records_on_driver`."""
-        columns = _planned_columns(plan, struct)
-        if columns is None:
-            return None
-
-        def texts() -> Iterator[pa.StringArray | None]:
-            try:
-                for part in blocks_of_parts(parts):
-                    yield record_texts([part], columns)
-            except (UnsureError, OSError):
-                yield None
-
-        return texts()
+        return struct if isinstance(struct, StructType) and _has_plain_names(struct) else None
 
     def blocks_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
@@ -358,10 +361,9 @@ class JsonSource(FileSource):
         columns = _planned_columns(plan, struct)
         if columns is None:
             return None
-        try:
-            readers = [partial(record_batch, part, columns) for part in blocks_of_parts(parts)]
-        except (UnsureError, OSError):
-            return None
+        readers = [
+            partial(_block_rows, block, columns) for part in parts for block in blocks_of(part)
+        ]
         return DriverBlocks(struct_to_arrow(columns), readers)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
@@ -554,11 +556,51 @@ class JsonSource(FileSource):
 
 
 def _planned_columns(plan: StreamPlan, struct: StructType) -> StructType | None:
-    """Return the plan's columns; None if the files have other ones."""
+    """Return the plan's columns; None if the files have other ones, or only Spark reads them."""
     struct = prune(struct, plan.schema)
-    if not {*plan.columns} <= {*struct.names}:
+    if not ({*plan.columns} <= {*struct.names} and _has_plain_names(struct)):
         return None
-    return StructType([struct[name] for name in plan.columns])
+    is_exact = all(is_supported(field.dataType) for field in struct)
+    return StructType([struct[name] for name in plan.columns]) if is_exact else None
+
+
+def _has_plain_names(struct: StructType) -> bool:
+    """Return whether there are fields, and Spark does not take the name of one for another's."""
+    names = list(all_names(struct))
+    return bool(names) and alike_names(struct) is None and all(map(_NAME.fullmatch, names))
+
+
+def _plain_lines(block: LineRange) -> bytes:
+    """Return the lines of a block, whose records Spark writes as threads do.
+
+    Raises:
+        UnsureError: It may not.
+        OSError: The file cannot be read.
+    """
+    data = block_bytes(block)
+    if data is None or b"\r" in data or BOM in data or _CONTROL.search(data):
+        raise UnsureError
+    return data
+
+
+def _block_kind(block: LineRange) -> Kind:
+    data = _plain_lines(block)
+    if _DEEP.search(data):
+        raise UnsureError
+    return kind_of_lines(data)
+
+
+def _block_rows(block: LineRange, columns: StructType) -> pa.RecordBatch | None:
+    """Return the rows of a block; None if Spark must read them."""
+    try:
+        data = _plain_lines(block)
+        values = (data.count(b"\n") + 1) * sum(1 for _ in all_names(columns))
+        if values * VALUE_BYTES > ROW_BYTES:
+            return None
+        table = JsonRows(columns).table(data)
+    except _LEFT_TO_SPARK:
+        return None
+    return pa.RecordBatch.from_arrays(whole_columns(table), schema=table.schema)
 
 
 def _whole_files(

@@ -168,16 +168,19 @@ class JsonRows:
     case_sensitive: bool = False
 
     def __call__(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of whole lines.
+        """Yield the rows of whole lines; raises as `table`."""
+        yield from self.table(data).to_batches()
+
+    def table(self, data: bytes) -> pa.Table:
+        """Return the rows of whole lines.
 
         Raises:
             BadLineError: A line cannot be kept as it is written.
         """
         try:
-            table = self._by_arrow(data)
+            return self._by_arrow(data)
         except BlockRefused:
-            table = self._by_record(data)
-        yield from table.to_batches()
+            return self._by_record(data)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"struct": self.struct, "case_sensitive": self.case_sensitive}
@@ -208,7 +211,7 @@ class JsonRows:
     @cached_property
     def _names(self) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
         """Return a pattern of names in any case, and the names as they are."""
-        names = frozenset(name.encode() for name in _all_names(self.struct))
+        names = frozenset(name.encode() for name in all_names(self.struct))
         words = b"|".join(map(re.escape, sorted(names)))
         return re.compile(_NAME % words, re.IGNORECASE), names
 
@@ -261,13 +264,14 @@ class JsonRows:
             column.append(value)
 
 
-def _all_names(dtype: T.DataType) -> Iterator[str]:
+def all_names(dtype: T.DataType) -> Iterator[str]:
+    """Yield the names of fields at any depth."""
     if isinstance(dtype, T.StructType):
         for field in dtype.fields:
             yield field.name
-            yield from _all_names(field.dataType)
+            yield from all_names(field.dataType)
     elif isinstance(dtype, T.ArrayType):
-        yield from _all_names(dtype.elementType)
+        yield from all_names(dtype.elementType)
 
 
 def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
@@ -303,11 +307,20 @@ def _check(value: Any, dtype: T.DataType, case_sensitive: bool) -> None:
 
 def kinds_of(data: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the kinds of the columns of whole lines, as one pickled value."""
+    kind = pickle.dumps(kind_of_lines(data))
+    yield pa.RecordBatch.from_pydict({"kinds": pa.array([kind], pa.binary())})
+
+
+def kind_of_lines(data: bytes) -> Kind:
+    """Return the kinds of the columns of whole lines.
+
+    Raises:
+        BadLineError: A line is not JSON, or has a value that is no object.
+    """
     try:
-        kind = _kind_by_arrow(data)
+        return _kind_by_arrow(data)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, BlockRefused, UnsureKindError):
-        kind = json_kinds.merged_all(_kinds_by_record(data))
-    yield pa.RecordBatch.from_pydict({"kinds": pa.array([pickle.dumps(kind)], pa.binary())})
+        return json_kinds.merged_all(_kinds_by_record(data))
 
 
 def _kind_by_arrow(data: bytes) -> Kind:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tap_spark.sources import record_arrays
-from tap_spark.sources.files.text_records import with_exponent
+from tap_spark.sources.driver_rows import with_exponent
 from tap_spark.sources.record_arrays import RecordTexts
 
 ROWS = 300

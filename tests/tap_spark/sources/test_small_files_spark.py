@@ -20,7 +20,7 @@ from shared.singer.stdout import MessageOutput
 from tap_spark.config import tap_config
 from tap_spark.plan.discovery import discovered_catalog
 from tap_spark.send import sync
-from tap_spark.sources.files import csv_blocks
+from tap_spark.sources.files import driver_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 COMPARED = 3
@@ -304,7 +304,7 @@ def ordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_the_driver_reads_as_spark_does(
     spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, batch: bool, files: Any
 ) -> None:
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 200)
     encoding = {"format": "parquet", "compression": "snappy"}
     config = {"encoding": encoding, "storage": {"root": str(tmp_path / "batches")}}
     runs = Runs(spark, tmp_path, monkeypatch, config if batch else None)

@@ -354,7 +354,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 ) -> None:
     """Its first rows have been sent: Spark cannot read them anew."""
     (tmp_path / "a.csv").write_text("id,at\n" + "1,2024-01-01\n" * 100)
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 400)
     monkeypatch.setattr(batch_tasks.BatchTask.__init__, "__defaults__", (None, 8, ()))
     typed = csv_blocks.CsvBlocks.typed
     announce = batch_writer.BatchWriter._announce
@@ -427,7 +427,7 @@ def test_small_files_of_json_lines_become_batch_files(
 def test_csv_files_of_any_size_become_batch_files(
     tmp_path: Path, orders: dict[str, Any], batches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 32)
     settings = {"streams": [orders], "batch_config": batches}
     first = run(tmp_path, settings)
     assert {message["type"] for message in first} == {"SCHEMA", "BATCH", "STATE"}
@@ -456,7 +456,7 @@ def many_orders(folder: str) -> list[int]:
 def test_records_of_csv_files_come_in_order(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 64)
     numbers = many_orders(orders["path"])
     records = of_type("RECORD", run(tmp_path, {"streams": [orders]}))
     assert [message["record"]["id"] for message in records] == numbers
@@ -467,7 +467,7 @@ def test_records_are_left_to_spark_before_the_first_is_written(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
     catalog = discovered_catalog(threads(), tap_config({"streams": [orders]}))
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 64)
     many_orders(orders["path"])
     with Path(orders["path"], "c.csv").open("a") as file:
         file.write(late)
@@ -514,7 +514,7 @@ def test_records_wait_on_disk_until_spark_need_not_read_them(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "HELD_BYTES", 1)
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 32)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 32)
     settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(tmp_path)}}
     before = sorted(tmp_path.iterdir())
     assert len(of_type("RECORD", run(tmp_path, settings))) == 2
@@ -532,7 +532,7 @@ def test_a_full_disk_of_waiting_records_names_the_setting(
     tmp_path: Path, orders: dict[str, Any], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(slices, "HELD_BYTES", 1)
-    monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 64)
     many_orders(orders["path"])
     root = tmp_path / "new" / "spool"
     settings: dict[str, Any] = {"streams": [orders], "spool": {"root": str(root)}}

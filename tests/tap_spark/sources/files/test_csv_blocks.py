@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files import csv_blocks as module
+from tap_spark.sources.files import driver_files
 from tap_spark.sources.files.csv_blocks import CsvBlocks, PlainCsv, csv_blocks
 from tap_spark.sources.files.text_types import typed_column
 
@@ -21,8 +22,8 @@ COMMAS = PlainCsv(",", header=True)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(module, "LONGEST_BLOCK", 64)
+    monkeypatch.setattr(driver_files, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(driver_files, "LONGEST_BLOCK", 64)
 
 
 def blocks(tmp_path: Path, *files: bytes, start: int = 0) -> CsvBlocks | None:

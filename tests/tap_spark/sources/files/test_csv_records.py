@@ -7,16 +7,21 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources import record_arrays
-from tap_spark.sources.files.text_records import records_of
+from tap_spark.sources.driver_rows import records_of_batch
+from tap_spark.sources.files.text_types import typed_column
 
 NTZ, MONEY = T.TimestampNTZType(), T.DecimalType(5, 2)
 
 
 def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
-    """Return the JSON of values alone in a record."""
-    actual = records_of({"k": pa.array(values, pa.string())}, {"k": dtype})
-    texts = None if actual is None else [text for part in actual for text in part.to_pylist()]
-    return None if texts is None else [text[len('{"k":') : -1] for text in texts]
+    """Return the JSON of values alone in a record; None if only Spark casts them."""
+    column = typed_column(pa.array(values, pa.string()), dtype)
+    if column is None:
+        return None
+    actual = records_of_batch(
+        pa.record_batch({"k": column}), T.StructType([T.StructField("k", dtype)])
+    )
+    return [text[len('{"k":') : -1] for part in actual for text in part.to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +29,9 @@ def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
     [
         (T.LongType(), "-9223372036854775808", "-9223372036854775808"),
         (T.DecimalType(38, 0), "9" * 38, "9" * 38),
+        (T.DecimalType(38, 7), "0.0000001", "0.0000001"),
         (MONEY, "-999.90", "-999.90"),
+        (MONEY, "-0.00", "0.00"),
         (T.DoubleType(), "100", "100.0"),
         (T.DoubleType(), "0.001", "0.001"),
         (T.DoubleType(), "-0.0", "-0.0"),
@@ -35,7 +42,10 @@ def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
         (T.DateType(), "0001-01-01", '"0001-01-01"'),
         (NTZ, "2024-02-29 01:02:03.5", '"2024-02-29T01:02:03.500000"'),
         (T.TimestampType(), "2024-03-01T01:00:00+02:30", '"2024-02-29T22:30:00.000000+00:00"'),
+        (T.TimestampType(), "0001-01-01T00:00:00+10:00", '"0000-12-31T14:00:00.000000+00:00"'),
+        (T.TimestampType(), "9999-12-31T23:59:59-10:00", '"+10000-01-01T09:59:59.000000+00:00"'),
         (T.StringType(), '\\"\t/\x7f é', '"\\\\\\"\\t/\x7f é"'),
+        (T.StringType(), "\x01\x0b", '"\\u0001\\u000B"'),
     ],
 )
 def test_values(dtype: T.DataType, text: str, json: str) -> None:
@@ -50,9 +60,7 @@ def test_values(dtype: T.DataType, text: str, json: str) -> None:
         (T.LongType(), "1.0"),
         (MONEY, "1.5"),
         (MONEY, "1000.00"),
-        (MONEY, "-0.00"),
         (T.DecimalType(2, 2), "0.25"),
-        (T.DecimalType(38, 7), "0.0000001"),
         (T.DoubleType(), "1.50"),
         (T.DoubleType(), "1e5"),
         (T.DoubleType(), "NaN"),
@@ -60,9 +68,6 @@ def test_values(dtype: T.DataType, text: str, json: str) -> None:
         (T.DateType(), "2023-02-29"),
         (NTZ, "2024-01-01"),
         (T.TimestampType(), "2024-01-01 00:00:00"),
-        (T.TimestampType(), "0001-01-01T00:00:00+10:00"),
-        (T.TimestampType(), "9999-12-31T23:59:59-10:00"),
-        (T.StringType(), "\x01"),
         (T.FloatType(), "1.5"),
         (T.VarcharType(3), "a"),
     ],
@@ -72,10 +77,10 @@ def test_values_that_are_left_to_spark(dtype: T.DataType, text: str) -> None:
 
 
 def test_names_are_escaped() -> None:
-    column = pa.array(["1"], pa.string())
-    types = {'a "é': T.LongType(), "b": T.LongType()}
-    actual = records_of(dict.fromkeys(types, column), types)
-    assert actual is not None
+    names = ['a "é', "b"]
+    batch = pa.record_batch([pa.array([1]), pa.array([1])], names)
+    struct = T.StructType([T.StructField(name, T.LongType()) for name in names])
+    actual = records_of_batch(batch, struct)
     assert [part.to_pylist() for part in actual] == [['{"a \\"é":1,"b":1}']]
 
 
