@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from enum import Enum
 from hashlib import blake2b
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import Any
 
 from shared.storage.files import codec_of_head, open_random
 from shared.storage.urls import local_path
@@ -86,22 +84,6 @@ class FilePosition:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-class FileInspector(Protocol):
-    """Inspects a file as far as `plan_range` needs it."""
-
-    def fingerprint(self, url: str, length: int) -> str:
-        """Hash the first `length` bytes of the file."""
-        ...
-
-    def read_at(self, url: str, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
-        ...
-
-    def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """Find the start of the last line before `end`, if it has no line end; at least `start`."""
-        ...
-
-
 @dataclass(frozen=True)
 class FileRange:
     """Bytes of one file to read; `start` and `end` are line starts, or the end of the file.
@@ -122,14 +104,15 @@ class FileRange:
 
 
 def plan_range(
-    file: ListedFile, position: FilePosition | None, inspector: FileInspector, *, lines: bool = True
+    file: ListedFile, position: FilePosition | None, *, lines: bool = True
 ) -> FileRange | None:
     """Decide which bytes of a file to read; None if nothing is new.
+
+    It is opened only if its size or time changed.
 
     Args:
         file: The file as listed now.
         position: How far it was read, if ever.
-        inspector: Inspects the file; called only if its size or time changed.
         lines: Whether reading may resume after the last line; else a file that grew is read
             again as a whole.
     """
@@ -138,11 +121,11 @@ def plan_range(
     if file.size < position.offset:
         return FileRange(file, 0, file.size, FileChange.TRUNCATED)
     touched = (file.size, file.mtime) != (position.size, position.mtime)
-    if touched and inspector.fingerprint(file.url, position.offset) != position.fingerprint:
+    if touched and fingerprint(file.url, position.offset) != position.fingerprint:
         return FileRange(file, 0, file.size, FileChange.REWRITTEN)
     if file.size == position.offset:
         return None
-    start, change = _resume(file, position, inspector) if lines else (0, FileChange.GROWN)
+    start, change = _resume(file, position) if lines else (0, FileChange.GROWN)
     return FileRange(file, start, file.size, change, position.lines) if start < file.size else None
 
 
@@ -172,48 +155,47 @@ def kept_positions(
     }
 
 
-def _resume(
-    file: ListedFile, position: FilePosition, inspector: FileInspector
-) -> tuple[int, FileChange]:
+def _resume(file: ListedFile, position: FilePosition) -> tuple[int, FileChange]:
     """Find the first line that was not read as a whole."""
     if not position.offset:
         return 0, FileChange.GROWN
-    around = inspector.read_at(file.url, position.offset - 1, 3)
+    around = read_at(file.url, position.offset - 1, 3)
     before, after = around[:1], around[1:]
     if before in (b"\n", b"\r"):
         split_crlf = before == b"\r" and after[:1] == b"\n"
         return position.offset + split_crlf, FileChange.GROWN
     if after[:1] in (b"\n", b"\r"):
         return position.offset + (2 if after == b"\r\n" else 1), FileChange.GROWN
-    start = inspector.unfinished_line(file.url, 0, position.offset)
+    start = unfinished_line(file.url, 0, position.offset)
     return start or 0, FileChange.UNFINISHED
 
 
-def complete_end(
-    url: str, start: int, end: int, inspector: FileInspector, whole: Callable[[str, int, int], bool]
-) -> int:
+IsWhole = Callable[[str, int, int], bool]
+"""Returns whether the last line of a file, from a byte to another, is complete without line end."""
+
+
+def complete_end(url: str, start: int, end: int, is_whole: IsWhole) -> int:
     """Find the end of the lines that may be read, without an incomplete last line.
 
     Args:
         url: The file.
         start: A line start.
         end: Where the file ends.
-        inspector: Inspects the file.
-        whole: Returns whether a last line without line end is complete.
+        is_whole: Tells of a last line without line end.
     """
-    at = inspector.unfinished_line(url, start, end)
-    return end if at is None or whole(url, at, end) else at
+    at = unfinished_line(url, start, end)
+    return end if at is None or is_whole(url, at, end) else at
 
 
 def waves(
-    file_ranges: Sequence[FileRange], wave_bytes: int, cut: FindLineStart
+    file_ranges: Sequence[FileRange], wave_bytes: int, cut: Callable[[str, int, int], int]
 ) -> Iterator[list[tuple[FileRange, int, int]]]:
     """Group file ranges into waves of about `wave_bytes`; long files are cut between lines.
 
     Args:
         file_ranges: The ranges to read, in order.
         wave_bytes: Bytes after which a wave is closed.
-        cut: Finds the first line start at or after an offset.
+        cut: Finds the first line start of a file at or after an offset, and before another one.
 
     Yields:
         For each wave its parts `(file_range, start, end)`; all waves cover every range once.
@@ -236,14 +218,6 @@ def waves(
         yield wave
 
 
-class FindLineStart(Protocol):
-    """Finds line starts."""
-
-    def __call__(self, url: str, at: int, limit: int) -> int:
-        """Find the first line start at or after `at`; `limit` if there is none before it."""
-        ...
-
-
 KIB = 1024
 WHOLE = 4 * KIB * KIB
 EDGE = KIB * KIB
@@ -252,49 +226,36 @@ BLOCKS = 16
 COUNT_CHUNK = 4 * KIB * KIB
 
 
-class StorageFileInspector:
-    """Inspects files, local or by fsspec; opens the file for each call."""
-
-    def fingerprint(self, url: str, length: int) -> str:
-        """Hash the first `length` bytes: all of them up to 4 MiB, else edges and samples."""
-        digest = blake2b(str(length).encode(), digest_size=16)
-        with open_random(url) as file:
-            for start, count in _samples(length):
-                digest.update(file.read_at(count, start))
-        return digest.hexdigest()
-
-    def size(self, url: str) -> int:
-        """Return the size of the file in bytes."""
-        with open_random(url) as file:
-            return int(file.size())
-
-    def read_at(self, url: str, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes from `offset` on; fewer at the file's end."""
-        with open_random(url) as file:
-            return _read_at(file, offset, min(length, max(0, file.size() - offset)))
-
-    def cut(self, url: str, at: int, limit: int) -> int:
-        """Find the first line start at or after `at`; `limit` if there is none before it."""
-        with open_random(url) as file:
-            return next_line_start(file, at, limit)
-
-    def line_ends(self, url: str, start: int, end: int) -> int | None:
-        """Count line feeds between two offsets of a local file; None for a remote one."""
-        if local_path(url) is None:
-            return None
-        with open_random(url) as file:
-            return sum(
-                bytes(file.read_at(min(COUNT_CHUNK, end - at), at)).count(b"\n")
-                for at in range(start, end, COUNT_CHUNK)
-            )
-
-    def unfinished_line(self, url: str, start: int, end: int) -> int | None:
-        """See `FileInspector.unfinished_line`."""
-        return unfinished_line(url, start, end)
+def fingerprint(url: str, length: int) -> str:
+    """Hash the first `length` bytes of a file: all up to 4 MiB, else edges and samples."""
+    digest = blake2b(str(length).encode(), digest_size=16)
+    with open_random(url) as file:
+        for start, count in _samples(length):
+            digest.update(file.read_at(count, start))
+    return digest.hexdigest()
 
 
-def _read_at(file: pa.NativeFile, offset: int, length: int) -> bytes:
-    return bytes(file.read_at(length, offset))
+def read_at(url: str, offset: int, length: int) -> bytes:
+    """Read up to `length` bytes from `offset` on; fewer at the file's end."""
+    with open_random(url) as file:
+        return bytes(file.read_at(min(length, max(0, file.size() - offset)), offset))
+
+
+def cut_at_line(url: str, at: int, limit: int) -> int:
+    """Find the first line start at or after `at`; `limit` if there is none before it."""
+    with open_random(url) as file:
+        return next_line_start(file, at, limit)
+
+
+def line_ends(url: str, start: int, end: int) -> int | None:
+    """Count line feeds between two offsets of a local file; None for a remote one."""
+    if local_path(url) is None:
+        return None
+    with open_random(url) as file:
+        return sum(
+            bytes(file.read_at(min(COUNT_CHUNK, end - at), at)).count(b"\n")
+            for at in range(start, end, COUNT_CHUNK)
+        )
 
 
 def _samples(length: int) -> Iterator[tuple[int, int]]:

@@ -33,13 +33,12 @@ from tap_spark.sources.files.line_reader import UTF8, FilePart, LineRules
 from tap_spark.sources.files.resumable_files import (
     INSPECTION_THREADS,
     NewData,
-    file_slices,
-    line_slices,
     lines_frame,
     log_waiting,
     new_bytes,
     new_files,
     new_lines,
+    new_slices,
     new_urls,
     waiting_ends,
 )
@@ -224,7 +223,7 @@ class FileSource(DriverFiles, ABC):
         return True
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
-        """See `ResumableFiles`."""
+        """Return whether a last line without line end is complete, and may be read."""
         return self.stream.read_unterminated_line
 
     def read_on_driver(
@@ -259,19 +258,6 @@ class FileSource(DriverFiles, ABC):
             self._check_columns(spark, plan)
             planned = planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
         yield planned
-
-    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
-        """See `ResumableFiles`."""
-        self._check_columns(spark, plan)
-        escaped = [paths.spark_url(url) for url in urls]
-        return self._finished_rows(spark, escaped, self.planned_struct(spark, plan), plan)
-
-    def frame_of_parts(
-        self, spark: SparkSession, plan: StreamPlan, parts: Sequence[FilePart], rules: LineRules
-    ) -> DataFrame:
-        """See `ResumableFiles`."""
-        self._check_columns(spark, plan)
-        return self.rows_of_parts(spark, parts, rules, self.planned_struct(spark, plan))
 
     def rows_of_parts(
         self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
@@ -327,7 +313,7 @@ class FileSource(DriverFiles, ABC):
             return {}
         plain = [url for url in files if not paths.is_read_whole(url)]
         try:
-            return waiting_ends(self, [url for url in plain if self.is_plain(url)], rules)
+            return waiting_ends(list(filter(self.is_plain, plain)), rules, self.is_complete_line)
         except OSError as error:
             log.warning(
                 "stream '%s': cannot check files for unterminated last lines, which are read at "
@@ -367,10 +353,18 @@ class FileSource(DriverFiles, ABC):
         bookmark = new.bookmark(plan)
         if not new.file_ranges and bookmark is not None:
             yield Slice(self._no_rows(spark, plan), bookmark=bookmark)
-        if new.rules is None:
-            yield from file_slices(self, spark, plan, new)
-        else:
-            yield from line_slices(self, spark, plan, new, new.rules)
+        for file_range in new.file_ranges if new.rules is not None else ():
+            self.check_file(file_range.file.url)
+
+        def frame_of(parts: Sequence[FilePart]) -> DataFrame:
+            self._check_columns(spark, plan)
+            struct = self.planned_struct(spark, plan)
+            if new.rules is not None:
+                return self.rows_of_parts(spark, parts, new.rules, struct)
+            urls = [paths.spark_url(url) for url, _, _ in parts]
+            return self._finished_rows(spark, urls, struct, plan)
+
+        yield from new_slices(plan, new, frame_of)
 
     def _new_data(
         self, plan: StreamPlan, most: float = 0, start_spark: Callable[[], None] = lambda: None
@@ -390,7 +384,7 @@ class FileSource(DriverFiles, ABC):
             self._base = {"basePath": self._only_root()}
         if rules is None or whole_only or not all(map(self.is_plain, new_urls(plan, files))):
             return new_files(plan, files)
-        return new_lines(self, plan, files, rules)
+        return new_lines(plan, files, rules, self.is_complete_line)
 
     def _finished_rows(
         self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan

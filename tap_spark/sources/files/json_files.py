@@ -30,7 +30,7 @@ from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_rows, paths
 from tap_spark.sources.files.driver_files import block_bytes, blocks_of, mapped, whole_columns
-from tap_spark.sources.files.file_positions import FileKind, StorageFileInspector
+from tap_spark.sources.files.file_positions import FileKind, read_at
 from tap_spark.sources.files.file_source import (
     BY_NAME,
     FileSource,
@@ -442,13 +442,11 @@ class JsonSource(FileSource):
         return LineRules(encoding=UTF8)
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:
-        """See `ResumableFiles`: only a complete object or array is read."""
+        """See `FileSource.is_complete_line`: only an object or array is read."""
         if end - start > LONGEST_CHECKED:
             return False
         try:
-            value = orjson.loads(
-                StorageFileInspector().read_at(url, start, end - start).removeprefix(BOM)
-            )
+            value = orjson.loads(read_at(url, start, end - start).removeprefix(BOM))
         except orjson.JSONDecodeError:
             return False
         return isinstance(value, dict | list)

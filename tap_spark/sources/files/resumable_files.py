@@ -9,19 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import SourceError, Where
 from shared.spark.spark_errors import plain_path
+from shared.storage.files import open_random
 from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
     FileKind,
     FilePosition,
     FileRange,
-    StorageFileInspector,
+    IsWhole,
     complete_end,
+    cut_at_line,
+    fingerprint,
     kept_positions,
+    line_ends,
     plan_range,
     refreshed,
     waves,
@@ -49,28 +53,6 @@ RANGE_BYTES = 16 * 1024**2
 INSPECTION_THREADS = 16
 """Files that are inspected at the same time."""
 FILES = "files"
-
-
-class ResumableFiles(Protocol):
-    """What a format does to read files that grow."""
-
-    def frame_of_files(self, spark: SparkSession, plan: StreamPlan, urls: list[str]) -> DataFrame:
-        """Read whole files."""
-        ...
-
-    def frame_of_parts(
-        self, spark: SparkSession, plan: StreamPlan, parts: Sequence[FilePart], rules: LineRules
-    ) -> DataFrame:
-        """Read parts of files that begin and end with lines."""
-        ...
-
-    def check_file(self, url: str) -> None:
-        """Check the start of a file before it is read, from its start or from later on."""
-        ...
-
-    def is_complete_line(self, url: str, start: int, end: int) -> bool:
-        """Return whether a last line without line end is complete, and may be read."""
-        ...
 
 
 def read_positions(plan: StreamPlan) -> dict[str, FilePosition]:
@@ -104,25 +86,34 @@ class NewData:
     positions: Mapping[str, FilePosition]
     rules: LineRules | None = None
 
-    @property
-    def size(self) -> int:
-        """Return the bytes to read."""
-        return sum(new.end - new.start for new in self.file_ranges)
-
     def bookmark(self, plan: StreamPlan) -> dict[str, Any] | None:
         """Return the bookmark before anything is read; None if it has not changed."""
         return None if self.positions == read_positions(plan) else _bookmark(plan, self.positions)
 
     def last_bookmark(self, plan: StreamPlan) -> dict[str, Any]:
         """Return the bookmark after everything that is new has been read."""
-        inspector = StorageFileInspector()
-        read = {
-            new.file.url: _position(
-                new, self.positions.get(new.file.url), new.start, new.end, inspector
+        parts = [(new, new.start, new.end) for new in self.file_ranges]
+        return _bookmark(plan, self.positions_after(parts, self.positions))
+
+    def positions_after(
+        self,
+        parts: Sequence[tuple[FileRange, int, int]],
+        positions: Mapping[str, FilePosition],
+    ) -> dict[str, FilePosition]:
+        """Return positions as they are once parts of ranges have been read."""
+        after = dict(positions)
+        for file_range, start, end in parts:
+            file, old = file_range.file, positions.get(file_range.file.url)
+            before = file_range.lines if start == file_range.start or old is None else old.lines
+            ends = None if self.rules is None else line_ends(file.url, start, end)
+            after[file.url] = FilePosition(
+                offset=end,
+                size=file.size,
+                mtime=file.mtime,
+                fingerprint=fingerprint(file.url, end),
+                lines=None if before is None or ends is None else before + ends,
             )
-            for new in self.file_ranges
-        }
-        return _bookmark(plan, {**self.positions, **read})
+        return after
 
 
 def new_bytes(plan: StreamPlan, files: Sequence[ListedFile]) -> int:
@@ -139,18 +130,17 @@ def new_urls(plan: StreamPlan, files: Sequence[ListedFile]) -> list[str]:
 
 
 def new_lines(
-    source: ResumableFiles, plan: StreamPlan, files: Sequence[ListedFile], rules: LineRules
+    plan: StreamPlan, files: Sequence[ListedFile], rules: LineRules, is_whole: IsWhole
 ) -> NewData:
     """Find the lines that no earlier run has read."""
-    inspector = StorageFileInspector()
     positions = read_positions(plan)
     file_ranges: list[FileRange] = []
     waiting: list[str] = []
     stuck: list[str] = []
-    for file_range in _changed(plan, files, positions, inspector):
+    for file_range in _changed(plan, files, positions):
         url, start = file_range.file.url, file_range.start
         # A last line without line end may still be being written: it waits for the next run.
-        end = complete_end(url, start, file_range.end, inspector, source.is_complete_line)
+        end = complete_end(url, start, file_range.end, is_whole)
         if end < file_range.end:
             (stuck if _is_unchanged(file_range.file, positions.get(url)) else waiting).append(url)
         if not start and rules.header and not has_line(url, end, rules.comment):
@@ -166,30 +156,10 @@ def new_lines(
     return NewData(file_ranges, positions, rules)
 
 
-def line_slices(
-    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, new: NewData, rules: LineRules
-) -> Iterator[Slice]:
-    """Read lines of files."""
-    for file_range in new.file_ranges:
-        source.check_file(file_range.file.url)
-    inspector = StorageFileInspector()
-    positions = dict(new.positions)
-    # A wave is a slice with a bookmark of its own, so that an interrupted run resumes after it.
-    for wave in waves(new.file_ranges, WAVE_BYTES, inspector.cut):
-        for file_range, start, end in wave:
-            positions[file_range.file.url] = _position(
-                file_range, positions.get(file_range.file.url), start, end, inspector
-            )
-        parts = [(file_range.file.url, start, end) for file_range, start, end in wave]
-        frame = source.frame_of_parts(spark, plan, parts, rules).select(*map(col, plan.columns))
-        yield Slice(frame, bookmark=_bookmark(plan, positions))
-
-
 def new_files(plan: StreamPlan, files: Sequence[ListedFile]) -> NewData:
     """Find the files that are new or have changed."""
-    inspector = StorageFileInspector()
     positions = read_positions(plan)
-    file_ranges = _changed(plan, files, positions, inspector, lines=False)
+    file_ranges = _changed(plan, files, positions, lines=False)
     for file_range in file_ranges:
         if not file_range.end:
             positions.pop(file_range.file.url, None)
@@ -203,19 +173,17 @@ def new_files(plan: StreamPlan, files: Sequence[ListedFile]) -> NewData:
     return NewData([file_range for file_range in file_ranges if file_range.end], positions)
 
 
-def file_slices(
-    source: ResumableFiles, spark: SparkSession, plan: StreamPlan, new: NewData
+def new_slices(
+    plan: StreamPlan, new: NewData, frame_of: Callable[[Sequence[FilePart]], DataFrame]
 ) -> Iterator[Slice]:
-    """Read files, each as a whole."""
-    inspector = StorageFileInspector()
-    positions = dict(new.positions)
-    for wave in waves(new.file_ranges, WAVE_BYTES, lambda _url, _at, limit: limit):
-        for file_range, _, end in wave:
-            digest = inspector.fingerprint(file_range.file.url, end)
-            file = file_range.file
-            positions[file.url] = FilePosition(end, file.size, file.mtime, digest)
-        urls = [file_range.file.url for file_range, _, _ in wave]
-        frame = source.frame_of_files(spark, plan, urls).select(*map(col, plan.columns))
+    """Yield what is new in files: parts that begin and end with lines, or whole files."""
+    positions = new.positions
+    cut = cut_at_line if new.rules is not None else lambda _url, _at, limit: limit
+    # A wave is a slice with a bookmark of its own, so that an interrupted run resumes after it.
+    for wave in waves(new.file_ranges, WAVE_BYTES, cut):
+        positions = new.positions_after(wave, positions)
+        parts = [(file_range.file.url, start, end) for file_range, start, end in wave]
+        frame = frame_of(parts).select(*map(col, plan.columns))
         yield Slice(frame, bookmark=_bookmark(plan, positions))
 
 
@@ -240,7 +208,6 @@ def _changed(
     plan: StreamPlan,
     files: Sequence[ListedFile],
     positions: dict[str, FilePosition],
-    inspector: StorageFileInspector,
     *,
     lines: bool = True,
 ) -> list[FileRange]:
@@ -249,7 +216,7 @@ def _changed(
     file_ranges = []
     for file in files:
         position = positions.get(file.url)
-        file_range = plan_range(file, position, inspector, lines=lines)
+        file_range = plan_range(file, position, lines=lines)
         if file_range is not None:
             file_ranges.append(file_range)
         elif position is not None:
@@ -295,17 +262,17 @@ def _forget_positions(
     positions.update(kept)
 
 
-def waiting_ends(source: ResumableFiles, urls: Sequence[str], rules: LineRules) -> dict[str, int]:
+def waiting_ends(urls: Sequence[str], rules: LineRules, is_whole: IsWhole) -> dict[str, int]:
     """Return the files whose last line has no line end yet, and the end of the lines before.
 
     Raises:
         OSError: A file cannot be read.
     """
-    inspector = StorageFileInspector()
 
     def end_of(url: str) -> tuple[int, int]:
-        size = inspector.size(url)
-        end = complete_end(url, 0, size, inspector, source.is_complete_line)
+        with open_random(url) as file:
+            size = int(file.size())
+        end = complete_end(url, 0, size, is_whole)
         if rules.header and end < size and not has_line(url, end, rules.comment):
             end = 0
         return end, size
@@ -325,25 +292,6 @@ def log_waiting(plan: StreamPlan, urls: Sequence[str]) -> None:
             len(urls),
             plain_path(urls[0]),
         )
-
-
-def _position(
-    file_range: FileRange,
-    old: FilePosition | None,
-    start: int,
-    end: int,
-    inspector: StorageFileInspector,
-) -> FilePosition:
-    file = file_range.file
-    before = file_range.lines if start == file_range.start or old is None else old.lines
-    ends = inspector.line_ends(file.url, start, end)
-    return FilePosition(
-        offset=end,
-        size=file.size,
-        mtime=file.mtime,
-        fingerprint=inspector.fingerprint(file.url, end),
-        lines=None if before is None or ends is None else before + ends,
-    )
 
 
 def _bookmark(plan: StreamPlan, positions: Mapping[str, FilePosition]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from tap_spark.plan.run_options import RunOptions
 from tap_spark.send import batch_plan, batch_tasks, batch_writer, slices, sync, trials
 from tap_spark.send.trials import dry_run, run_test
 from tap_spark.sources.files import csv_blocks, driver_files
-from tap_spark.sources.files.file_positions import StorageFileInspector
+from tap_spark.sources.files.file_positions import fingerprint
 
 STRUCT = StructType([StructField("id", LongType()), StructField("name", StringType())])
 FILES = {"csv": b"id,name\n1,a\n", "json": b'{"id": 1, "name": "a"}\n', "parquet": b"PAR1"}
@@ -91,7 +91,7 @@ def test_another_separator_is_suspected(
 def position(path: Path) -> dict[str, Any]:
     """Return the position of a file that was read to its end."""
     stat = path.stat()
-    digest = StorageFileInspector().fingerprint(str(path), stat.st_size)
+    digest = fingerprint(str(path), stat.st_size)
     mtime = str(stat.st_mtime_ns)
     size = stat.st_size
     return {"offset": size, "size": size, "mtime": mtime, "fingerprint": digest}

@@ -18,8 +18,9 @@ from tap_spark.sources.files.file_positions import (
     FORGET_DAYS,
     FileChange,
     FilePosition,
-    StorageFileInspector,
     complete_end,
+    cut_at_line,
+    fingerprint,
     kept_positions,
     plan_range,
     refreshed,
@@ -66,21 +67,18 @@ def run(
     wait: bool = False,
 ):
     """Read one file, in tiny waves and ranges; return lines, mark and what was found."""
-    look = StorageFileInspector()
     file = now(path, tick)
-    reading = plan_range(file, mark, look)
+    reading = plan_range(file, mark)
     lines: list[bytes] = []
     if reading is None:
         return lines, mark, None
-    end = complete_end(
-        str(path), reading.start, reading.end, look, lambda _url, _start, _end: not wait
-    )
+    end = complete_end(str(path), reading.start, reading.end, lambda _url, _start, _end: not wait)
     if not end:
         return lines, None, reading.change
     if end == reading.start:
         return lines, refreshed(file, mark), reading.change
     reading = replace(reading, end=end)
-    for parts in waves([reading], wave, look.cut):
+    for parts in waves([reading], wave, cut_at_line):
         for _, start, end in parts:
             for part in cut_ranges(str(path), 0, start, end, range_bytes=range_bytes, header=False):
                 lines += read(part)
@@ -88,7 +86,7 @@ def run(
                 end,
                 file.size,
                 file.mtime,
-                look.fingerprint(str(path), end),
+                fingerprint(str(path), end),
             )
             mark = FilePosition.from_json(json.loads(json.dumps(mark.to_json())))
     return lines, mark, reading.change
@@ -289,8 +287,7 @@ def test_positions_are_bounded_by_the_files_of_a_month():
 def test_a_run_that_stopped_inside_a_file_resumes_there(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb\nc\n")
-    look = StorageFileInspector()
-    size, digest = path.stat().st_size, look.fingerprint(str(path), 2)
+    size, digest = path.stat().st_size, fingerprint(str(path), 2)
     lines, mark, actual = run(path, FilePosition(2, size, "0", digest), 0)
     assert (lines, actual, mark.offset) == ([b"b", b"c"], FileChange.GROWN, size)
 
@@ -312,7 +309,7 @@ def test_no_line_start_is_looked_for_behind_the_end_of_a_file(tmp_path: Path) ->
     path = tmp_path / "a.csv"
     path.write_bytes(b"a\nb\n")
     with pytest.raises(OSError, match="was truncated while it was read"):
-        StorageFileInspector().cut(str(path), 10, 20)
+        cut_at_line(str(path), 10, 20)
 
 
 def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypatch):
@@ -321,14 +318,14 @@ def test_fingerprints_of_large_files_see_changes_at_the_edges(tmp_path, monkeypa
     path = tmp_path / "f"
     data = bytearray(os.urandom(1000))
     path.write_bytes(data)
-    first = StorageFileInspector().fingerprint(str(path), 1000)
+    first = fingerprint(str(path), 1000)
     for place in (0, 99, 100, 900, 999):
         changed = bytearray(data)
         changed[place] ^= 1
         path.write_bytes(changed)
-        assert StorageFileInspector().fingerprint(str(path), 1000) != first
+        assert fingerprint(str(path), 1000) != first
     path.write_bytes(data + b"more")
-    assert StorageFileInspector().fingerprint(str(path), 1000) == first
+    assert fingerprint(str(path), 1000) == first
 
 
 @pytest.mark.parametrize(
