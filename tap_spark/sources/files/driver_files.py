@@ -190,7 +190,7 @@ def _records(blocks: DriverBlocks, struct: StructType) -> Iterator[pa.StringArra
 def blocks_of(part: FilePart) -> list[LineRange]:
     """Cut a part of a file into blocks that threads read."""
     url, start, end = part
-    return cut_ranges(url, 0, start, end, range_bytes=BLOCK_BYTES, header=False)
+    return cut_ranges(url, 0, start, end, range_bytes=BLOCK_BYTES)
 
 
 def block_bytes(block: LineRange) -> bytes | None:

@@ -337,7 +337,7 @@ class UnquotedValues:
         """Return a line with quoted values; one that is not JSON stays unchanged."""
         try:
             text = line.decode()
-            start = _skip(text, 0)
+            start = skip(text, 0)
             text_fields = [self.text_fields] if text[start : start + 1] == "[" else self.text_fields
             places: list[tuple[int, int]] = []
             _find(text, start, text_fields, places)
@@ -385,41 +385,42 @@ def _find(text: str, at: int, text_fields: TextFields | None, places: list[tuple
 def _find_in_object(
     text: str, at: int, text_fields: dict[str, TextFields], places: list[tuple[int, int]]
 ) -> int:
-    at = _skip(text, at + 1)
+    at = skip(text, at + 1)
     if text[at] == "}":
         return at + 1
     while True:
-        _expect(text, at, '"')
+        expect(text, at, '"')
         name, at = scanstring(text, at + 1)
-        at = _skip(text, at)
-        _expect(text, at, ":")
+        at = skip(text, at)
+        expect(text, at, ":")
         inner = text_fields.get(name, text_fields.get(EVERY))
-        at = _skip(text, _find(text, _skip(text, at + 1), inner, places))
+        at = skip(text, _find(text, skip(text, at + 1), inner, places))
         if text[at] == "}":
             return at + 1
-        _expect(text, at, ",")
-        at = _skip(text, at + 1)
+        expect(text, at, ",")
+        at = skip(text, at + 1)
 
 
 def _find_in_array(text: str, at: int, inner: TextFields, places: list[tuple[int, int]]) -> int:
-    at = _skip(text, at + 1)
+    at = skip(text, at + 1)
     if text[at] == "]":
         return at + 1
     while True:
-        at = _skip(text, _find(text, at, inner, places))
+        at = skip(text, _find(text, at, inner, places))
         if text[at] == "]":
             return at + 1
-        _expect(text, at, ",")
-        at = _skip(text, at + 1)
+        expect(text, at, ",")
+        at = skip(text, at + 1)
 
 
-def _skip(text: str, at: int) -> int:
+def skip(text: str, at: int) -> int:
     """Return where the next character that is not a space is."""
     while text[at : at + 1] in _SPACES:
         at += 1
     return at
 
 
-def _expect(text: str, at: int, char: str) -> None:
+def expect(text: str, at: int, char: str) -> None:
+    """Raise ValueError if another character is at a place of a text, IndexError if none is."""
     if text[at] != char:
-        raise ValueError(at)
+        raise ValueError(f"{char!r} expected at character {at + 1}")

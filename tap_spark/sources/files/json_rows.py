@@ -36,6 +36,8 @@ from tap_spark.sources.files.json_kinds import (
     LongNumbers,
     UnquotedValues,
     UnsureKindError,
+    expect,
+    skip,
     text_fields_of,
 )
 from tap_spark.sources.files.line_reader import (
@@ -45,6 +47,7 @@ from tap_spark.sources.files.line_reader import (
     line_blocks,
     texts,
     utf8_of,
+    with_line_feeds,
 )
 from tap_spark.sources.source_failures import row_failure
 
@@ -438,7 +441,7 @@ def _streamed_lines(part: LineRange) -> Iterator[bytes]:
     carried = b""
     with open_input(part.url) as file:
         if part.rules.encoding:
-            yield from (_with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
+            yield from (with_line_feeds(text) for _, text in texts(file, part.url, part.rules))
             return
         is_first = True
         while block := bytes(file.read(READ_BYTES)):
@@ -448,13 +451,9 @@ def _streamed_lines(part: LineRange) -> Iterator[bytes]:
             ends = text.rfind(b"\n") + 1
             carried = text[ends:]
             if ends:
-                yield _with_line_feeds(text[:ends])
+                yield with_line_feeds(text[:ends])
     if carried:
-        yield _with_line_feeds(carried)
-
-
-def _with_line_feeds(data: bytes) -> bytes:
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+        yield with_line_feeds(carried)
 
 
 def _document_blocks(part: LineRange, path: Sequence[str]) -> Iterator[bytes]:
@@ -489,7 +488,7 @@ def document_records(text: str, path: Sequence[str]) -> Iterator[str]:
     Raises:
         Refused: It is not one strict JSON value, or does not have the path.
     """
-    start = _skip(text, 0)
+    start = skip(text, 0)
     if start == len(text):
         return
     try:
@@ -502,7 +501,7 @@ def document_records(text: str, path: Sequence[str]) -> Iterator[str]:
         raise Refused("values are nested too deeply") from None
     except ValueError as error:
         raise Refused(f"not JSON: {error}") from None
-    rest = text[_skip(text, end) :][:1]
+    rest = text[skip(text, end) :][:1]
     if rest:
         raise Refused(
             SEVERAL if rest in "[{" else f"not JSON: {shown_value(rest)} after the document"
@@ -527,7 +526,7 @@ def _records(text: str, at: int, path: Sequence[str], whole: str) -> Generator[s
 
 
 def _elements(text: str, at: int) -> Generator[str, None, int]:
-    at = _skip(text, at + 1)
+    at = skip(text, at + 1)
     if text[at] == "]":
         return at + 1
     while True:
@@ -535,24 +534,24 @@ def _elements(text: str, at: int) -> Generator[str, None, int]:
         if text[at] != "{":
             raise Refused(f"not a JSON object: {shown_value(text[at:end][:60])}")
         yield text[at:end]
-        at = _skip(text, end)
+        at = skip(text, end)
         if text[at] == "]":
             return at + 1
-        _expect(text, at, ",")
-        at = _skip(text, at + 1)
+        expect(text, at, ",")
+        at = skip(text, at + 1)
 
 
 def _records_of_object(
     text: str, at: int, path: Sequence[str], whole: str
 ) -> Generator[str, None, int]:
     names: list[str] = []
-    at = _skip(text, at + 1)
+    at = skip(text, at + 1)
     while text[at] != "}":
-        _expect(text, at, '"')
+        expect(text, at, '"')
         name, at = scanstring(text, at + 1)
-        at = _skip(text, at)
-        _expect(text, at, ":")
-        at = _skip(text, at + 1)
+        at = skip(text, at)
+        expect(text, at, ":")
+        at = skip(text, at + 1)
         if name == path[0] and name in names:
             raise Refused(f"an object has the name {shown_value(name)} twice")
         names.append(name)
@@ -560,12 +559,12 @@ def _records_of_object(
             at = yield from _records(text, at, path[1:], whole)
         else:
             at = _value_end(text, at)
-        at = _skip(text, at)
+        at = skip(text, at)
         if text[at] == ",":
-            at = _skip(text, at + 1)
-            _expect(text, at, '"')
+            at = skip(text, at + 1)
+            expect(text, at, '"')
         else:
-            _expect(text, at, "}")
+            expect(text, at, "}")
     if path[0] not in names:
         here = ", ".join(names[:20]) or "no properties there"
         raise Refused(f"records_path '{whole}' is not in the documents, which have {here}")
@@ -579,25 +578,8 @@ def _value_end(text: str, at: int) -> int:
         raise Refused(f"not JSON: {error}") from None
 
 
-def _skip(text: str, at: int) -> int:
-    """Return where the next character that is not a space is."""
-    while text[at : at + 1] in _SPACES:
-        at += 1
-    return at
-
-
-_SPACES = frozenset(" \t\r\n")
-
-
-def _expect(text: str, at: int, char: str) -> None:
-    if text[at] != char:
-        raise ValueError(f"{char!r} expected at character {at + 1}")
-
-
-BLOCK = 4 * 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
 MAX_TASKS = 32
-DOCUMENT_HINT = "write one object per line without 'multiLine', or put the values into one array"
 # Within one JSON value, no other value can begin right after the end of an array or object.
 _NEXT = re.compile(rb"[}\]]\s*[{\[]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -654,10 +636,8 @@ def _checker(urls: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 if several_values(_blocks(urls[number])):
-                    problem = "the file holds several JSON values, of which only one would be read"
-                    raise RuntimeError(
-                        row_failure(problem=problem, file=urls[number], hint=DOCUMENT_HINT)
-                    )
+                    text = row_failure(problem=SEVERAL, file=urls[number], hint=SEVERAL_HINT)
+                    raise RuntimeError(text)
         yield pa.RecordBatch.from_pydict({"nothing": pa.array([], pa.int32())})
 
     return check
@@ -665,9 +645,9 @@ def _checker(urls: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 
 def _blocks(url: str) -> Iterator[bytes]:
     with open_input(url) as file:
-        block = bytes(file.read(BLOCK))
-        if not block.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        block = bytes(file.read(READ_BYTES))
+        if not block.removeprefix(BOM).lstrip().startswith((b"{", b"[")):
             return
         while block:
             yield block
-            block = bytes(file.read(BLOCK))
+            block = bytes(file.read(READ_BYTES))

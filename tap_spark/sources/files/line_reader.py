@@ -9,7 +9,7 @@ import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from lzma import LZMAError
 
@@ -104,7 +104,7 @@ class Quotes:
         end = len(data) if final else data.rfind(b"\n") + 1
         if self.quote not in data:
             end -= not final and data[:end].endswith(b"\r")
-            return end, [_lines(data[:end])] if end else []
+            return end, [split_lines(data[:end])] if end else []
         return self._walked(data, end, final=final)
 
     def _walked(self, data: bytes, end: int, *, final: bool) -> tuple[int, list[pa.Array]]:
@@ -191,12 +191,6 @@ class Quotes:
         )
 
 
-def _lines(data: bytes) -> pa.Array:
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), b"\n").flatten()
-
-
 def _without_returns(lines: pa.Array) -> pa.Array:
     ends = pc.ends_with(lines, b"\r")
     if not ends.true_count:
@@ -260,8 +254,6 @@ class LineRange:
         stop: Byte before which a line must start.
         limit: Byte before which reading ends.
         aligned: Whether a line starts at `start`.
-        header: Whether to skip the first line that is not blank.
-        comment: Prefix of lines that do not count as the header.
         rules: How the text is split.
         is_stream: Whether the file is read from its start to its end, by its content: compressed,
             or in an encoding whose line ends take several bytes.
@@ -273,10 +265,13 @@ class LineRange:
     stop: int
     limit: int
     aligned: bool
-    header: bool = False
-    comment: bytes = b""
-    rules: LineRules = field(default_factory=LineRules)
+    rules: LineRules = LineRules()
     is_stream: bool = False
+
+    @property
+    def header(self) -> bool:
+        """Return whether to skip the first line that is neither blank nor a comment."""
+        return self.rules.header and not self.start
 
 
 def cut_ranges(
@@ -286,21 +281,12 @@ def cut_ranges(
     end: int,
     *,
     range_bytes: int,
-    header: bool,
-    comment: bytes = b"",
+    rules: LineRules = LineRules(),
+    is_stream: bool = False,
 ) -> list[LineRange]:
     """Cut a line-aligned part of a file into ranges of about `range_bytes` bytes."""
     return [
-        LineRange(
-            url,
-            number,
-            at,
-            min(at + range_bytes, end),
-            end,
-            aligned=at == start,
-            header=header and at == 0,
-            comment=comment,
-        )
+        LineRange(url, number, at, min(at + range_bytes, end), end, at == start, rules, is_stream)
         for at in range(start, end, range_bytes)
     ]
 
@@ -364,7 +350,11 @@ def reader(
             for task in batch.column(0).to_pylist():
                 for line_range in tasks[task]:
                     for lines in read_range(line_range):
-                        yield lines if change is None else _changed(lines, change)
+                        yield (
+                            lines
+                            if change is None
+                            else lines.set_column(0, "value", change(lines.column(0)))
+                        )
 
     return read
 
@@ -374,7 +364,7 @@ def read_range(line_range: LineRange) -> Iterator[pa.RecordBatch]:
     try:
         header = line_range.header
         for values in _records(line_range):
-            kept, header = without_header(values, line_range.comment, header=header)
+            kept, header = without_header(values, line_range.rules.comment, header=header)
             numbers = pa.repeat(pa.scalar(line_range.number, pa.int32()), len(kept))
             yield pa.RecordBatch.from_arrays([kept, numbers], ["value", "file"])
     except (OSError, pa.ArrowInvalid, LZMAError, EOFError) as error:
@@ -410,7 +400,7 @@ def first_record(line_range: LineRange) -> bytes | None:
     """
     for batch in read_range(line_range):
         for value in batch.column(0):
-            if not _ignored(value.as_py(), line_range.comment):
+            if not _ignored(value.as_py(), line_range.rules.comment):
                 return bytes(value.as_py())
     return None
 
@@ -498,12 +488,6 @@ def texts(stream: pa.NativeFile, url: str, rules: LineRules) -> Iterator[tuple[i
             carried, began = [text[last + 1 :]], at
 
 
-def _changed(lines: pa.RecordBatch, change: Callable[[pa.Array], pa.Array]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [change(lines.column(0)), lines.column(1)], lines.schema.names
-    )
-
-
 def has_line(url: str, end: int, comment: bytes = b"") -> bool:
     """Return whether a file has a line before `end` that is neither blank nor a comment."""
     line_range = LineRange(url, 0, 0, end, end, aligned=True)
@@ -516,11 +500,9 @@ def has_line(url: str, end: int, comment: bytes = b"") -> bool:
 
 def split_lines(data: bytes, line_end: bytes = b"") -> pa.Array:
     """Split whole lines at every kind of line end; the last line end may be missing."""
-    if not line_end and b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not data:
         return pa.array([], pa.binary())
-    data = data.removesuffix(line_end or b"\n")
+    data = (data if line_end else with_line_feeds(data)).removesuffix(line_end or b"\n")
     return pc.split_pattern(pa.array([data], pa.binary()), line_end or b"\n").flatten()
 
 
@@ -533,8 +515,12 @@ def line_blocks(line_range: LineRange) -> Iterator[bytes]:
     """
     with open_random(line_range.url) as file:
         for at, read in _line_blocks(file, line_range):
-            block = utf8_of(read, at, line_range.url, line_range.rules.encoding)
-            yield block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+            yield with_line_feeds(utf8_of(read, at, line_range.url, line_range.rules.encoding))
+
+
+def with_line_feeds(data: bytes) -> bytes:
+    """Return lines whose ends are line feeds."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
 def _line_blocks(file: pa.NativeFile, line_range: LineRange) -> Iterator[tuple[int, bytes]]:

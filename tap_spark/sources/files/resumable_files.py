@@ -340,16 +340,8 @@ def part_ranges(
     url, start, end = part
     rules = replace(rules, encoding=kind.encoding or rules.encoding)
     is_stream = kind.is_compressed or not rules.in_parts
-    ranges = cut_ranges(
-        url,
-        number,
-        start,
-        end,
-        range_bytes=max(1, end - start) if is_stream else RANGE_BYTES,
-        header=rules.header,
-        comment=rules.comment,
-    )
-    return [replace(one, rules=rules, is_stream=is_stream) for one in ranges]
+    size = max(1, end - start) if is_stream else RANGE_BYTES
+    return cut_ranges(url, number, start, end, range_bytes=size, rules=rules, is_stream=is_stream)
 
 
 def pack(ranges: Sequence[LineRange], task_bytes: int) -> list[list[LineRange]]:

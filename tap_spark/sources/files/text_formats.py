@@ -35,7 +35,6 @@ from tap_spark.sources.files.file_source import (
 )
 from tap_spark.sources.files.line_reader import (
     LINES_SCHEMA,
-    LineRange,
     LineRules,
     decoded_lines,
     first_record,
@@ -114,14 +113,10 @@ class TextFileSource(FileSource):
 
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
-        rules = self.text_rules()
+        rules = replace(self.text_rules(), header=False)
         for limit in sorted({min(HEAD_LINES, size), size}):
             (whole,) = part_ranges(0, (url, 0, size), rules, self.kind_of(url))[:1]
-            head = LineRange(
-                url, 0, 0, limit, size, aligned=True, comment=rules.comment,
-                rules=whole.rules, is_stream=whole.is_stream,
-            )  # fmt: skip
-            record = first_record(head)
+            record = first_record(replace(whole, stop=limit))
             if record is not None:
                 return record
         return None

@@ -28,6 +28,7 @@ from tap_spark.sources.files.file_positions import (
 )
 from tap_spark.sources.files.line_reader import (
     LineRange,
+    LineRules,
     cut_ranges,
     has_line,
     read_range,
@@ -80,7 +81,7 @@ def run(
     reading = replace(reading, end=end)
     for parts in waves([reading], wave, cut_at_line):
         for _, start, end in parts:
-            for part in cut_ranges(str(path), 0, start, end, range_bytes=range_bytes, header=False):
+            for part in cut_ranges(str(path), 0, start, end, range_bytes=range_bytes):
                 lines += read(part)
             mark = FilePosition(
                 end,
@@ -356,16 +357,16 @@ def test_invalid_positions_are_rejected(value):
 def test_headers_are_skipped(tmp_path, text, expected):
     path = tmp_path / "f"
     path.write_bytes(text)
-    (line_range,) = cut_ranges(
-        str(path), 0, 0, len(text), range_bytes=99, header=True, comment=b"#"
-    )
+    rules = LineRules(header=True, comment=b"#")
+    (line_range,) = cut_ranges(str(path), 0, 0, len(text), range_bytes=99, rules=rules)
     assert read(line_range) == expected
 
 
 def test_only_the_first_range_has_the_header():
-    ranges = cut_ranges("f", 0, 0, 10, range_bytes=4, header=True)
+    rules = LineRules(header=True)
+    ranges = cut_ranges("f", 0, 0, 10, range_bytes=4, rules=rules)
     assert [line_range.header for line_range in ranges] == [True, False, False]
-    assert not cut_ranges("f", 0, 5, 10, range_bytes=9, header=True)[0].header
+    assert not cut_ranges("f", 0, 5, 10, range_bytes=9, rules=rules)[0].header
 
 
 @given(st.binary(max_size=40))
