@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +30,13 @@ MOST_BY_DRIVER = 100
 """Files whose footers the driver reads."""
 MOST_TASKS = 200
 FACTS = "is_unreadable boolean, instants array<string>, finer array<string>"
+_FACTS = pa.schema(
+    {
+        "is_unreadable": pa.bool_(),
+        "instants": pa.list_(pa.string()),
+        "finer": pa.list_(pa.string()),
+    }
+)
 _OF_SPARK = b"org.apache.spark.version"
 """In footers of Spark, whose timestamps have no nanoseconds."""
 _MAX_DIGITS = 38
@@ -45,6 +52,7 @@ _WIDER: dict[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
 }
+_PLAIN = {pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()}
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
@@ -185,14 +193,8 @@ class Footers:
         """Read those of some indexes."""
         arrow_in_task()
         for batch in batches:
-            facts = [self.read(self.urls[number]) for number in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "is_unreadable": pa.array([fact.is_unreadable for fact in facts], pa.bool_()),
-                    "instants": pa.array([[*f.instants] for f in facts], pa.list_(pa.string())),
-                    "finer": pa.array([[*fact.finer] for fact in facts], pa.list_(pa.string())),
-                }
-            )
+            facts = [asdict(self.read(self.urls[n])) for n in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pylist(facts, _FACTS)
 
 
 @dataclass(frozen=True)
@@ -347,15 +349,7 @@ def _storage(kind: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
     if is_.is_decimal(kind):
         fits = kind.precision <= _MAX_DIGITS
         return pa.decimal128(kind.precision, kind.scale) if fits else None
-    return kind if _is_plain(kind) else None
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    kinds: tuple[Callable[[pa.DataType], bool], ...] = (
-        *(pa.types.is_boolean, pa.types.is_float32, pa.types.is_float64),
-        *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
-    )
-    return any(is_kind(kind) for is_kind in kinds)
+    return kind if kind in _PLAIN else None
 
 
 def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

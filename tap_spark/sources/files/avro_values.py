@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from io import BytesIO
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -210,10 +211,6 @@ def _full_name(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _plain(raw: T.DataType) -> Form:
-    return Form(raw)
-
-
 def _logical(node: Mapping[str, Any], raw: T.DataType) -> Form | None:
     """Return the form of a logical type that Spark does not read; None for others."""
     kind, name = str(node["type"]), str(node.get("logicalType", ""))
@@ -227,7 +224,9 @@ def _logical(node: Mapping[str, Any], raw: T.DataType) -> Form | None:
 HINT = "correct the file, leave the column out, or give it another type by 'schema'"
 FINER_HINT = "to keep all its digits, give it the type STRING by 'schema'"
 _DAY_MILLIS = 24 * 60 * 60 * 1000
-_LONG_BYTES, _MORE = 10, 0x80
+LONGEST_BYTES = 64 * 1024**2
+"""Bound of memory: bytes of a value in a header."""
+_MORE = 0x80
 
 
 class BadValueError(Exception):
@@ -396,24 +395,45 @@ def big_decimal_text(value: bytes, _: int = 0) -> str:
     Raises:
         BadValueError: It is not one.
     """
-    size, at = _long(value, 0)
-    end = at + size
-    if size < 0 or end > len(value):
-        raise BadValueError(f"{value.hex()} is not a big-decimal")
-    scale, after = _long(value, end)
-    if after != len(value):
-        raise BadValueError(f"{value.hex()} is not a big-decimal")
-    return decimal_text(value[at:end], scale)
-
-
-def _long(value: bytes, at: int) -> tuple[int, int]:
-    """Read an integer in Avro's zigzag form; return where it ends, too."""
-    number = 0
-    for place, byte in enumerate(value[at : at + _LONG_BYTES]):
-        number |= (byte & ~_MORE) << 7 * place
-        if not byte & _MORE:
-            return (number >> 1) ^ -(number & 1), at + place + 1
+    file = BytesIO(value)
+    try:
+        digits, scale = read_bytes(file), read_long(file)
+        if not file.read(1):
+            return decimal_text(digits, scale)
+    except (ValueError, EOFError):
+        pass
     raise BadValueError(f"{value.hex()} is not a big-decimal")
+
+
+def read_bytes(file: BinaryIO) -> bytes:
+    """Read bytes after their size.
+
+    Raises:
+        ValueError: The file is damaged.
+        EOFError: It is cut off.
+    """
+    size = read_long(file)
+    if not 0 <= size <= LONGEST_BYTES:
+        raise ValueError("its header is damaged")
+    data = file.read(size)
+    if len(data) != size:
+        raise EOFError("it ends within its header")
+    return bytes(data)
+
+
+def read_long(file: BinaryIO) -> int:
+    """Read an integer in Avro's zigzag form; raises as `read_bytes`."""
+    value, shift = 0, 0
+    while True:
+        byte = file.read(1)
+        if not byte:
+            raise EOFError("it ends within its header")
+        value |= (byte[0] & ~_MORE) << shift
+        shift += 7
+        if not byte[0] & _MORE:
+            return (value >> 1) ^ -(value & 1)
+        if shift > 63:  # noqa: PLR2004
+            raise ValueError("its header is damaged")
 
 
 _NESTED: Mapping[str, Callable[[pa.Array, Form, pa.DataType], pa.Array]] = {

@@ -6,7 +6,7 @@ The columns of Avro are those of all files, not only of the one that Spark would
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
@@ -21,7 +21,7 @@ from shared.errors import SingerSparkError, SourceError
 from shared.formats.columnar_encoding import read_footer
 from shared.formats.json_schema import merge_structs
 from shared.storage.files import open_random
-from shared.storage.urls import S3_SCHEMES, local_path
+from shared.storage.urls import S3_SCHEMES, local_path, shown
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.arrow_parquet import (
     READERS,
@@ -38,10 +38,11 @@ from tap_spark.sources.files.avro_values import (
     Form,
     UnclearUnionError,
     forms_of,
+    read_bytes,
+    read_long,
     readable,
 )
 from tap_spark.sources.files.file_source import FileSource, parse_ddl
-from tap_spark.sources.files.paths import list_files
 from tap_spark.sources.frame_helpers import FILE, col, without_void
 from tap_spark.stream_config import StreamConfig
 
@@ -73,7 +74,7 @@ class ParquetSource(FileSource):
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
         if self._by_arrow(spark) is not None:
-            files = [file.url for file in list_files(tuple(urls))]
+            files = [file.url for file in paths.list_files(tuple(urls))]
             if not files:
                 return spark.createDataFrame([], struct)
             ids = spark.range(0, len(files), 1, len(files))
@@ -90,7 +91,7 @@ class ParquetSource(FileSource):
         remote = [path for path in self.paths if local_path(path) is None]
         if self.stream.options or not all(path.startswith(S3_SCHEMES) for path in remote):
             return None
-        files = list_files(tuple(self.paths))
+        files = paths.list_files(tuple(self.paths))
         if len(files) > (MOST_REMOTE_FOOTERS if remote else MOST_FOOTERS):
             return None
         with ThreadPoolExecutor(READERS if remote else 1) as threads:
@@ -107,7 +108,7 @@ class ParquetSource(FileSource):
 
     def _refused(self, spark: SparkSession) -> StructType | None:
         try:
-            files = list_files(tuple(self.paths))
+            files = paths.list_files(tuple(self.paths))
         except SourceError as error:
             # Spark may have credentials of its own.
             text = "stream '%s': only Spark looks at its files, which may cut nanoseconds: %s"
@@ -171,9 +172,6 @@ class OrcSource(ParquetSource):
 
 MAGIC = b"Obj\x01"
 SCHEMA_KEY = b"avro.schema"
-LONGEST_HEADER = 64 * 1024**2
-"""Bound of memory: bytes of a value in a header."""
-_MORE = 0x80
 
 
 class AvroSource(ParquetSource):
@@ -208,7 +206,8 @@ class AvroSource(ParquetSource):
                 f"the files disagree: {error.message}", "set 'schema'", self.shown_path()
             ) from error
         if any(file.partitioned for file in files):
-            struct = _joined(struct, self.partitions(spark))
+            others = (f for f in self.partitions(spark) if f.name not in struct.names)
+            struct = StructType([*struct.fields, *others])
         kinds = ((f.name, without_void(f.dataType)) for f in struct.fields)
         return StructType([StructField(name, kind, True) for name, kind in kinds])
 
@@ -228,7 +227,7 @@ class AvroSource(ParquetSource):
         frames = [self._converted(spark, s, groups[s], struct) for s in raw]
         others = [url for s, group in groups.items() if s not in raw for url in group]
         if others:
-            frames.append(super().rows(spark, list(map(paths.spark_url, others)), struct))
+            frames.append(super().rows(spark, list(map(paths.escaped, others)), struct))
         names = [col(name) for name in struct.names]
         return reduce(lambda one, more: one.unionAll(more), (f.select(*names) for f in frames))
 
@@ -241,9 +240,11 @@ class AvroSource(ParquetSource):
         in_folders = {field.name for field in self.partitions(spark)}
         fields = [f if f.name in in_folders else own.get(f.name) for f in struct]
         reader = self._reader(spark, schema).schema(StructType([f for f in fields if f]))
-        frame = reader.load(list(map(paths.spark_url, urls)))
+        frame = reader.load(list(map(paths.escaped, urls)))
         frame = frame.withColumn(FILE, F.input_file_name())
-        return frame.mapInArrow(AvroValues(forms, spark_schema(struct)), struct)
+        # The Arrow types in which Spark takes columns.
+        schema = pa.schema([(f.name, to_arrow_type(f.dataType)) for f in struct.fields])
+        return frame.mapInArrow(AvroValues(forms, schema), struct)
 
     def _reader(self, spark: SparkSession, schema: bytes = b"{}") -> DataFrameReader:
         options = self.options()
@@ -253,7 +254,7 @@ class AvroSource(ParquetSource):
         return spark.read.format(self.kind).options(**options)
 
     def _raw_struct(self, spark: SparkSession, schema: bytes, url: str) -> StructType:
-        return self._reader(spark, schema).load(paths.spark_url(url)).schema
+        return self._reader(spark, schema).load(paths.escaped(url)).schema
 
     def _struct(self, spark: SparkSession, schema: bytes, url: str) -> StructType:
         """Return the types that keep every value of files of a schema."""
@@ -270,7 +271,7 @@ class AvroSource(ParquetSource):
             except UnclearUnionError as error:
                 problem = f"column '{error}' is a union whose types Spark does not tell apart"
                 hint = "set the option 'avroSchema' to a schema without the column"
-                raise self.error(problem, hint, paths.display(url)) from error
+                raise self.error(problem, hint, shown(url)) from error
             self._forms[schema] = forms
         return self._forms[schema]
 
@@ -292,14 +293,9 @@ class AvroSource(ParquetSource):
                 with open_random(url) as opened:
                     self._schemas[url] = schema_text(cast("BinaryIO", opened))
             except (ValueError, EOFError) as error:
-                where = paths.display(url)
+                where = shown(url)
                 raise self.error(f"it is not an Avro file: {error}", file=where) from error
         return self._schemas[url]
-
-
-def spark_schema(struct: StructType) -> pa.Schema:
-    """Return the Arrow types in which Spark takes columns."""
-    return pa.schema([(f.name, to_arrow_type(f.dataType)) for f in struct.fields])
 
 
 def schema_text(file: BinaryIO) -> bytes:
@@ -314,42 +310,11 @@ def schema_text(file: BinaryIO) -> bytes:
     """
     if file.read(len(MAGIC)) != MAGIC:
         raise ValueError("it does not start with the Avro marker")
-    while count := _long(file):
+    while count := read_long(file):
         if count < 0:  # then the block's size in bytes follows
-            _long(file)
+            read_long(file)
         for _ in range(abs(count)):
-            key, value = _bytes(file), _bytes(file)
+            key, value = read_bytes(file), read_bytes(file)
             if key == SCHEMA_KEY:
                 return value
     raise ValueError("it has no schema")
-
-
-def _bytes(file: BinaryIO) -> bytes:
-    size = _long(file)
-    if not 0 <= size <= LONGEST_HEADER:
-        raise ValueError("its header is damaged")
-    data = file.read(size)
-    if len(data) != size:
-        raise EOFError("it ends within its header")
-    return bytes(data)
-
-
-def _long(file: BinaryIO) -> int:
-    """Read an integer in Avro's zigzag form."""
-    value, shift = 0, 0
-    while True:
-        byte = file.read(1)
-        if not byte:
-            raise EOFError("it ends within its header")
-        value |= (byte[0] & ~_MORE) << shift
-        shift += 7
-        if not byte[0] & _MORE:
-            return (value >> 1) ^ -(value & 1)
-        if shift > 63:  # noqa: PLR2004
-            raise ValueError("its header is damaged")
-
-
-def _joined(struct: StructType, partitioned: Iterable[StructField]) -> StructType:
-    """Add the columns that Spark reads from `name=value` folders."""
-    names = set(struct.names)
-    return StructType([*struct.fields, *(f for f in partitioned if f.name not in names)])

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from shared.settings.texts import quoted
 from shared.storage.access import size_of
-from tap_spark.sources.files import paths
+from shared.storage.urls import shown
 from tap_spark.sources.files.csv_blocks import CsvReader, names_by_schema, unique_names
 from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl, partition_value
 from tap_spark.sources.files.line_reader import LineRules, Quotes
@@ -190,7 +190,7 @@ class CsvSource(CsvReader, TextFileSource):
                 if header is not None and header != layout.header:
                     raise self.error(
                         f"the header {', '.join(header)} differs from that of the other files, "
-                        f"such as '{paths.display(layout.file)}': {', '.join(layout.header)}",
+                        f"such as '{shown(layout.file)}': {', '.join(layout.header)}",
                         hint=OTHER_COLUMNS,
                         file=url,
                     )

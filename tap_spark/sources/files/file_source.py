@@ -294,7 +294,7 @@ class FileSource(DriverFiles, ABC):
         if not ends:
             return frame
         report(list(ends))
-        finished = [paths.spark_url(url) for url in files if url not in ends]
+        finished = [paths.escaped(url) for url in files if url not in ends]
         begun = [url for url, end in ends.items() if end]
         frames = [self.rows(spark, finished, struct)] if finished else []
         if begun:
@@ -361,7 +361,7 @@ class FileSource(DriverFiles, ABC):
             struct = self.planned_struct(spark, plan)
             if new.rules is not None:
                 return self.rows_of_parts(spark, parts, new.rules, struct)
-            urls = [paths.spark_url(url) for url, _, _ in parts]
+            urls = [paths.escaped(url) for url, _, _ in parts]
             return self._finished_rows(spark, urls, struct, plan)
 
         yield from new_slices(plan, new, frame_of)

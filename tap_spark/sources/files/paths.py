@@ -168,11 +168,6 @@ def from_spark(url: str) -> str:
     return plain_path(unquote(url))
 
 
-def spark_url(url: str) -> str:
-    """Convert the URL of a listed file to a path for Spark."""
-    return escaped(url)
-
-
 def _local_files(path: str) -> Iterator[ListedFile]:
     literal = unescaped(path)
     roots = [literal] if Path(literal).exists() else _hits(path)
@@ -207,7 +202,7 @@ def _listed(path: str) -> list[ListedFile]:
     except OSError as error:
         raise SourceError(
             f"cannot list the files: {error.strerror or error}",
-            where=Where(file=display(path)),
+            where=Where(file=shown(path)),
             hint=storage_hint(error.errno),
         ) from error
 
@@ -247,8 +242,3 @@ def _remote_below(
 def is_hidden(name: str) -> bool:
     """Return whether Spark ignores a file or folder of this name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-def display(url: str) -> str:
-    """Return the URL as an error may show it."""
-    return shown(url)
