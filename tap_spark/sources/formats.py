@@ -12,6 +12,7 @@ from typing import Any
 
 from shared.encodings.encoding_format import SOURCES as GROUP
 from shared.encodings.encoding_format import declared
+from shared.settings.kinds import TEXT, Schema, at_least, one_of
 from shared.spark.packages import AVRO, KAFKA, LAKES
 from tap_spark.sources.source_declaration import (
     AS_OF,
@@ -47,7 +48,12 @@ _KAFKA_DEFAULTS: Mapping[str, Any] = {
     "metadata_columns": (),
     "offsets_per_slice": OFFSETS_PER_SLICE,
 }
-_TEXT = {"type": "string", "minLength": 1}
+
+
+def _own(kind: Schema, description: str, examples: Sequence[Any] = ()) -> Schema:
+    """Return the JSON Schema of a setting that a format declares."""
+    shown = {"examples": list(examples)} if examples else {}
+    return {**kind, "description": description, **shown}
 
 
 def _rows_typed(settings: dict[str, Any]) -> dict[str, Any]:
@@ -76,33 +82,24 @@ class FixedColumn:
 
 
 def _columns_typed(settings: dict[str, Any]) -> dict[str, Any]:
-    return {"columns": _placed(settings["columns"])}
-
-
-def _placed(columns: Sequence[Mapping[str, Any]]) -> tuple[FixedColumn, ...]:
     placed: list[FixedColumn] = []
     following = 1
-    for column in columns:
+    for column in settings["columns"]:
         start, length = int(column.get("start", following)), int(column["length"])
         placed.append(FixedColumn(column["name"], start, length))
         following = start + length
-    return tuple(placed)
+    return {"columns": tuple(placed)}
 
 
 def _column_names(stream: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     columns = stream.get("columns")
-    items = columns if isinstance(columns, list) else []
     seen: set[str] = set()
-    for item in items:
+    for item in columns if isinstance(columns, list) else ():
         name = item.get("name") if isinstance(item, Mapping) else None
         if isinstance(name, str):
             if name.lower() in seen:
                 yield "columns", f"{name!r} is the name of several columns"
             seen.add(name.lower())
-
-
-def _kafka_typed(settings: dict[str, Any]) -> dict[str, Any]:
-    return {**_KAFKA_DEFAULTS, **settings}
 
 
 def start_moment(text: str) -> int:
@@ -177,13 +174,12 @@ _BUILT_IN = (
         places=("path",),
         takes=("options", "schema"),
         settings={
-            "records_path": {
-                "type": "string",
-                "minLength": 1,
-                "description": "Name of the array inside a JSON document that holds the records, "
-                "dotted if nested. Only for `json`.",
-                "examples": ["features"],
-            },
+            "records_path": _own(
+                TEXT,
+                "Name of the array inside a JSON document that holds the records, dotted if "
+                "nested. Only for `json`.",
+                ["features"],
+            ),
         },
         options=(
             *FILES,
@@ -274,38 +270,28 @@ _BUILT_IN = (
         places=("path",),
         takes=("options", "schema", "read_unterminated_line"),
         settings={
-            "columns": {
-                "type": "array",
-                "minItems": 1,
-                "items": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["name", "length"],
-                    "properties": {
-                        "name": {
-                            "type": "string",
-                            "minLength": 1,
-                            "description": "Name of the column.",
-                        },
-                        "start": {
-                            "type": "integer",
-                            "minimum": 1,
-                            "description": "Its first character; a line begins with 1. By default "
-                            "it follows the column before.",
-                        },
-                        "length": {
-                            "type": "integer",
-                            "minimum": 1,
-                            "description": "How many characters it has.",
+            "columns": _own(
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["name", "length"],
+                        "properties": {
+                            "name": _own(TEXT, "Name of the column."),
+                            "start": _own(
+                                at_least(1),
+                                "Its first character; a line begins with 1. By default it follows "
+                                "the column before.",
+                            ),
+                            "length": _own(at_least(1), "How many characters it has."),
                         },
                     },
                 },
-                "description": "Positions of the columns in a line. Only, and required, for "
-                "`fixed_width`.",
-                "examples": [
-                    [{"name": "id", "length": 8}, {"name": "city", "start": 11, "length": 20}]
-                ],
-            },
+                "Positions of the columns in a line. Only, and required, for `fixed_width`.",
+                [[{"name": "id", "length": 8}, {"name": "city", "start": 11, "length": 20}]],
+            ),
         },
         required=("columns",),
         typed=_columns_typed,
@@ -378,72 +364,65 @@ _BUILT_IN = (
         places=("topic",),
         takes=("connection", "options", "schema"),
         settings={
-            "topic": {**_TEXT, "description": "Topic of `kafka`.", "examples": ["shop.orders"]},
-            "value_format": {
-                "type": "string",
-                "enum": list(MESSAGE_FORMATS),
-                "description": "What values of messages are: `json` by default; `text` becomes the "
-                "column `value`; `avro` is Confluent's wire format. Only for `kafka`.",
-            },
-            "key_format": {
-                "type": "string",
-                "enum": ["none", *MESSAGE_FORMATS],
-                "description": "What keys of messages are: `none` (by default) ignores them; a key "
-                "with fields becomes columns, any other the column `key`. Its columns are the "
-                "default of `key_properties`. Only for `kafka`.",
-            },
-            "key_schema": {
-                **_TEXT,
-                "description": "Spark DDL of the columns of a JSON key, or the type of a single "
-                "value; inferred if not set. Only for `kafka`.",
-                "examples": ["id BIGINT"],
-            },
-            "envelope": {
-                "type": "string",
-                "enum": ["none", "debezium"],
-                "description": "`debezium` unwraps change events into rows and deletions. Only for "
-                "`kafka`.",
-            },
-            "value_subject": {
-                **_TEXT,
-                "description": "Subject of the values in the schema registry; `<topic>-value` by "
-                "default. Only for `kafka`.",
-            },
-            "key_subject": {
-                **_TEXT,
-                "description": "Subject of the keys; `<topic>-key` by default. Only for `kafka`.",
-            },
-            "starting_offsets": {
-                "type": ["string", "object"],
-                "additionalProperties": {"type": "integer", "minimum": 0},
-                "minLength": 1,
-                "description": "Where a stream without bookmark begins: `earliest` (by default), "
-                "`latest`, a timestamp (UTC if it has no offset), or an object of offsets by "
-                "partition; other partitions begin with their first message. Only for `kafka`.",
-                "examples": ["latest", "2026-01-01T00:00:00Z", {"0": 1500, "1": 1420}],
-            },
-            "on_data_loss": {
-                "type": "string",
-                "enum": ["stop", "continue"],
-                "description": "What happens if messages after the bookmark are gone from the "
-                "topic: `stop` (by default) ends the run with an error, `continue` logs how many "
-                "and reads on. Only for `kafka`.",
-            },
-            "metadata_columns": {
-                "type": "array",
-                "items": {"type": "string", "enum": list(METADATA_COLUMNS)},
-                "uniqueItems": True,
-                "description": "Columns to add, as `_kafka_<name>`. Only for `kafka`.",
-                "examples": [["partition", "offset"]],
-            },
-            "offsets_per_slice": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "How many messages are read before the bookmark moves, "
+            "topic": _own(TEXT, "Topic of `kafka`.", ["shop.orders"]),
+            "value_format": _own(
+                one_of(MESSAGE_FORMATS),
+                "What values of messages are: `json` by default; `text` becomes the column "
+                "`value`; `avro` is Confluent's wire format. Only for `kafka`.",
+            ),
+            "key_format": _own(
+                one_of(("none", *MESSAGE_FORMATS)),
+                "What keys of messages are: `none` (by default) ignores them; a key with fields "
+                "becomes columns, any other the column `key`. Its columns are the default of "
+                "`key_properties`. Only for `kafka`.",
+            ),
+            "key_schema": _own(
+                TEXT,
+                "Spark DDL of the columns of a JSON key, or the type of a single value; inferred "
+                "if not set. Only for `kafka`.",
+                ["id BIGINT"],
+            ),
+            "envelope": _own(
+                one_of(("none", "debezium")),
+                "`debezium` unwraps change events into rows and deletions. Only for `kafka`.",
+            ),
+            "value_subject": _own(
+                TEXT,
+                "Subject of the values in the schema registry; `<topic>-value` by default. Only "
+                "for `kafka`.",
+            ),
+            "key_subject": _own(
+                TEXT, "Subject of the keys; `<topic>-key` by default. Only for `kafka`."
+            ),
+            "starting_offsets": _own(
+                {
+                    "type": ["string", "object"],
+                    "additionalProperties": at_least(0),
+                    "minLength": 1,
+                },
+                "Where a stream without bookmark begins: `earliest` (by default), `latest`, a "
+                "timestamp (UTC if it has no offset), or an object of offsets by partition; other "
+                "partitions begin with their first message. Only for `kafka`.",
+                ["latest", "2026-01-01T00:00:00Z", {"0": 1500, "1": 1420}],
+            ),
+            "on_data_loss": _own(
+                one_of(("stop", "continue")),
+                "What happens if messages after the bookmark are gone from the topic: `stop` (by "
+                "default) ends the run with an error, `continue` logs how many and reads on. Only "
+                "for `kafka`.",
+            ),
+            "metadata_columns": _own(
+                {"type": "array", "items": one_of(METADATA_COLUMNS), "uniqueItems": True},
+                "Columns to add, as `_kafka_<name>`. Only for `kafka`.",
+                [["partition", "offset"]],
+            ),
+            "offsets_per_slice": _own(
+                at_least(1),
+                "How many messages are read before the bookmark moves, "
                 f"{OFFSETS_PER_SLICE} by default. Only for `kafka`.",
-            },
+            ),
         },
-        typed=_kafka_typed,
+        typed=lambda settings: {**_KAFKA_DEFAULTS, **settings},
         connects="brokers",
         options=(
             *named("text", "groupIdPrefix"),
@@ -460,17 +439,13 @@ _BUILT_IN = (
         has_tasks_alone=True,
         places=("row_count",),
         settings={
-            "row_count": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "Number of rows to generate. Only, and required, for `rows`.",
-            },
-            "column_count": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "Number of columns to generate, "
-                f"{GENERATED_COLUMNS} by default. Only for `rows`.",
-            },
+            "row_count": _own(
+                at_least(0), "Number of rows to generate. Only, and required, for `rows`."
+            ),
+            "column_count": _own(
+                at_least(1),
+                f"Number of columns to generate, {GENERATED_COLUMNS} by default. Only for `rows`.",
+            ),
         },
         typed=_rows_typed,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shared.errors import SettingsError, Where
 
@@ -70,9 +70,11 @@ def as_subquery(sql: str, dialect: str, mark: str = "??") -> str:
         dialect: Short name of the database.
         mark: What `?` and `??` become in operators of PostgreSQL; `?` for COPY.
     """
+    from sqlglot import TokenType  # noqa: PLC0415
+
     pieces, at = [], 0
     for token in _tokens(sql, PARSERS.get(dialect, "")):
-        if _is_end(token):
+        if token.token_type is TokenType.SEMICOLON:
             sql = sql[: token.start]
             break
         raw = sql[token.start : token.end + 1]
@@ -129,7 +131,10 @@ def _problem_of_tree(statement: exp.Expr) -> str | None:
 
 def _problem_of_words(tokens: list[Token]) -> str | None:
     """Check the words alone: a parser does not know everything that a database can do."""
-    words = [_word(token) for token in tokens]
+    from sqlglot import TokenType  # noqa: PLC0415
+
+    quoted = (TokenType.IDENTIFIER, TokenType.STRING)
+    words = ["" if token.token_type in quoted else token.text.upper() for token in tokens]
     if words and words[-1] == ";":
         words.pop()
     if not words or words[0] not in _FIRST:
@@ -138,22 +143,6 @@ def _problem_of_words(tokens: list[Token]) -> str | None:
         return "it has several statements"
     bad = next((word for word in words if _WORDS.fullmatch(word)), None)
     return f"the word {bad} is not allowed in a read" if bad else None
-
-
-def _word(token: Token) -> str:
-    from sqlglot import TokenType  # noqa: PLC0415
-
-    return "" if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) else _upper(token)
-
-
-def _upper(token: Any) -> str:
-    return str(token.text).upper()
-
-
-def _is_end(token: Token) -> bool:
-    from sqlglot import TokenType  # noqa: PLC0415
-
-    return token.token_type is TokenType.SEMICOLON
 
 
 def _tokens(sql: str, parser: str) -> list[Token]:

@@ -124,17 +124,13 @@ def option_problems(
             continue
         option = declared.get(name.lower())
         if option is None:
-            yield name, _unknown(kind, name, reader)
+            match = nearest(name, (option.name for option in reader))
+            hint = f"; did you mean {match!r}?" if match else ""
+            yield name, f"is not an option for reading the format {kind!r}{hint}"
         else:
             problem = _wrong(option, value)
             if problem:
                 yield name, problem
-
-
-def _unknown(kind: str, name: str, reader: Sequence[Option]) -> str:
-    match = nearest(name, (option.name for option in reader))
-    hint = f"; did you mean {match!r}?" if match else ""
-    return f"is not an option for reading the format {kind!r}{hint}"
 
 
 def _wrong(option: Option, value: object) -> str | None:
@@ -143,17 +139,13 @@ def _wrong(option: Option, value: object) -> str | None:
         text = str(int(value))
     if option.words:
         good = text.upper() in option.words
-        return None if good else f"must be one of {_listed(option.words)}"
+        return None if good else f"must be one of {', '.join(option.words)}"
     if option.kind == "encoding":
         return None if encoding_name(text) else "is not the name of an encoding"
     if option.kind in _FORMS:
         words, form = _FORMS[option.kind]
         return None if form.fullmatch(text.strip()) else f"must be {words}"
     return None
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)
 
 
 SHARED_PLACES = ("path", "table", "query")

@@ -222,18 +222,18 @@ class SqlSource(FrameSource):
 CELLS_PER_TASK = 2_500_000
 MAX_TASKS = 10_000
 
-Maker = Callable[[Column], Column]
-
 
 def _moment(bits: Column) -> Column:
     seconds = F.pmod(bits, F.lit(SPAN_DAYS * 86_400)) + FIRST_MOMENT
     return F.timestamp_micros(seconds * 1_000_000 + F.pmod(bits, F.lit(1_000_000)))
 
 
-MAKERS: Mapping[str, Maker] = {
+MAKERS: Mapping[str, Callable[[Column], Column]] = {
     "int": lambda bits: F.pmod(bits, F.lit(2_000_000_001)).cast("int"),
     "double": lambda bits: bits / F.lit(2.0**40),
-    "decimal": lambda bits: F.pmod(bits, F.lit(10**14)).cast("decimal(18,0)") / 10_000,
+    "decimal": lambda bits: (F.pmod(bits, F.lit(10**14)).cast("decimal(18,0)") / 10_000).cast(
+        "decimal(18,4)"
+    ),
     "string": F.hex,
     "boolean": lambda bits: F.pmod(bits, F.lit(2)) == 0,
     "timestamp": _moment,
@@ -242,7 +242,6 @@ MAKERS: Mapping[str, Maker] = {
     ),
     "bigint": lambda bits: bits,
 }
-CASTS = {"decimal": "decimal(18,4)"}
 
 
 def column_names(count: int) -> list[str]:
@@ -347,10 +346,7 @@ def _column(position: int) -> Column:
         return F.col("id")
     if position == 1:
         return F.timestamp_seconds(F.col("id") + FIRST_MOMENT)
-    kind = KINDS[(position - 2) % len(KINDS)]
-    bits = F.xxhash64(F.col("id"), F.lit(position))
-    value = MAKERS[kind](bits)
-    value = value.cast(CASTS[kind]) if kind in CASTS else value
-    nullable = position % 3 == 0
-    empty = F.pmod(F.col("id") + position, F.lit(NULL_EVERY)) == 0
-    return F.when(~empty, value) if nullable else value
+    value = MAKERS[KINDS[(position - 2) % len(KINDS)]](F.xxhash64(F.col("id"), F.lit(position)))
+    if position % 3:
+        return value
+    return F.when(F.pmod(F.col("id") + position, F.lit(NULL_EVERY)) != 0, value)
