@@ -234,16 +234,11 @@ def one_line(message: str, secrets: Sequence[str] = ()) -> str:
 
 
 def _failure(state: str | None, message: str) -> FailureRule:
-    if state is not None:
-        fits = [
-            rule
-            for rule in FAILURE_RULES
-            if any(state.startswith(start) for start in rule.states)
-            or (not rule.states and any(sign in message for sign in rule.signs))
-        ]
-    else:
-        fits = [f for f in FAILURE_RULES if any(sign in message for sign in f.signs)]
-    return fits[0] if fits else FailureRule(())
+    for rule in FAILURE_RULES:
+        by_sign = (state is None or not rule.states) and any(sign in message for sign in rule.signs)
+        if by_sign or (state is not None and state.startswith(rule.states)):
+            return rule
+    return FailureRule(())
 
 
 def _without_driver(text: str, where: Where) -> SourceError | None:

@@ -65,8 +65,8 @@ class PlainCsv:
     separator: str
     header: bool
 
-    def first_line(self, head: bytes) -> tuple[tuple[str, ...], int] | None:
-        """Return the fields of the first line that is not blank, and where the line ends.
+    def first_line(self, head: bytes) -> tuple[str, ...] | None:
+        """Return the fields of the first line that is not blank.
 
         Args:
             head: The start of a file, with the whole line; line feeds end lines.
@@ -74,17 +74,14 @@ class PlainCsv:
         Returns:
             None if there is no such line, or Spark may read it in another way.
         """
-        start = len(head) - len(head.lstrip(b"\n"))
-        end = head.find(b"\n", start)
-        end = len(head) if end < 0 else end
-        line = self._checked(head[start:end])
+        line = self._checked(head.lstrip(b"\n").partition(b"\n")[0])
         if not line:
             return None
         try:
             (fields,) = csv.reader([line.decode()], delimiter=self.separator, strict=True)
         except csv.Error:
             return None
-        return (tuple(fields), end) if len(fields) <= MOST_COLUMNS else None
+        return tuple(fields) if len(fields) <= MOST_COLUMNS else None
 
     def columns(self, data: bytes, count: int) -> list[pa.StringArray] | None:
         """Parse lines into columns of text; an empty field is null.
@@ -316,10 +313,9 @@ def _head(
     if not stop and not is_whole:
         return None
     stop = stop or len(data)
-    line = parser.first_line(data[:stop].replace(b"\r\n", b"\n"))
-    if line is None:
+    fields = parser.first_line(data[:stop].replace(b"\r\n", b"\n"))
+    if fields is None:
         return None
-    fields, _ = line
     if not parser.header:
         return None, len(fields), start
     return fields, len(fields), max(start, stop)

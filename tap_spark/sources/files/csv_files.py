@@ -99,7 +99,9 @@ class CsvSource(CsvReader, TextFileSource):
             reader = spark.read.options(**self._options() | {"header": str(self.header).lower()})
             types = [field.dataType for field in reader.csv(self.paths).schema.fields]
         else:
-            types = [*infer_types(self._text(spark, layout), layout.names)]
+            struct = StructType([StructField(name, StringType()) for name in layout.names])
+            text = self.finished_rows(spark, self.paths, struct)
+            types = [*infer_types(text, layout.names)]
             types += [field.dataType for field in layout.partitions]
         fields = zip(layout.columns, types, strict=True)
         return StructType([StructField(name, dtype) for name, dtype in fields])
@@ -122,7 +124,7 @@ class CsvSource(CsvReader, TextFileSource):
             fields.append(StructField(CORRUPT, StringType()))
         ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
         options = {k: v for k, v in self._options().items() if k.lower() not in _OF_FILES}
-        options |= corrupt_options(self, CORRUPT) if mode != "DROPMALFORMED" else _DROPPING
+        options |= corrupt_options(self) if mode != "DROPMALFORMED" else _DROPPING
         options["multiLine"] = str(self._spans_lines).lower()
         parsed = F.from_csv("value", F.lit(ddl), options)
         folders = [partition_value(field, urls) for field in layout.partitions]
@@ -133,7 +135,7 @@ class CsvSource(CsvReader, TextFileSource):
         elif checked:
             frame = without_corrupt(frame, RAGGED, col(FILE))
         frame = self._with_float_words(frame, struct)
-        return exact_casts(frame, struct, col(FILE), by_value=self._is_typed)
+        return exact_casts(frame, struct, col(FILE), by_value=self.is_typed)
 
     def text_rules(self) -> LineRules:
         """See `TextFileSource.text_rules`."""
@@ -168,17 +170,9 @@ class CsvSource(CsvReader, TextFileSource):
         separator = self.option("sep") or self.option("delimiter") or ","
         return separator.replace("\\t", "\t")
 
-    @property
-    def _is_typed(self) -> bool:
-        return bool(self.stream.schema) or self.flag("inferSchema")
-
     def present_columns(self, spark: SparkSession) -> list[str] | None:
         """See `FileSource.present_columns`."""
         return self.layout(spark).columns or None
-
-    def check_file(self, url: str) -> None:
-        """Raise an error if a file has another header, whose values would get the wrong names."""
-        self.check_headers([url])
 
     def check_headers(self, files: Sequence[str]) -> None:
         """Raise an error if a file has another header, whose values would get the wrong names."""
@@ -274,17 +268,13 @@ class CsvSource(CsvReader, TextFileSource):
     def _options(self) -> dict[str, str]:
         return self.options(columnPruning="false", escape=self.option("quote", '"'))
 
-    def _text(self, spark: SparkSession, layout: CsvLayout) -> DataFrame:
-        struct = StructType([StructField(name, StringType()) for name in layout.names])
-        return self.finished_rows(spark, self.paths, struct)
-
     def _fields(self, layout: CsvLayout, struct: StructType) -> list[StructField]:
         """Return the data columns for Spark's parser: text, or times whose form users give."""
         has_form = any(self.option(name) for name in PARSING)
         types = {
             field.name: field.dataType
             for field in struct.fields
-            if self._is_typed and has_form and isinstance(field.dataType, TIMES)
+            if self.is_typed and has_form and isinstance(field.dataType, TIMES)
         }
         return [StructField(name, types.get(name, StringType())) for name in layout.names]
 
@@ -292,7 +282,7 @@ class CsvSource(CsvReader, TextFileSource):
         """Return the frame with the words of the options for NaN and infinities as Spark's own."""
         words = {self.option(name): word for name, word in FLOAT_WORDS.items() if self.option(name)}
         floats = [f.name for f in struct.fields if isinstance(f.dataType, (DoubleType, FloatType))]
-        if not words or not floats or not self._is_typed:
+        if not words or not floats or not self.is_typed:
             return frame
         changed = {}
         for name in floats:

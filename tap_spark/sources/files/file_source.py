@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -43,6 +44,7 @@ from tap_spark.sources.files.resumable_files import (
     waiting_ends,
 )
 from tap_spark.sources.frame_helpers import (
+    CORRUPT,
     col,
     missing_columns,
     planned_slice,
@@ -61,7 +63,6 @@ from tap_spark.state.stream_plans import (
 from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
@@ -118,6 +119,7 @@ SELECTING = (
 )
 """Options by which Spark chooses files."""
 _CHARS = re.compile(r"\b(?:VAR)?CHAR\s*\(", re.IGNORECASE)
+PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 BY_NAME = (".deflate", ".snappy", ".lz4")
 """Compressed files whose content only Spark knows."""
 
@@ -215,12 +217,12 @@ class FileSource(DriverFiles, ABC):
         """Return the columns of the files now; None if that needs a read of every file."""
         return None
 
-    def check_file(self, url: str) -> None:
-        """Check the start of a file before it is read, from its start or from later on."""
+    def check_headers(self, files: Sequence[str]) -> None:
+        """Check the first lines of files before they are read, from there or from later on."""
 
-    def is_plain(self, url: str) -> bool:  # noqa: ARG002
+    def is_plain(self, url: str) -> bool:
         """Return whether the bytes of a file are those of its lines, by its content."""
-        return True
+        return self.kind_of(url) == FileKind()
 
     def is_complete_line(self, url: str, start: int, end: int) -> bool:  # noqa: ARG002
         """Return whether a last line without line end is complete, and may be read."""
@@ -256,26 +258,27 @@ class FileSource(DriverFiles, ABC):
         with self.naming_paths():
             struct = self.planned_struct(spark, plan)
             self._check_columns(spark, plan)
-            planned = planned_slice(self._finished_rows(spark, self.paths, struct, plan), plan)
+            planned = planned_slice(self.finished_rows(spark, self.paths, struct, plan), plan)
         yield planned
 
     def rows_of_parts(
-        self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
+        self,
+        spark: SparkSession,
+        parts: Sequence[FilePart],
+        rules: LineRules,
+        struct: StructType,
+        kinds: Mapping[str, FileKind] = MappingProxyType({}),
     ) -> DataFrame:
         """Return the rows of parts of files that begin and end with lines."""
-        lines = lines_frame(spark, parts, rules, self.change_for(struct))
+        lines = lines_frame(spark, parts, rules, None, kinds)
         return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
-
-    def change_for(self, struct: StructType) -> Callable[[pa.Array], pa.Array] | None:  # noqa: ARG002
-        """Return what changes lines before `rows_of_lines` gets them; None if nothing does."""
-        return None
 
     def finished_rows(
         self,
         spark: SparkSession,
         urls: list[str],
         struct: StructType,
-        report: Callable[[Sequence[str]], None] = lambda _: None,
+        plan: StreamPlan | None = None,
     ) -> DataFrame:
         """Return `rows`; if the stream is INCREMENTAL, without last lines that wait for their end.
 
@@ -283,37 +286,36 @@ class FileSource(DriverFiles, ABC):
             spark: The session.
             urls: The files, as paths for Spark.
             struct: The columns.
-            report: Called with the files whose last line waits.
+            plan: The stream, to log what waits; None to log nothing.
         """
         frame = self.rows(spark, urls, struct)
         rules = self.line_rules() if self._incremental else None
         if rules is None:
             return frame
         files = [paths.from_spark(url) for url in frame.inputFiles()]
-        ends = self.waiting(files)
+        ends = self.waiting(files, plan)
         if not ends:
             return frame
-        report(list(ends))
         finished = [paths.escaped(url) for url in files if url not in ends]
-        begun = [url for url, end in ends.items() if end]
         frames = [self.rows(spark, finished, struct)] if finished else []
-        if begun:
-            for url in begun:
-                self.check_file(url)
-            parts = [(url, 0, ends[url]) for url in begun]
+        parts = [(url, 0, end) for url, end in ends.items() if end]
+        if parts:
             frames.append(self.rows_of_parts(spark, parts, rules, struct))
         empty = spark.createDataFrame([], struct)
         names = [col(field.name) for field in struct.fields]
         return reduce(lambda one, more: one.unionAll(more.select(names)), frames, empty)
 
-    def waiting(self, files: Sequence[str]) -> dict[str, int]:
-        """Return the files whose last line has no line end yet, and the end of the lines before."""
+    def waiting(self, files: Sequence[str], plan: StreamPlan | None = None) -> dict[str, int]:
+        """Return the files whose last line has no line end yet, and the end of the lines before.
+
+        With a plan they are logged.
+        """
         rules = self.line_rules()
         if rules is None or not self._incremental:
             return {}
         plain = [url for url in files if not paths.is_read_whole(url)]
         try:
-            return waiting_ends(list(filter(self.is_plain, plain)), rules, self.is_complete_line)
+            ends = waiting_ends(list(filter(self.is_plain, plain)), rules, self.is_complete_line)
         except OSError as error:
             log.warning(
                 "stream '%s': cannot check files for unterminated last lines, which are read at "
@@ -322,10 +324,9 @@ class FileSource(DriverFiles, ABC):
                 error,
             )
             return {}
-
-    def _no_rows(self, spark: SparkSession, plan: StreamPlan) -> DataFrame:
-        frame = spark.createDataFrame([], self.planned_struct(spark, plan))
-        return frame.select(*map(col, plan.columns))
+        if plan is not None:
+            log_waiting(plan, list(ends))
+        return ends
 
     def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> StructType:
         """Return the plan's columns with the catalog's types, else the source's."""
@@ -336,6 +337,11 @@ class FileSource(DriverFiles, ABC):
     def encoding(self) -> str:
         """Return the encoding of text by the reader options, in lower case; empty if not set."""
         return (self.option("encoding") or self.option("charset")).lower()
+
+    @property
+    def is_typed(self) -> bool:
+        """Return whether users choose the types, not the texts of values."""
+        return bool(self.stream.schema) or self.flag("inferSchema")
 
     @cached_property
     def text_encoding(self) -> str:
@@ -352,9 +358,10 @@ class FileSource(DriverFiles, ABC):
         new = self._new_data(plan)
         bookmark = new.bookmark(plan)
         if not new.file_ranges and bookmark is not None:
-            yield Slice(self._no_rows(spark, plan), bookmark=bookmark)
-        for file_range in new.file_ranges if new.rules is not None else ():
-            self.check_file(file_range.file.url)
+            empty = spark.createDataFrame([], self.planned_struct(spark, plan))
+            yield Slice(empty.select(*map(col, plan.columns)), bookmark=bookmark)
+        if new.rules is not None:
+            self.check_headers([file_range.file.url for file_range in new.file_ranges])
 
         def frame_of(parts: Sequence[FilePart]) -> DataFrame:
             self._check_columns(spark, plan)
@@ -362,7 +369,7 @@ class FileSource(DriverFiles, ABC):
             if new.rules is not None:
                 return self.rows_of_parts(spark, parts, new.rules, struct)
             urls = [paths.escaped(url) for url, _, _ in parts]
-            return self._finished_rows(spark, urls, struct, plan)
+            return self.finished_rows(spark, urls, struct, plan)
 
         yield from new_slices(plan, new, frame_of)
 
@@ -385,11 +392,6 @@ class FileSource(DriverFiles, ABC):
         if rules is None or whole_only or not all(map(self.is_plain, new_urls(plan, files))):
             return new_files(plan, files)
         return new_lines(plan, files, rules, self.is_complete_line)
-
-    def _finished_rows(
-        self, spark: SparkSession, urls: list[str], struct: StructType, plan: StreamPlan
-    ) -> DataFrame:
-        return self.finished_rows(spark, urls, struct, lambda files: log_waiting(plan, files))
 
     def _only_root(self) -> str:
         """Return the folder whose `name=value` folders become columns."""
@@ -444,8 +446,6 @@ def parse_flat_ddl(source: FileSource, spark: SparkSession) -> StructType:
     return struct
 
 
-def corrupt_options(source: FileSource, name: str) -> Mapping[str, str]:
+def corrupt_options(source: FileSource) -> Mapping[str, str]:
     """Return options that keep unreadable rows visible, unless the user has set `mode`."""
-    if source.option("mode"):
-        return {}
-    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": name}
+    return {} if source.option("mode") else PERMISSIVE

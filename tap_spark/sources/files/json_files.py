@@ -6,9 +6,10 @@ import json
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
@@ -24,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from shared.engine.engine import JSON_VALUES, TYPES, Engine, Work
-from shared.formats.arrow_types import struct_to_arrow
+from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
@@ -62,6 +63,7 @@ from tap_spark.sources.files.line_reader import BOM, UTF8, FilePart, LineRange, 
 from tap_spark.sources.files.resumable_files import (
     RANGE_BYTES,
     line_tasks,
+    lines_frame,
     pack,
 )
 from tap_spark.sources.files.text_types import simple_ddl
@@ -120,7 +122,7 @@ def lax_options(options: Mapping[str, object], struct: T.StructType | None) -> l
         options: The options of a stream.
         struct: The columns; None if they are inferred, so that none is a date or time.
     """
-    with_times = struct is not None and any(_has_time(field.dataType) for field in struct)
+    with_times = struct is not None and holds(struct, (T.DatetimeType,))
     return [name for name, value in options.items() if _is_lax(name.lower(), value, with_times)]
 
 
@@ -130,17 +132,6 @@ def _is_lax(name: str, value: object, with_times: bool) -> bool:
     if name in _OF_TIMES:
         return with_times
     return str(value).lower() != _VALUES.get(name)
-
-
-def _has_time(dtype: T.DataType) -> bool:
-    inner: Iterable[T.DataType] = ()
-    if isinstance(dtype, T.StructType):
-        inner = (field.dataType for field in dtype)
-    elif isinstance(dtype, T.ArrayType):
-        inner = (dtype.elementType,)
-    elif isinstance(dtype, T.MapType):
-        inner = (dtype.valueType,)
-    return isinstance(dtype, T.DatetimeType) or any(map(_has_time, inner))
 
 
 log = logging.getLogger("tap-spark")
@@ -186,7 +177,7 @@ class JsonSource(FileSource):
         """Return whether each file is one JSON value instead of one per line."""
         if self.option("multiLine"):
             return self.flag("multiLine")
-        return bool(self._records_path()) or self._first_is_document()
+        return bool(self._path) or self._first_is_document()
 
     def schema(self, spark: SparkSession) -> StructType:
         """See `Source.schema`."""
@@ -245,10 +236,6 @@ class JsonSource(FileSource):
             self._listings[key] = self.listed(spark, urls)
         return self._listings[key]
 
-    def is_plain(self, url: str) -> bool:
-        """See `FileSource.is_plain`."""
-        return self.kind_of(url) == FileKind()
-
     def _inferred(self, spark: SparkSession) -> StructType:
         """Return the types that keep every value of the files, and columns of their folders."""
         parts = self._parts(spark, self.paths)
@@ -275,13 +262,11 @@ class JsonSource(FileSource):
         self,
         spark: SparkSession,
         urls: Sequence[str],
-        report: Callable[[Sequence[str]], None] = lambda _: None,
+        plan: StreamPlan | None = None,
     ) -> list[FilePart]:
         """Return the parts of files that are not empty, without lines that wait for their end."""
         files = self._files(spark, urls) or []
-        ends = self.waiting([file.url for file in files])
-        if ends:
-            report(list(ends))
+        ends = self.waiting([file.url for file in files], plan)
         parts = ((file.url, 0, ends.get(file.url, file.size)) for file in files)
         return [part for part in parts if part[2]]
 
@@ -312,7 +297,7 @@ class JsonSource(FileSource):
         else:
             tasks = line_tasks(parts, rules, kinds)
         ids = spark.range(0, len(tasks), 1, len(tasks))
-        task = JsonTask(tasks, read, self.document, tuple(self._path()), number)
+        task = JsonTask(tasks, read, self.document, tuple(self._path), number)
         return ids.mapInArrow(task, schema)
 
     def _exact_rows(
@@ -389,20 +374,28 @@ class JsonSource(FileSource):
         spark: SparkSession,
         urls: list[str],
         struct: StructType,
-        report: Callable[[Sequence[str]], None] = lambda _: None,
+        plan: StreamPlan | None = None,
     ) -> DataFrame:
         """See `FileSource.finished_rows`."""
         if not self._is_exact(spark, struct):
-            return super().finished_rows(spark, urls, struct, report)
-        return self._exact_rows(spark, self._parts(spark, urls, report), struct)
+            return super().finished_rows(spark, urls, struct, plan)
+        return self._exact_rows(spark, self._parts(spark, urls, plan), struct)
 
     def rows_of_parts(
-        self, spark: SparkSession, parts: Sequence[FilePart], rules: LineRules, struct: StructType
+        self,
+        spark: SparkSession,
+        parts: Sequence[FilePart],
+        rules: LineRules,
+        struct: StructType,
+        kinds: Mapping[str, FileKind] = MappingProxyType({}),
     ) -> DataFrame:
         """See `FileSource.rows_of_parts`."""
         if self._is_exact(spark, struct):
             return self._exact_rows(spark, parts, struct)
-        return super().rows_of_parts(spark, parts, rules, struct)
+        text_fields = text_fields_of(struct)
+        quoting = None if text_fields is None else UnquotedValues(text_fields)
+        lines = lines_frame(spark, parts, rules, quoting, kinds)
+        return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
         """See `FileSource.rows_of_lines`."""
@@ -429,11 +422,6 @@ class JsonSource(FileSource):
         frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
         frame = without_corrupt(frame, HINT, col(FILE)) if checked else frame
         return frame.drop(FILE)
-
-    def change_for(self, struct: StructType) -> UnquotedValues | None:
-        """See `FileSource.change_for`."""
-        text_fields = text_fields_of(struct)
-        return None if text_fields is None else UnquotedValues(text_fields)
 
     def line_rules(self) -> LineRules | None:
         """See `FileSource.line_rules`."""
@@ -479,20 +467,20 @@ class JsonSource(FileSource):
                 raise self.error(f"the file is in {kind.encoding.upper()}", hint, url)
 
     def _options(self) -> dict[str, str]:
-        return self.options(**corrupt_options(self, CORRUPT))
+        return self.options(**corrupt_options(self))
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.options(**self._options() | {"multiLine": str(self.document).lower()})
 
+    @cached_property
     def _path(self) -> list[str]:
-        return self._records_path().split(".") if self._records_path() else []
-
-    def _records_path(self) -> str:
-        return str(self.stream.own.get("records_path") or "")
+        """Return the names that lead to the records of a document."""
+        path = str(self.stream.own.get("records_path") or "")
+        return path.split(".") if path else []
 
     def _record_type(self, dtype: DataType) -> DataType:
         """Return the type of one record inside the type of a document."""
-        path = self._path()
+        path = self._path
         for number, name in enumerate(path):
             names = dtype.names if isinstance(dtype, StructType) else []
             if not isinstance(dtype, StructType) or name not in names:
@@ -513,7 +501,7 @@ class JsonSource(FileSource):
 
     def _document_type(self, struct: StructType) -> StructType:
         """Return the type of a document, given the type of its records."""
-        path = self._path()
+        path = self._path
         if not path:
             return struct
         dtype: DataType = ArrayType(struct)
@@ -522,7 +510,7 @@ class JsonSource(FileSource):
         return dtype  # type: ignore[return-value]
 
     def _records(self, frame: DataFrame) -> DataFrame:
-        path = self._path()
+        path = self._path
         if not path:
             return frame
         records: Column = col(path[0])

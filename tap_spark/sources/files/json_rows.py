@@ -28,6 +28,7 @@ from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
 from shared.formats.json_text import NON_FINITE, Number, Refused, shown_value
+from shared.formats.json_text import text as checked_text
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
 from tap_spark.sources.files import json_kinds
@@ -139,12 +140,8 @@ def _check_text(value: Any) -> None:
     elif isinstance(value, list):
         for inner in value:
             _check_text(inner)
-    elif type(value) is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            surrogate = f"{value[error.start]!a}"
-            raise Refused(f"lone surrogate {surrogate} is not Unicode text") from None
+    elif type(value) is str:
+        checked_text(value)
 
 
 def is_supported(dtype: T.DataType) -> bool:

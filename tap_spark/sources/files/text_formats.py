@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +25,6 @@ from pyspark.sql.types import (
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task
 from tap_spark.sources.files import paths
-from tap_spark.sources.files.file_positions import FileKind
 from tap_spark.sources.files.file_source import (
     FileSource,
     corrupt_options,
@@ -40,7 +39,7 @@ from tap_spark.sources.files.line_reader import (
     first_record,
     without_header,
 )
-from tap_spark.sources.files.resumable_files import lines_frame, part_ranges
+from tap_spark.sources.files.resumable_files import part_ranges
 from tap_spark.sources.files.text_types import PARSING, TIMES, exact_casts, infer_types
 from tap_spark.sources.formats import FixedColumn
 from tap_spark.sources.frame_helpers import (
@@ -55,6 +54,7 @@ from tap_spark.sources.frame_helpers import (
 )
 from tap_spark.sources.source_declaration import FILES
 from tap_spark.sources.source_failures import row_failure
+from tap_spark.state.stream_plans import StreamPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -95,21 +95,15 @@ class TextFileSource(FileSource):
         spark: SparkSession,
         urls: list[str],
         struct: StructType,
-        report: Callable[[Sequence[str]], None] = lambda _: None,
+        plan: StreamPlan | None = None,
     ) -> DataFrame:
         """See `FileSource.finished_rows`."""
         files = self.listed(spark, urls) if self._incremental else None
         if files is None:
             return self.rows(spark, urls, struct)
-        ends = self.waiting([file.url for file in files])
-        if ends:
-            report(list(ends))
+        ends = self.waiting([file.url for file in files], plan)
         parts = [(file.url, 0, ends.get(file.url, file.size)) for file in files]
         return self._rows_of_parts(spark, parts, struct)
-
-    def is_plain(self, url: str) -> bool:
-        """See `FileSource.is_plain`."""
-        return self.kind_of(url) == FileKind()
 
     def first_record(self, url: str, size: int) -> bytes | None:
         """Return the first record of a file that is neither blank nor a comment, as UTF-8."""
@@ -121,9 +115,6 @@ class TextFileSource(FileSource):
                 return record
         return None
 
-    def check_headers(self, files: Sequence[str]) -> None:
-        """Check the first lines of files before they are read together."""
-
     def _rows_of_parts(
         self, spark: SparkSession, parts: list[tuple[str, int, int]], struct: StructType
     ) -> DataFrame:
@@ -131,8 +122,7 @@ class TextFileSource(FileSource):
         urls = [url for url, _, _ in parts]
         kinds = self.kinds(urls)
         self.check_headers(urls)
-        lines = lines_frame(spark, parts, self.text_rules(), self.change_for(struct), kinds)
-        return self.rows_of_lines(lines, struct, urls)
+        return self.rows_of_parts(spark, parts, self.text_rules(), struct, kinds)
 
     def lines_by_spark(
         self, spark: SparkSession, urls: Iterable[str], *, header: bool
@@ -315,7 +305,8 @@ class XmlSource(FileSource):
         """See `Source.schema`."""
         if self.stream.schema:
             return parse_ddl(self, spark)
-        struct = self._reader(spark).options(**self._inference()).xml(self.paths).schema
+        untyped = {} if self.option("inferSchema") else {"inferSchema": "false"}
+        struct = self._reader(spark).options(**untyped).xml(self.paths).schema
         fields = [field for field in struct.fields if field.name != CORRUPT]
         if not fields:
             tag = self.option("rowTag")
@@ -328,15 +319,12 @@ class XmlSource(FileSource):
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""
         fields = [StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields]
-        reader = self._reader(spark)
-        here = F.input_file_name()
-        if self.option("mode"):
-            frame = reader.schema(StructType(fields)).xml(urls)
-            return exact_casts(frame, struct, here, by_value=self._is_typed)
-        fields.append(StructField(CORRUPT, StringType()))
-        frame = reader.schema(StructType(fields)).xml(urls)
-        frame = without_corrupt(frame, WRONG)
-        return exact_casts(frame, struct, here, by_value=self._is_typed)
+        checked = not self.option("mode")
+        if checked:
+            fields.append(StructField(CORRUPT, StringType()))
+        frame = self._reader(spark).schema(StructType(fields)).xml(urls)
+        frame = without_corrupt(frame, WRONG) if checked else frame
+        return exact_casts(frame, struct, F.input_file_name(), by_value=self.is_typed)
 
     def _typed(self, spark: SparkSession, struct: StructType) -> StructType:
         """Return the struct with types for top-level text that keep every value as written."""
@@ -349,17 +337,10 @@ class XmlSource(FileSource):
 
     def _parsed(self, dtype: DataType) -> DataType:
         """Return the type for Spark's parser: text, unless it is one whose values it keeps."""
-        has_form = self._is_typed and any(self.option(name) for name in PARSING)
-        by_spark: tuple[type[DataType], ...] = (IntegralType, BooleanType) if self._is_typed else ()
+        has_form = self.is_typed and any(self.option(name) for name in PARSING)
+        by_spark: tuple[type[DataType], ...] = (IntegralType, BooleanType) if self.is_typed else ()
         by_spark += TIMES if has_form else ()
         return dtype if isinstance(dtype, (*_SHAPED, *by_spark)) else StringType()
 
-    @property
-    def _is_typed(self) -> bool:
-        return bool(self.stream.schema) or self.flag("inferSchema")
-
-    def _inference(self) -> dict[str, str]:
-        return {} if self.option("inferSchema") else {"inferSchema": "false"}
-
     def _reader(self, spark: SparkSession) -> DataFrameReader:
-        return spark.read.options(**self.options(**corrupt_options(self, CORRUPT)))
+        return spark.read.options(**self.options(**corrupt_options(self)))

@@ -318,14 +318,6 @@ def decide(bits: int | None) -> DataType:
     return DoubleType() if forms & FLOAT else LongType()
 
 
-def written_as(text: Column, dtype: DataType) -> Column:
-    """Return whether a text keeps its text, or as a number its value, in a type.
-
-    Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
-    """
-    return _keeps(text, try_cast(text, dtype), dtype)
-
-
 def exact_casts(
     frame: DataFrame, struct: StructType, file: Column, *, by_value: bool = False
 ) -> DataFrame:
@@ -339,7 +331,7 @@ def exact_casts(
         file: An expression for the file of a row, for the error.
         by_value: Whether only the value of a text must stay, as for types that users chose.
     """
-    keeps = has_same_value if by_value else _keeps
+    keeps = has_same_value if by_value else keeps_text
     kept, hint = ("", EXACT_HINT) if by_value else (" as written", INFERRED_HINT)
     types = {field.name: field.dataType for field in frame.schema.fields}
     fields = [field for field in struct.fields if field.name in types]
@@ -367,8 +359,11 @@ def exact_casts(
     return frame.select(*named, file.alias(VALUE)).select(*casts)
 
 
-def _keeps(text: Column, value: Column, dtype: DataType) -> Column:
-    """Return whether a type keeps a text, given its value; null or true if the value is null."""
+def keeps_text(text: Column, value: Column, dtype: DataType) -> Column:
+    """Return whether a type keeps a text, or as a number its value; null or true for a null value.
+
+    Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
+    """
     if isinstance(dtype, (IntegralType, BooleanType)):
         return value.cast("string") == text
     if isinstance(dtype, DecimalType):
@@ -406,13 +401,8 @@ def typed_arrays(
     columns: Sequence[pa.StringArray], types: Sequence[DataType]
 ) -> list[pa.Array] | None:
     """Return columns in their types; None if Spark must cast one of them."""
-    arrays = []
-    for values, dtype in zip(columns, types, strict=True):
-        array = typed_column(values, dtype)
-        if array is None:
-            return None
-        arrays.append(array)
-    return arrays
+    arrays = [typed_column(v, dtype) for v, dtype in zip(columns, types, strict=True)]
+    return None if any(array is None for array in arrays) else arrays
 
 
 def typed_column(values: pa.StringArray, dtype: T.DataType) -> pa.Array | None:

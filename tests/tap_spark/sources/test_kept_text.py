@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tap_runs import read_all, rows, stream
 
+from shared.spark.session import try_cast
 from tap_spark.config import TapConfig
 from tap_spark.plan.discovery import catalog_for
-from tap_spark.sources.files.text_types import add_forms, decide, written_as
+from tap_spark.sources.files.text_types import add_forms, decide, keeps_text
 from tap_spark.sources.source_failures import source_error
 
 pytestmark = pytest.mark.spark
@@ -42,6 +43,11 @@ LOST = {
                       "2024-01-01T25:00:00"],
     "timestamp": ["2024-01-01", "2024-01-01T00:00:00", "2024-01-01T00:00:00 Europe/Berlin"],
 }  # fmt: skip
+
+
+def written_as(text, dtype):
+    """Return whether a text keeps its text, or as a number its value, in a type."""
+    return keeps_text(text, try_cast(text, dtype), dtype)
 
 
 @pytest.mark.parametrize("kind", KEPT)
