@@ -38,7 +38,8 @@ from tap_spark.state.stream_plans import (
 )
 from tap_spark.stream_config import StreamConfig
 
-_Block, _Result = TypeVar("_Block"), TypeVar("_Result")
+_Block = TypeVar("_Block")
+_Result = TypeVar("_Result")
 
 BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BLOCK = 16 * 1024 * 1024

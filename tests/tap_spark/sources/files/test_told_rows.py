@@ -47,7 +47,7 @@ def test_what_footers_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(columnar_files, "MOST_FOOTERS", 0)
     assert source(tmp_path).told_rows() is None
     assert not isinstance(source(tmp_path / "a.parquet", "csv"), TellingSource)
-    monkeypatch.setattr(columnar_files, "list_files", None)
+    monkeypatch.setattr(columnar_files.paths, "list_files", None)
     assert source("gs://bucket/a").told_rows() is None, "without listing the storage"
 
 
