@@ -12,14 +12,14 @@ from datetime import datetime, timezone
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from shared.engine.engine import Engine, Work
 from shared.errors import SourceError, Where
+from shared.formats.record_text import PLAIN_SCALE
 from shared.singer.platform import usable_cores
 from shared.storage.files import open_random
 from shared.storage.urls import local_path, shown
-from tap_spark.sources.driver_rows import records_of_batch
 from tap_spark.sources.files import paths
 from tap_spark.sources.files.line_reader import (
     FilePart,
@@ -27,6 +27,7 @@ from tap_spark.sources.files.line_reader import (
     cut_ranges,
     next_line_start,
 )
+from tap_spark.sources.record_arrays import RecordTexts
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
     DriverBlocks,
@@ -132,7 +133,38 @@ class DriverFiles:
         blocks = self.blocks_on_driver(plan, struct, parts)
         if blocks is None or form is RowForm.BLOCKS:
             return None if blocks is None else DriverRows(blocks=blocks)
-        return DriverRows(_records(blocks, StructType([struct[name] for name in plan.columns])))
+        columns = StructType([struct[name] for name in plan.columns])
+        return DriverRows(self._record_texts(blocks, columns))
+
+    def texts_of(
+        self, block: pa.RecordBatch, struct: StructType
+    ) -> Iterator[pa.StringArray] | None:
+        """Return the JSON text of the rows of a block; None if Spark has to write it.
+
+        Args:
+            block: The rows.
+            struct: Their columns.
+        """
+        decimals = [f.dataType for f in struct if isinstance(f.dataType, DecimalType)]
+        if any(decimal.scale > PLAIN_SCALE for decimal in decimals):
+            return None
+        return RecordTexts(struct.names).of(block.columns)
+
+    def _record_texts(
+        self, blocks: DriverBlocks, struct: StructType
+    ) -> Iterator[pa.StringArray | None]:
+        """Yield the JSON text of each row; last of all None if Spark must read them."""
+
+        def texts(read: Callable[[], pa.RecordBatch | None]) -> list[pa.StringArray] | None:
+            block = read()
+            arrays = None if block is None else self.texts_of(block, struct)
+            return None if arrays is None else list(arrays)
+
+        for arrays in mapped(texts, [*blocks.readers]):
+            if arrays is None:
+                yield None
+                return
+            yield from arrays
 
     @contextmanager
     def naming_paths(self) -> Iterator[None]:
@@ -172,20 +204,6 @@ class DriverFiles:
     def shown_path(self) -> str:
         """Return the path of the settings, for errors."""
         return ", ".join(map(shown, self.stream.paths))
-
-
-def _records(blocks: DriverBlocks, struct: StructType) -> Iterator[pa.StringArray | None]:
-    """Yield the JSON text of each row, in arrays; last of all None if Spark must read them."""
-
-    def texts(read: Callable[[], pa.RecordBatch | None]) -> list[pa.StringArray] | None:
-        block = read()
-        return None if block is None else list(records_of_batch(block, struct))
-
-    for arrays in mapped(texts, [*blocks.readers]):
-        if arrays is None:
-            yield None
-            return
-        yield from arrays
 
 
 def blocks_of(part: FilePart) -> list[LineRange]:

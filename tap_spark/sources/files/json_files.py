@@ -29,6 +29,7 @@ from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.spark_types import T
 from shared.spark.spark_errors import plain_path
 from shared.storage.files import open_input
+from tap_spark.sources.driver_rows import records_of_batch
 from tap_spark.sources.files import json_rows, paths
 from tap_spark.sources.files.driver_files import block_bytes, blocks_of, mapped, whole_columns
 from tap_spark.sources.files.file_positions import FileKind, read_at
@@ -350,6 +351,10 @@ class JsonSource(FileSource):
             partial(_block_rows, block, columns) for part in parts for block in blocks_of(part)
         ]
         return DriverBlocks(struct_to_arrow(columns), readers)
+
+    def texts_of(self, block: pa.RecordBatch, struct: StructType) -> Iterator[pa.StringArray]:
+        """See `DriverFiles.texts_of`."""
+        return records_of_batch(block, struct)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         """See `FileSource.rows`."""

@@ -7,20 +7,23 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources import record_arrays
-from tap_spark.sources.driver_rows import records_of_batch
+from tap_spark.sources.files.csv_blocks import CsvReader
 from tap_spark.sources.files.text_types import typed_column
+from tap_spark.stream_config import StreamConfig
 
+READER = CsvReader(StreamConfig("s", "csv"))
 NTZ, MONEY = T.TimestampNTZType(), T.DecimalType(5, 2)
 
 
 def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
-    """Return the JSON of values alone in a record; None if only Spark casts them."""
+    """Return the JSON of values alone in a record; None if only Spark does."""
     column = typed_column(pa.array(values, pa.string()), dtype)
     if column is None:
         return None
-    actual = records_of_batch(
-        pa.record_batch({"k": column}), T.StructType([T.StructField("k", dtype)])
-    )
+    struct = T.StructType([T.StructField("k", dtype)])
+    actual = READER.texts_of(pa.record_batch({"k": column}), struct)
+    if actual is None:
+        return None
     return [text[len('{"k":') : -1] for part in actual for text in part.to_pylist()]
 
 
@@ -29,7 +32,6 @@ def written(dtype: T.DataType, *values: str | None) -> list[str] | None:
     [
         (T.LongType(), "-9223372036854775808", "-9223372036854775808"),
         (T.DecimalType(38, 0), "9" * 38, "9" * 38),
-        (T.DecimalType(38, 7), "0.0000001", "0.0000001"),
         (MONEY, "-999.90", "-999.90"),
         (MONEY, "-0.00", "0.00"),
         (T.DoubleType(), "100", "100.0"),
@@ -61,6 +63,7 @@ def test_values(dtype: T.DataType, text: str, json: str) -> None:
         (MONEY, "1.5"),
         (MONEY, "1000.00"),
         (T.DecimalType(2, 2), "0.25"),
+        (T.DecimalType(38, 7), "0.0000001"),
         (T.DoubleType(), "1.50"),
         (T.DoubleType(), "1e5"),
         (T.DoubleType(), "NaN"),
@@ -80,7 +83,8 @@ def test_names_are_escaped() -> None:
     names = ['a "é', "b"]
     batch = pa.record_batch([pa.array([1]), pa.array([1])], names)
     struct = T.StructType([T.StructField(name, T.LongType()) for name in names])
-    actual = records_of_batch(batch, struct)
+    actual = READER.texts_of(batch, struct)
+    assert actual is not None
     assert [part.to_pylist() for part in actual] == [['{"a \\"é":1,"b":1}']]
 
 
