@@ -196,15 +196,6 @@ class CsvBlocks:
     width: int
     ranges: Sequence[LineRange]
 
-    def columns(self, block: LineRange) -> list[pa.StringArray] | None:
-        """Read a block into columns of text; None if Spark may read it in another way.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
-        data = block_bytes(block)
-        return None if data is None else self.parser.columns(data, self.width)
-
     def typed(
         self, block: LineRange, places: Sequence[int], types: Sequence[DataType]
     ) -> list[pa.Array] | None:

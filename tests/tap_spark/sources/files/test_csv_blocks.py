@@ -40,7 +40,7 @@ def rows(actual: CsvBlocks | None) -> list[tuple[str | None, ...]] | None:
     assert actual is not None
     read: list[tuple[str | None, ...]] = []
     for block in actual.ranges:
-        columns = actual.columns(block)
+        columns = actual.typed(block, range(actual.width), [T.StringType()] * actual.width)
         if columns is None:
             return None
         read += zip(*(column.to_pylist() for column in columns), strict=True)

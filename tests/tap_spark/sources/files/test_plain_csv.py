@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files.csv_blocks import PlainCsv, csv_blocks, plain_csv
 from tap_spark.sources.files.text_types import simple_ddl
@@ -26,7 +27,9 @@ def read(tmp_path: Path, data: bytes, *, start: int = 0) -> Columns | None:
     actual = csv_blocks(COMMAS, [(str(path), start, len(data))])
     if actual is None:
         return None
-    (columns,) = list(map(actual.columns, actual.ranges)) or [[]]
+    texts = [T.StringType()] * actual.width
+    read = [actual.typed(block, range(actual.width), texts) for block in actual.ranges]
+    (columns,) = read or [[]]
     return None if columns is None else (actual.header, [one.to_pylist() for one in columns])
 
 
