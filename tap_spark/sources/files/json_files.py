@@ -161,7 +161,7 @@ class UnsureError(Exception):
     """Spark may read the data in another way."""
 
 
-_LEFT_TO_SPARK = (UnsureError, BadLineError, RecursionError, OSError, pa.ArrowInvalid)
+_LEFT_TO_SPARK = (UnsureError, BadLineError, RecursionError, OSError, pa.ArrowException)
 """Failures of threads after which Spark reads the files, or says what is wrong with them."""
 
 
