@@ -15,7 +15,7 @@ from pyarrow import orc
 from shared.singer.run_summary import RunSummary
 from tap_spark.config import tap_config
 from tap_spark.send import sync
-from tap_spark.sources.files import columnar_files
+from tap_spark.sources.files import columnar_files, paths
 from tap_spark.sources.lakes import delta_source
 from tap_spark.sources.source import TellingSource, source_for
 
@@ -47,7 +47,7 @@ def test_what_footers_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(columnar_files, "MOST_FOOTERS", 0)
     assert source(tmp_path).told_rows() is None
     assert not isinstance(source(tmp_path / "a.parquet", "csv"), TellingSource)
-    monkeypatch.setattr(columnar_files.paths, "list_files", None)
+    monkeypatch.setattr(paths, "list_files", None)
     assert source("gs://bucket/a").told_rows() is None, "without listing the storage"
 
 
