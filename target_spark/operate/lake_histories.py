@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import AtomicType, DataType
 
@@ -21,7 +22,6 @@ from target_spark.destinations.lakes.delta.delta_format import DeltaFormat, prop
 from target_spark.destinations.lakes.delta.delta_log import interval_seconds, vacuumed_files
 from target_spark.destinations.lakes.delta.delta_package import KEEPS_ROWS
 from target_spark.destinations.lakes.iceberg.iceberg_format import (
-    MARK_PROPERTY,
     SAME_ROWS,
     IcebergFormat,
     Snapshots,
@@ -29,7 +29,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
 from target_spark.destinations.lakes.lake_format import LakeFormat
-from target_spark.destinations.lakes.lake_sql import text_literal
 from target_spark.destinations.lakes.lake_table import (
     LakeTable,
     LostCommit,
@@ -44,9 +43,6 @@ from target_spark.destinations.lakes.lake_table import (
 from target_spark.destinations.lakes.lake_work import first_able
 from target_spark.operate.table_history import Compaction, KeepPlan, Removal, TableCommit
 from target_spark.run_settings import TargetConfig
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Form = TypeVar("Form", bound=LakeFormat)
 
@@ -253,13 +249,7 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
         """See `FormatHistory`. Snapshots that have expired are left out."""
-        text = f"summary[{text_literal(MARK_PROPERTY)}]"
-        snapshots = {
-            row[0]: (row[1], row[2], row[3])
-            for row in spark.sql(
-                f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots"  # noqa: S608
-            ).collect()
-        }
+        snapshots = self._form.snapshots(spark, place)
         log = spark.sql(
             "SELECT unix_micros(made_current_at), snapshot_id "  # noqa: S608
             f"FROM {place.table}.history ORDER BY made_current_at"
@@ -288,7 +278,7 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
 
     def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
         """See `FormatHistory`. Snapshots do not expire."""
-        table = self._form.existing(spark, place)
+        table = self._form.describe(spark, place)
         if table is None:
             return Compaction()
         parameters = ["strategy => 'sort'"] if table.properties.get("sort-order") else []

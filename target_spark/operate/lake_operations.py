@@ -15,6 +15,7 @@ from pyspark.errors import (
     DateTimeException,
     NumberFormatException,
 )
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.maps.record_metadata import DELETED_AT, METADATA
@@ -29,19 +30,22 @@ from target_spark.core.differences import (
 )
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.flush_frames import view_of
 from target_spark.destinations.lakes.lake_sql import GONE, repair_sql
-from target_spark.destinations.lakes.lake_table import Mark, OpenTable, run_of, sync_to_disk
+from target_spark.destinations.lakes.lake_table import (
+    LakeTable,
+    Mark,
+    OpenTable,
+    run_of,
+    sync_to_disk,
+    view_of,
+)
 from target_spark.destinations.lakes.lake_work import LakeWork
 from target_spark.destinations.operations import Operations, missing_table
 from target_spark.operate.row_comparison import KIND, RowComparison
 from target_spark.operate.table_maintenance import look_after
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from target_spark.destinations.lakes.lake_destination import LakeDestination
-    from target_spark.destinations.lakes.lake_table import LakeTable
 
 
 @dataclass

@@ -8,17 +8,15 @@ Why a newest row beside `small_flush`: a flush of any size, and the rows of the 
 from __future__ import annotations
 
 import datetime as dt
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from shared.formats.arrow_types import TEXT_ONLY, mapped
 from shared.maps.record_metadata import DELETED_AT
@@ -34,14 +32,9 @@ from target_spark.destinations.lakes.lake_sql import (
     merge_sql,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, literal_path
+from target_spark.destinations.lakes.lake_table import DEFAULT, literal_path, view_of
 from target_spark.tables.row_layout import project
 from target_spark.tables.table_changes import Projected, TableChange
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
 
 ORDER = "__arrival"
 _ROWS_IN_PART = 1 << 40
@@ -290,14 +283,3 @@ def upserted(
     with view_of(spark, frame) as view:
         form.execute(spark, merge_sql(plan, rows.place.table, view), rows.place, rows.mark)
     return plan.result(form.changed_rows(spark, rows.place, rows.mark), count)
-
-
-@contextmanager
-def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
-    """Yield the quoted name of a view of a frame."""
-    name = f"flush_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
-    try:
-        yield f"`{name}`"
-    finally:
-        spark.catalog.dropTempView(name)

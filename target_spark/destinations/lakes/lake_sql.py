@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import DataType, StructType
 
 from shared.errors import SettingsError, Where
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import VERSION_COLUMNS
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import DOCUMENT
-from target_spark.tables.table_changes import not_older
+from target_spark.core.load_plans import DOCUMENT, Backfill, TableRequest
+from target_spark.tables.table_changes import Column, TableChange, not_older
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.types import DataType, StructType
-
-    from target_spark.core.load_plans import Backfill, TableRequest
     from target_spark.destinations.lakes.lake_table import LakeTable, Place
-    from target_spark.tables.evolution import Column
 
 
+STORED_AS_TEXT = (
+    T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
+    T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType,
+)  # fmt: skip
+"""Types that tables of lakes lack."""
 TARGET, SOURCE = "t", "s"
 STEP = "__step"
 """Column of the source with what a row of it does to the versions of its key."""
@@ -295,10 +297,33 @@ def column_sql(column: Column, *, not_null: bool = True) -> str:
     return " ".join(parts)
 
 
+def altered_columns(change: TableChange, *before_nulls: str) -> Iterator[str]:
+    """Yield the ALTER TABLE actions of a change; others come before NOT NULL is dropped."""
+    added = [column_sql(column, not_null=False) for column in change.add]
+    added += [f"{quoted(*path)} {sql_type(dtype)}" for path, dtype in change.add_nested]
+    if added:
+        yield f"ADD COLUMNS ({', '.join(added)})"
+    for path, _, new in change.widen:
+        yield f"ALTER COLUMN {quoted(*path)} TYPE {sql_type(new)}"
+    yield from before_nulls
+    for name in change.nullable:
+        yield f"ALTER COLUMN {quoted(name)} DROP NOT NULL"
+
+
 def properties_sql(values: Mapping[str, str]) -> str:
     """Return the properties of a table in SQL: `('a' = 'b', …)`."""
     pairs = (f"{text_literal(key)} = {text_literal(value)}" for key, value in values.items())
     return f"({', '.join(pairs)})"
+
+
+NAMES_PROPERTY = "target_spark.column_names"
+"""Table property with the stream's names of renamed columns."""
+
+
+def names_property(change: TableChange) -> dict[str, str]:
+    """Return the property with the names of renamed columns, if there are any."""
+    names = dict(change.renamed)
+    return {NAMES_PROPERTY: json.dumps(names, sort_keys=True)} if names else {}
 
 
 @dataclass(frozen=True)
@@ -399,19 +424,11 @@ def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> s
 
 def _value(document: str, name: str, dtype: DataType) -> str:
     """Return one property of the record; null if it is not of its type."""
-    path = text_literal(f"$[{_in_brackets(name)}]")
-    texts = (
-        T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
-        T.BinaryType, T.CharType, T.VarcharType, T.GeometryType, T.GeographyType, T.NullType,
-    )  # fmt: skip
+    # A key in the path of a variant has two kinds of quotes, and cannot escape them.
+    path = text_literal(f'$["{name}"]' if '"' not in name else f"$['{name}']")
     if isinstance(dtype, (T.StructType, T.ArrayType, T.MapType, T.VariantType)):
         return f"try_variant_get({document}, {path}, 'variant')"
     if isinstance(dtype, T.BinaryType):
         return f"unbase64(try_variant_get({document}, {path}, 'string'))"
-    kind = "string" if isinstance(dtype, texts) else dtype.simpleString()
+    kind = "string" if isinstance(dtype, STORED_AS_TEXT) else dtype.simpleString()
     return f"try_variant_get({document}, {path}, '{kind}')"
-
-
-def _in_brackets(name: str) -> str:
-    """Return a key in a variant's path, which has two kinds of quotes and cannot escape them."""
-    return f'"{name}"' if '"' not in name else f"'{name}'"

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from shared.errors import DestinationError, Pauses, SingerSparkError, Where, repeated
@@ -34,15 +37,14 @@ from shared.spark.spark_errors import explain
 from shared.storage.access import StorageOptions, failures, remote
 from shared.storage.urls import S3_SCHEMES, join, local_path
 from target_spark.core.balance import Committed
-from target_spark.core.load_plans import TableRequest
+from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Flush, RefusedByStoreError
 from target_spark.destinations.folders.table_folder import TableFolder, writing
 from target_spark.replays import Note
 from target_spark.run_settings import TargetConfig
+from target_spark.tables.table_changes import NameRules, TableChange, legal_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -87,6 +89,16 @@ class LakeTable:
     size: int | None = None
     spec: tuple[str, ...] = ()
     computed: frozenset[str] = frozenset()
+
+
+_IN_CATALOGS = NameRules(style="clean", max_bytes=128, ignore_case=True)
+
+
+def catalog_place(catalog: str, name: TableName) -> Place:
+    """Return the location of a table in a catalog, in the schema `default` if none is set."""
+    inside = (legal_name(part, _IN_CATALOGS) for part in (name.schema or "default", name.table))
+    parts = (catalog, *inside)
+    return Place(quoted(*parts), ".".join(parts))
 
 
 def literal_path(url: str) -> str:
@@ -577,6 +589,26 @@ def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextmanager
+def view_of(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """Yield the quoted name of a view of a frame."""
+    name = f"flush_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield f"`{name}`"
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def commented(frame: DataFrame, change: TableChange) -> DataFrame:
+    """Return rows with the columns of `change.create`, and with their comments."""
+    columns = []
+    for column in change.create or ():
+        metadata = {"comment": column.comment} if column.comment else {}
+        columns.append(F.col(quoted(column.name)).alias(column.name, metadata=metadata))
+    return frame.select(*columns)
 
 
 def differs_by_case(dtype: Any) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, TimestampType
+from pyspark.sql.types import DataType, LongType, TimestampType
 
 from shared.formats.spark_types import T
 from shared.maps.record_metadata import (
@@ -27,19 +27,13 @@ from shared.maps.record_metadata import (
 from shared.settings.texts import quoted
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.lakes.flush_frames import ORDER, key_ranges, ordered_frame, view_of
+from target_spark.destinations.lakes.flush_frames import ORDER, key_ranges, ordered_frame
 from target_spark.destinations.lakes.lake_format import LakeFormat, TableFlush
 from target_spark.destinations.lakes.lake_sql import STEP, TARGET, near, versions_sql
-from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.destinations.lakes.lake_table import LakeTable, view_of
 from target_spark.destinations.lakes.small_flush import part_keys
 from target_spark.tables.row_layout import project, value_text
 from target_spark.tables.table_changes import Projected, TableChange
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
 
 _STORED, _GONE, _START, _STATE = "__stored", "__gone", "__start", "__state"
 

@@ -29,15 +29,13 @@ from shared.formats.columnar_encoding import column_facts
 from shared.storage.access import make_durable
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
-from target_spark.destinations.lakes.delta.delta_log import NAMES_PROPERTY
 from target_spark.destinations.lakes.lake_format import NeedsSparkError
+from target_spark.destinations.lakes.lake_sql import NAMES_PROPERTY, KeyRange
 from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.tables.table_changes import TableChange
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-    from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.tables.table_changes import TableChange
 
 
 Transactions = Mapping[str, int]

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from shared.engine.engine import SPARK, Spark
 from shared.settings.texts import quoted
 from shared.spark.conf import NO_CODE
 from shared.spark.connect import executors_share_disk
-from shared.storage.urls import S3_SCHEMES, join, shown
+from shared.storage.urls import S3_SCHEMES, shown
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
-from target_spark.destinations.folders.table_folder import folder_name
+from target_spark.destinations.folders.table_folder import table_path
 from target_spark.destinations.lakes.delta.delta_files import table_size
 from target_spark.destinations.lakes.delta.delta_log import (
     FORBIDDEN,
-    NAMES_PROPERTY,
     TYPE_WIDENING,
     additions,
-    alterations,
     changed_rows,
     commit_metrics,
     computed_columns,
@@ -37,7 +35,6 @@ from target_spark.destinations.lakes.delta.delta_log import (
     fits,
     logged_struct,
     may_compute,
-    names_property,
     needed_properties,
     table_clauses,
     with_column_defaults,
@@ -51,8 +48,11 @@ from target_spark.destinations.lakes.delta.delta_package import (
 from target_spark.destinations.lakes.lake_destination import LakeDestination
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_sql import (
+    NAMES_PROPERTY,
     RowRule,
+    altered_columns,
     column_sql,
+    names_property,
     not_null_rules,
     properties_sql,
 )
@@ -62,19 +62,17 @@ from target_spark.destinations.lakes.lake_table import (
     Mark,
     Place,
     absolute,
+    catalog_place,
+    commented,
     configured,
     one_writer,
     read_mark,
+    view_of,
 )
 from target_spark.destinations.lakes.lake_work import first_able, first_of
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Capabilities, TableChange
-from target_spark.tables.table_changes import NameRules, legal_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
+from target_spark.tables.table_changes import NameRules
 
 NO_CODE_BYTES = 1 << 20
 """For more bytes, code that Spark generates and compiles saves more time than it takes."""
@@ -139,23 +137,14 @@ class DeltaFormat(LakeFormat):
         )
         self.packages = (package,)
         self.conf: Mapping[str, str] = _ANY_VERSION
-        self.rules = NameRules(
-            style=config.column_names,
-            max_bytes=None,
-            forbidden=FORBIDDEN,
-            reserved=frozenset(),
-            ignore_case=True,
-        )
+        self.rules = NameRules(config.column_names, forbidden=FORBIDDEN, ignore_case=True)
         self.can = Capabilities(widen=delta_widens)
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
         if self._catalog is not None:
-            inside = (self._legal(part) for part in (name.schema or "default", name.table))
-            parts = (self._catalog, *inside)
-            return Place(quoted(*parts), ".".join(parts))
-        schema = [folder_name(name.schema)] if name.schema else []
-        return self.copy_place(join(absolute(self._path), *schema, folder_name(name.table)))
+            return catalog_place(self._catalog, name)
+        return self.copy_place(table_path(absolute(self._path), name))
 
     def copy_place(self, folder: str) -> Place:
         """See `LakeFormat`."""
@@ -212,11 +201,9 @@ class DeltaFormat(LakeFormat):
     ) -> None:
         if place.folder is None:
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place.table.rpartition('.')[0]}")
-        columns = ", ".join(column_sql(column) for column in change.create or ())
-        text = (
-            f"CREATE TABLE IF NOT EXISTS {place.table} ({columns}) {table_clauses(change, request)}"
-        )
-        spark.sql(text)
+        columns = ", ".join(map(column_sql, change.create or ()))
+        head = f"CREATE TABLE IF NOT EXISTS {place.table} ({columns})"
+        spark.sql(f"{head} {table_clauses(change, request)}")
 
     def capabilities(self, now: LakeTable, request: TableRequest) -> Capabilities:
         """See `LakeFormat`. The first widened column makes a feature necessary to read a table."""
@@ -247,7 +234,7 @@ class DeltaFormat(LakeFormat):
         wanted = {name: text for name, text in new.items() if properties.get(name) != text}
         if wanted:
             spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
-        for statement in alterations(change):
+        for statement in altered_columns(change):
             spark.sql(f"ALTER TABLE {place.table} {statement}")
 
     def append(
@@ -304,8 +291,10 @@ class DeltaFormat(LakeFormat):
             with self._marked(spark, mark):
                 if added is not None or change.create is None or fits(now, change, request):
                     frame.writeTo(place.table).overwrite(F.lit(True))
-                else:
-                    _replace_all(spark, frame, place, change, request)
+                    return
+                head = f"CREATE OR REPLACE TABLE {place.table} {table_clauses(change, request)}"
+                with view_of(spark, commented(frame, change)) as view:
+                    spark.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
 
     def replace_range(
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
@@ -355,12 +344,6 @@ class DeltaFormat(LakeFormat):
         """See `LakeFormat`."""
         return changed_rows(commit_metrics(spark, place, mark.to_text()), versions=versions)
 
-    def _legal(self, name: str) -> str:
-        rules = NameRules(
-            style="clean", max_bytes=128, forbidden="", reserved=frozenset(), ignore_case=True
-        )
-        return legal_name(name, rules)
-
     @contextmanager
     def _marked(self, spark: SparkSession, mark: Mark) -> Iterator[None]:
         """Give the commit of the block its mark and transaction."""
@@ -402,24 +385,3 @@ def _partitions(spark: SparkSession, place: Place) -> tuple[str, ...]:
     after = rows[rows.index("# Partition Information") + 1 :]
     end = after.index("") if "" in after else len(after)
     return tuple(name for name in after[:end] if name != "# col_name")
-
-
-def _replace_all(
-    spark: SparkSession,
-    frame: DataFrame,
-    place: Place,
-    change: TableChange,
-    request: TableRequest,
-) -> None:
-    columns = []
-    for column in change.create or ():
-        metadata = {"comment": column.comment} if column.comment else {}
-        columns.append(F.col(quoted(column.name)).alias(column.name, metadata=metadata))
-    view = f"whole_{hashlib.sha256(place.table.encode()).hexdigest()[:16]}"
-    frame.select(*columns).createOrReplaceTempView(view)
-    try:
-        rest = table_clauses(change, request)
-        head = f"CREATE OR REPLACE TABLE {place.table} {rest}"
-        spark.sql(f"{head} AS SELECT * FROM {view}").collect()  # noqa: S608 - quoted
-    finally:
-        spark.catalog.dropTempView(view)

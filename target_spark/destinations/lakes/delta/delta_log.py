@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.errors import SettingsError, Where
 from shared.formats.arrow_types import as_nullable, mapped
@@ -23,22 +24,16 @@ from shared.settings.texts import quoted
 from shared.storage.urls import join, local_path
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.lake_sql import (
+    STORED_AS_TEXT,
     RowRule,
-    column_sql,
+    names_property,
     properties_sql,
     sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, literal_path
+from target_spark.destinations.lakes.lake_table import DEFAULT, LakeTable, Place, literal_path
 from target_spark.tables.partitions import cluster_columns, partition_fields
 from target_spark.tables.table_changes import TableChange, comment_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
-
-    from target_spark.destinations.lakes.lake_table import Place
-
 
 _CONSTRAINT = "delta.constraints."
 _GENERATED = "delta.generationExpression"
@@ -188,9 +183,6 @@ def _commit_info(path: Path) -> Mapping[str, Any]:
 FORBIDDEN = " ,;{}()\n\t="
 """Characters that Delta rejects in column names if columns are resolved by name."""
 
-NAMES_PROPERTY = "target_spark.column_names"
-"""Table property with the stream's names of renamed columns."""
-
 TYPE_WIDENING = "delta.enableTypeWidening"
 """Table property that lets columns be widened; old readers cannot read such a table."""
 
@@ -248,13 +240,6 @@ def table_properties(change: TableChange, request: TableRequest) -> dict[str, st
     return {**results, **request.layout.properties}
 
 
-def names_property(change: TableChange) -> dict[str, str]:
-    """Return the table property with the stream's names of columns whose names differ."""
-    if not change.renamed:
-        return {}
-    return {NAMES_PROPERTY: json.dumps(change.renamed, sort_keys=True)}
-
-
 def needed_properties(change: TableChange) -> dict[str, str]:
     """Return the table properties that the change needs."""
     types = [column.dtype for column in change.add]
@@ -269,17 +254,6 @@ def needed_properties(change: TableChange) -> dict[str, str]:
     if "variant" in text:
         results["delta.feature.variantType"] = "supported"
     return results
-
-
-def alterations(change: TableChange) -> Iterator[str]:
-    added = [column_sql(column, not_null=False) for column in change.add]
-    added += [f"{quoted(*path)} {sql_type(dtype)}" for path, dtype in change.add_nested]
-    if added:
-        yield f"ADD COLUMNS ({', '.join(added)})"
-    for path, _, new in change.widen:
-        yield f"ALTER COLUMN {quoted(*path)} TYPE {sql_type(new)}"
-    for name in change.nullable:
-        yield f"ALTER COLUMN {quoted(name)} DROP NOT NULL"
 
 
 def fits(now: LakeTable | None, change: TableChange, request: TableRequest) -> bool:
@@ -342,11 +316,7 @@ def delta_storable(struct: StructType) -> StructType:
 
 
 def _storable(dtype: DataType) -> DataType:
-    absent = (
-        T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
-        T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType,
-    )  # fmt: skip
-    return T.StringType() if isinstance(dtype, absent) else dtype
+    return T.StringType() if isinstance(dtype, STORED_AS_TEXT) else dtype
 
 
 def delta_widens(old: DataType, new: DataType) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.types import DataType
 
 from shared.engine.engine import Runs
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION
@@ -32,7 +33,6 @@ from target_spark.destinations.lakes.delta.delta_files import (
 )
 from target_spark.destinations.lakes.delta.delta_log import (
     fits,
-    names_property,
     needed_properties,
     table_properties,
 )
@@ -42,18 +42,16 @@ from target_spark.destinations.lakes.lake_format import (
     TableEngine,
     TableFlush,
 )
+from target_spark.destinations.lakes.lake_sql import KeyRange, names_property
 from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place, one_writer, read_mark
 from target_spark.destinations.lakes.lake_work import first_of
 from target_spark.destinations.lakes.small_flush import MOST_BYTES, keys_in_parts
 from target_spark.tables.evolution import Planner, whole_change
-from target_spark.tables.table_changes import OURS, comment_of
+from target_spark.tables.table_changes import OURS, Column, TableChange, comment_of
 
 if TYPE_CHECKING:
     from deltalake import Schema, WriterProperties
-    from pyspark.sql.types import DataType
 
-    from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.tables.table_changes import Column, TableChange
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -64,47 +62,6 @@ _EXACT_DIGITS = 15
 """Digits of a decimal that a double holds exactly."""
 _LONGEST_BOUND = 64
 """Bytes of a bound of texts, as the package has it by default."""
-
-
-def activate_version(
-    folder: str,
-    now: LakeTable,
-    columns: tuple[str, str],
-    below: int,
-    at: float | None,
-    metadata: str,
-) -> None:
-    """Remove or mark the rows of older versions in one commit, like `merge.activate_sql`.
-
-    Args:
-        folder: Folder of the table.
-        now: The table.
-        columns: Column with the version of rows, and that which marks rows as deleted.
-        below: Change rows with a lower version.
-        at: Time for the mark, seconds since the epoch; None to delete the rows.
-        metadata: Metadata of the commit.
-
-    Raises:
-        NeedsSparkError: It is too large, or the package cannot change it; nothing was committed.
-        deltalake.exceptions.CommitFailedError: Others have committed meanwhile.
-    """
-    from deltalake import DeltaTable  # noqa: PLC0415
-
-    if now.size is None or now.size > MOST_BYTES or is_append_only(now):
-        raise NeedsSparkError
-    opened, (version, deleted) = DeltaTable(local_path(folder) or folder), map(_quoted, columns)
-    old, writing = f"{version} < {below}", _writing(now)
-    with left_to_spark():
-        if at is None:
-            opened.delete(old, writer_properties=writing, **commit_arguments(metadata))
-            return
-        mark = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
-        opened.update(
-            new_values={deleted: mark},
-            predicate=f"{old} AND {deleted} IS NULL",
-            writer_properties=writing,
-            **commit_arguments(metadata),
-        )
 
 
 def _writing(now: LakeTable) -> WriterProperties:
@@ -368,10 +325,24 @@ class DeltaPackage(TableEngine):
     def edit(
         self, place: Place, now: LakeTable, columns: tuple[str, str], edit: VersionEdit, mark: Mark
     ) -> None:
-        """See `TableEngine`."""
+        """See `TableEngine`. Also raises CommitFailedError: others have committed meanwhile."""
         folder = self._changeable(place, now, wanted=self.changes_rows)
+        if now.size is None or now.size > MOST_BYTES or is_append_only(now):
+            raise NeedsSparkError
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        version, deleted = map(_quoted, columns)
+        old, at = f"{version} < {edit.version}", edit.marked_at
+        written = {"writer_properties": _writing(now), **commit_arguments(mark.to_text())}
         with one_writer(folder):
-            activate_version(folder, now, columns, edit.version, edit.marked_at, mark.to_text())
+            opened = DeltaTable(local_path(folder) or folder)
+            with left_to_spark():
+                if at is None:
+                    opened.delete(old, **written)
+                    return
+                marked = dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(seconds=at)
+                is_unmarked = f"{old} AND {deleted} IS NULL"
+                opened.update(new_values={deleted: marked}, predicate=is_unmarked, **written)
 
     def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
         """See `TableEngine`."""

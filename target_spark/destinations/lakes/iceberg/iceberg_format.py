@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -10,9 +9,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from shared.errors import Pauses, SettingsError, Where, repeated
 from shared.formats.arrow_types import as_nullable
@@ -20,9 +20,7 @@ from shared.storage.urls import local_path
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.destination import Tools
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
-    NAMES_PROPERTY,
     VERSION,
-    Described,
     alterations,
     catalog_conf,
     check_empty,
@@ -38,13 +36,12 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     partition_changes,
     partition_steps,
     partitions_sql,
-    plain_columns,
     replacement,
     same_partitions,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
+    IcebergTransaction,
     can_replace,
-    open_transaction,
     replace_whole,
 )
 from target_spark.destinations.lakes.lake_destination import LakeDestination
@@ -55,20 +52,19 @@ from target_spark.destinations.lakes.lake_table import (
     LostCommit,
     Mark,
     Place,
+    commented,
     configured,
     one_writer,
     read_mark,
+    view_of,
 )
 from target_spark.run_settings import TargetConfig
-from target_spark.tables.evolution import Capabilities
-from target_spark.tables.table_changes import NameRules
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.types import StructType
-
-    from target_spark.tables.evolution import TableChange
-    from target_spark.tables.table_changes import PartitionStep
+from target_spark.tables.table_changes import (
+    Capabilities,
+    NameRules,
+    PartitionStep,
+    TableChange,
+)
 
 _log = logging.getLogger(__name__)
 _creating_namespace = threading.Lock()
@@ -128,14 +124,8 @@ class IcebergFormat(LakeFormat):
         self.branch = branch
         on_branch = {} if branch is None else {_WAP_BRANCH: branch}
         self.conf: Mapping[str, str] = {**catalog_conf(config), **on_branch}
-        self.rules = NameRules(
-            style=config.column_names,
-            max_bytes=None,
-            forbidden=".",
-            reserved=frozenset(),
-            ignore_case=True,
-        )
-        self.can = Capabilities(widen=iceberg_widens, drop_not_null=True, nested=True)
+        self.rules = NameRules(config.column_names, forbidden=".", ignore_case=True)
+        self.can = Capabilities(widen=iceberg_widens)
 
     def place(self, name: TableName) -> Place:
         """See `LakeFormat`."""
@@ -147,12 +137,13 @@ class IcebergFormat(LakeFormat):
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
         """See `LakeFormat`."""
-        table = self.existing(spark, place)
-        if table is None:
-            return None
-        names = json.loads(table.properties.get(NAMES_PROPERTY, "{}"))
-        plain = plain_columns(table.partitions, table.struct.names)
-        return LakeTable(table.struct, names, plain, table.properties, spec=table.partitions)
+        try:
+            return described(spark, place.table)
+        except Exception as error:
+            self.check_catalog(spark)
+            if _NOT_THERE.search(str(error)):
+                return None
+            raise
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
         """See `LakeFormat`."""
@@ -188,7 +179,7 @@ class IcebergFormat(LakeFormat):
     ) -> None:
         """See `LakeFormat`. Only snapshots can carry a mark."""
         with self._committing(spark, place, mark):
-            table = self.existing(spark, place)
+            table = self.describe(spark, place)
             if table is None:
                 return
             wanted = {
@@ -200,27 +191,17 @@ class IcebergFormat(LakeFormat):
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES {properties_sql(wanted)}")
             for statement in alterations(change, table.properties):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
-            self._repartition(spark, place, table, change, request)
+            if change.partitions:
+                # Again, from the table as it is under the lock: others may have changed it. Files
+                # that are there keep the partitions that they were written with.
+                steps = partition_steps(table.spec, partitions_sql(request, change.mapping))
+                for statement in partition_changes(steps):
+                    spark.sql(f"ALTER TABLE {place.table} {statement}")
             if needs_version_3([column.dtype for column in change.add]):
                 # Iceberg 1.12 cannot read a table with a variant that its newest snapshot lacks.
                 spark.createDataFrame([], spark.table(place.table).schema).writeTo(
                     place.table
                 ).append()
-
-    def _repartition(
-        self,
-        spark: SparkSession,
-        place: Place,
-        table: Described,
-        change: TableChange,
-        request: TableRequest,
-    ) -> None:
-        """Change the partitions; files that are there keep those that they were written with."""
-        if change.partitions:
-            # Again, from the table as it is under the lock: others may have changed it.
-            steps = partition_steps(table.partitions, partitions_sql(request, change.mapping))
-            for statement in partition_changes(steps):
-                spark.sql(f"ALTER TABLE {place.table} {statement}")
 
     def append(
         self,
@@ -243,7 +224,7 @@ class IcebergFormat(LakeFormat):
 
     def head(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`; empty for a table without snapshots."""
-        if self.existing(spark, place) is None:
+        if self.describe(spark, place) is None:
             return ""
         return self._tip(spark, place) or ""
 
@@ -258,7 +239,7 @@ class IcebergFormat(LakeFormat):
         Columns belong to the table, not to a branch.
         """
         with one_writer(place.folder):
-            table = self.existing(spark, place)
+            table = self.describe(spark, place)
             if table is not None and table.properties.get(_WAP) != "true":
                 spark.sql(f"ALTER TABLE {place.table} SET TBLPROPERTIES ('{_WAP}' = 'true')")
             spark.sql(f"ALTER TABLE {place.table} CREATE BRANCH IF NOT EXISTS {self.branch}")
@@ -290,7 +271,7 @@ class IcebergFormat(LakeFormat):
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
         """See `LakeFormat`."""
-        if self.existing(spark, place) is None:
+        if self.describe(spark, place) is None:
             return None
         # All of them, as clocks differ: every commit adds a file of another name.
         files = "sha2(array_join(array_sort(collect_list(file)), ','), 256)"
@@ -308,22 +289,22 @@ class IcebergFormat(LakeFormat):
         version: str | None = None,
     ) -> None:
         """See `LakeFormat`. On a branch, the table must have the columns already."""
-        if self.existing(spark, place) is None:
+        if self.describe(spark, place) is None:
             self.create(spark, place, change, request)
         with self._committing(spark, place, mark):
             catalog = _PART.findall(place.table)[0][1:-1].replace("``", "`")
-            transaction = open_transaction(spark, place.table, catalog)
+            connects = not hasattr(spark, "_jvm")  # Spark Connect cannot open a transaction.
+            transaction = None if connects else IcebergTransaction(spark, place.table, catalog)
             if version is not None and version != self.version(spark, place):
                 raise LostCommit
-            now = self.existing(spark, place)
+            now = self.describe(spark, place)
             if now is None:
                 raise LostCommit
             if self.branch is not None or change.create is None:
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
             declares = transaction is not None and can_replace(transaction, now, change)
-            fits = _fits(now.struct, now.partitions, change, request, declares=declares)
-            if version is None and fits:
+            if version is None and _fits(now, change, request, declares=declares):
                 frame.writeTo(place.table).overwrite(F.lit(True))
                 return
             if transaction is not None and declares:
@@ -363,13 +344,15 @@ class IcebergFormat(LakeFormat):
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
         """See `LakeFormat`. Snapshots that were rolled back are ignored."""
-        text = f"summary[{text_literal(MARK_PROPERTY)}]"
-        rows = spark.sql(
-            f"SELECT snapshot_id, parent_id, operation, {text} FROM {place.table}.snapshots "  # noqa: S608
-            f"ORDER BY committed_at DESC LIMIT {int(limit)}"
-        ).collect()
-        snapshots = {row[0]: (row[1], row[2], row[3]) for row in rows}
-        return _marks_in(_chained(snapshots, self._tip(spark, place)))
+        snapshots = self.snapshots(spark, place, f"ORDER BY committed_at DESC LIMIT {int(limit)}")
+        commits = _chained(snapshots, self._tip(spark, place))
+        return tuple(read_mark(text) for operation, text in commits if operation != SAME_ROWS)
+
+    def snapshots(self, spark: SparkSession, place: Place, rest: str = "") -> Snapshots:
+        """Return all snapshots of a table, or those that the end of a query chooses."""
+        columns = f"snapshot_id, parent_id, operation, summary[{text_literal(MARK_PROPERTY)}]"
+        rows = spark.sql(f"SELECT {columns} FROM {place.table}.snapshots {rest}").collect()  # noqa: S608
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
@@ -385,20 +368,11 @@ class IcebergFormat(LakeFormat):
             return sum(int(summary.get(name, 0)) for name in _CHANGED[: 1 if versions else 3])
         return int(summary.get("added-records", 0)) if rows else None
 
-    def existing(self, spark: SparkSession, place: Place) -> Described | None:
-        try:
-            return described(spark, place.table)
-        except Exception as error:
-            self.check_catalog(spark)
-            if _NOT_THERE.search(str(error)):
-                return None
-            raise
-
     def _complete(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
         """Set what a new table gets after its columns; readers do not depend on it."""
-        table = self.existing(spark, place)
+        table = self.describe(spark, place)
         if table is not None:
             for statement in finishing(table, change, request):
                 spark.sql(f"ALTER TABLE {place.table} {statement}")
@@ -448,18 +422,8 @@ def _replace_unseen(
     spark: SparkSession, frame: DataFrame, place: Place, change: TableChange, request: TableRequest
 ) -> None:
     """Replace the table without a transaction: concurrent commits of others are lost."""
-    view = f"whole_{uuid.uuid4().hex}"
-    statement, rows = replacement(place.table, view, frame, change, request)
-    rows.createOrReplaceTempView(view)
-    try:
-        spark.sql(statement).collect()
-    finally:
-        spark.catalog.dropTempView(view)
-
-
-def _marks_in(commits: Iterable[tuple[str | None, str | None]]) -> tuple[Mark | None, ...]:
-    """Return the marks of commits, of which the operation and the mark's text are given."""
-    return tuple(read_mark(text) for operation, text in commits if operation != SAME_ROWS)
+    with view_of(spark, commented(frame, change)) as view:
+        spark.sql(replacement(place.table, view, change, request)).collect()
 
 
 def _chained(snapshots: Snapshots, newest: str | None) -> Iterator[tuple[str | None, str | None]]:
@@ -476,32 +440,20 @@ def _refs(spark: SparkSession, place: Place) -> Mapping[str, str]:
     return {row[0]: str(row[1]) for row in rows}
 
 
-def _fits(
-    struct: StructType,
-    spec: Sequence[str],
-    change: TableChange,
-    request: TableRequest,
-    *,
-    declares: bool,
-) -> bool:
-    """Return whether a table has exactly the requested columns and partitions.
+def _fits(now: LakeTable, change: TableChange, request: TableRequest, *, declares: bool) -> bool:
+    """Return whether a table has exactly the columns of `change.create`, and the partitions.
 
-    Args:
-        struct: Its columns.
-        spec: Its partitions, as SQL.
-        change: With `create`.
-        request: With the layout.
-        declares: Whether a replaced table can have NOT NULL columns.
+    With `declares`, a replaced table can have NOT NULL columns.
     """
     if change.create is None:
         return False
-    have = [(field.name, as_nullable(field.dataType)) for field in struct]
+    have = [(field.name, as_nullable(field.dataType)) for field in now.struct]
     want = [(column.name, as_nullable(column.dtype)) for column in change.create]
-    strict = {field.name for field in struct if not field.nullable}
+    strict = {field.name for field in now.struct if not field.nullable}
     wanted_strict = {column.name for column in change.create if not column.nullable}
     wanted = partitions_sql(request, change.mapping)
     declared = strict == wanted_strict if declares else strict <= wanted_strict
-    return have == want and same_partitions(spec, wanted) and declared
+    return have == want and same_partitions(now.spec, wanted) and declared
 
 
 __all__ = ["IcebergFormat", "iceberg_destination"]

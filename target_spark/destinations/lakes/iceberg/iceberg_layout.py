@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructType
 
 from shared.errors import SettingsError
 from shared.formats.arrow_types import mapped
@@ -23,22 +23,18 @@ from shared.storage.urls import join, local_path, shown
 from target_spark.core.load_plans import TableName, TableRequest
 from target_spark.destinations.folders.table_folder import folder_name
 from target_spark.destinations.lakes.lake_sql import (
+    NAMES_PROPERTY,
+    STORED_AS_TEXT,
+    altered_columns,
     column_sql,
+    names_property,
     properties_sql,
-    sql_type,
     text_literal,
 )
-from target_spark.destinations.lakes.lake_table import Place, absolute
+from target_spark.destinations.lakes.lake_table import LakeTable, Place, absolute, catalog_place
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
-from target_spark.tables.table_changes import NameRules, PartitionStep, comment_of, legal_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
-
-    from target_spark.tables.evolution import TableChange
-
+from target_spark.tables.table_changes import PartitionStep, TableChange, comment_of
 
 _TRANSFORM = re.compile(r"(\w+)\((?:(\d+),\s*)?(.+)\)")
 _NAME = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
@@ -220,22 +216,14 @@ def can_identify(dtype: DataType) -> bool:
 def _storable(dtype: DataType) -> DataType:
     if isinstance(dtype, (T.ByteType, T.ShortType)):
         return T.IntegerType()
-    absent = (
-        T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.TimeType,
-        T.GeometryType, T.GeographyType, T.CharType, T.VarcharType, T.NullType, T.VariantType,
-    )  # fmt: skip
-    return T.StringType() if isinstance(dtype, absent) else dtype
+    return T.StringType() if isinstance(dtype, (*STORED_AS_TEXT, T.VariantType)) else dtype
 
 
 PATH_CATALOG = "singer_iceberg"
 """Name of the Hadoop catalog whose warehouse is the setting `path`."""
 
-NAMESPACE = "default"
-"""Namespace in a catalog if a schema is not set."""
-
 _HIVE_REFUSES = "types incompatible with the existing columns"
 _HIVE_SETTING = "hive.metastore.disallow.incompatible.col.type.changes"
-_RULES = NameRules(style="clean", max_bytes=128, ignore_case=True)
 
 
 def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
@@ -261,17 +249,9 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
 
 
 def location_of(path: str, catalog: str | None, name: TableName) -> Place:
-    """Return the location of a table.
-
-    Args:
-        path: The setting `path`.
-        catalog: The setting `catalog`, which has precedence.
-        name: Name of the table.
-    """
+    """Return the location of a table by the settings `path` and `catalog`, of higher precedence."""
     if catalog is not None:
-        inside = (legal_name(part, _RULES) for part in (name.schema or NAMESPACE, name.table))
-        parts = (catalog, *inside)
-        return Place(quoted(*parts), ".".join(parts))
+        return catalog_place(catalog, name)
     return place_below(path, *(folder_name(part) for part in (name.schema, name.table) if part))
 
 
@@ -316,9 +296,6 @@ def hive_refusals() -> Iterator[None]:
         ) from error
 
 
-NAMES_PROPERTY = "target_spark.column_names"
-"""Table property with the stream's names of renamed columns."""
-
 VERSION = "format-version"
 _FILE_SIZE = "write.target-file-size-bytes"
 _IDENTIFIERS = "identifier-fields"
@@ -326,57 +303,31 @@ _ORDER = "sort-order"
 _SPREAD = "write.distribution-mode"
 
 
-@dataclass(frozen=True)
-class Described:
-    """Spark's description of a table.
-
-    Attributes:
-        struct: Its columns.
-        partitions: As Spark shows them: `day`, `days(at)`.
-        properties: Properties of the table, with those that Iceberg adds.
-    """
-
-    struct: StructType
-    partitions: tuple[str, ...]
-    properties: Mapping[str, str]
-
-
-def described(spark: SparkSession, table: str) -> Described:
+def described(spark: SparkSession, table: str) -> LakeTable:
     """Return the current table; raise Spark's error if there is none."""
     struct = spark.table(table).schema
-    properties = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     rows = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE {table}").collect()]
-    return Described(struct, tuple(_partitions(rows)), {row[0]: row[1] for row in properties})
+    names, spec = json.loads(properties.get(NAMES_PROPERTY, "{}")), tuple(_partitions(rows))
+    return LakeTable(struct, names, plain_columns(spec, struct.names), properties, spec=spec)
 
 
 def creation(table: str, change: TableChange, request: TableRequest) -> str:
     """Return CREATE TABLE; it keeps an existing table."""
-    columns = ", ".join(column_sql(column) for column in change.create or ())
-    return f"CREATE TABLE IF NOT EXISTS {table} ({columns}) {_rest(change, request)}"
+    columns = ", ".join(map(column_sql, change.create or ()))
+    return f"CREATE TABLE IF NOT EXISTS {table} ({columns}) {table_clauses(change, request)}"
 
 
-def replacement(
-    table: str, view: str, frame: DataFrame, change: TableChange, request: TableRequest
-) -> tuple[str, DataFrame]:
-    """Return the statement that replaces a table by the rows of a view, and those rows."""
-    columns = []
-    for column in change.create or ():
-        metadata = {"comment": column.comment} if column.comment else {}
-        columns.append(F.col(quoted(column.name)).alias(column.name, metadata=metadata))
+def replacement(table: str, view: str, change: TableChange, request: TableRequest) -> str:
+    """Return the statement that replaces a table by the rows of a view."""
     order = order_sql(request, change.mapping)
     sorted_by = f" ORDER BY {order}" if order and not request.layout.partition_by else ""
-    text = f"CREATE OR REPLACE TABLE {table} {_rest(change, request)}"
-    return f"{text} AS SELECT * FROM `{view}`{sorted_by}", frame.select(*columns)  # noqa: S608
+    head = f"CREATE OR REPLACE TABLE {table} {table_clauses(change, request)}"
+    return f"{head} AS SELECT * FROM {view}{sorted_by}"  # noqa: S608
 
 
 def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequest) -> list[str]:
-    """Return the keys as identifier fields; empty if one of them cannot be such a field.
-
-    Args:
-        struct: Columns of the table, `nullable` false for NOT NULL.
-        names: Stream's name → table's name of columns.
-        request: The request with the keys.
-    """
+    """Return the keys as identifier fields; empty if one of them cannot be such a field."""
     fields = {field.name: field for field in struct}
     keys = [names.get(key, key) for key in request.keys]
     fit = all(
@@ -386,7 +337,7 @@ def identifiers(struct: StructType, names: Mapping[str, str], request: TableRequ
     return keys if fit else []
 
 
-def finishing(table: Described, change: TableChange, request: TableRequest) -> Iterator[str]:
+def finishing(table: LakeTable, change: TableChange, request: TableRequest) -> Iterator[str]:
     """Yield ALTER TABLE actions for a new table: identifier fields and the sort order."""
     keys = identifiers(table.struct, change.mapping, request)
     if keys and _IDENTIFIERS not in table.properties:
@@ -408,21 +359,14 @@ def new_properties(change: TableChange, now: Mapping[str, str]) -> dict[str, str
 
 def alterations(change: TableChange, now: Mapping[str, str]) -> Iterator[str]:
     """Yield the ALTER TABLE actions of a change."""
-    added = [column_sql(column, not_null=False) for column in change.add]
-    added += [f"{quoted(*path)} {sql_type(dtype)}" for path, dtype in change.add_nested]
-    if added:
-        yield f"ADD COLUMNS ({', '.join(added)})"
-    for path, _, new in change.widen:
-        yield f"ALTER COLUMN {quoted(*path)} TYPE {sql_type(new)}"
-    identifiers = now.get(_IDENTIFIERS, "")[1:-1]
-    if identifiers and set(change.nullable) & set(_split(identifiers)):
-        # A nullable column cannot be an identifier: without one of them, the others are not one.
-        yield f"DROP IDENTIFIER FIELDS {', '.join(map(quoted, _split(identifiers)))}"
-    for name in change.nullable:
-        yield f"ALTER COLUMN {quoted(name)} DROP NOT NULL"
+    names = [name for name in now.get(_IDENTIFIERS, "")[1:-1].split(",") if name]
+    # A nullable column cannot be an identifier: without one of them, the others are not one.
+    loses = not set(change.nullable).isdisjoint(names)
+    dropped = [f"DROP IDENTIFIER FIELDS {', '.join(map(quoted, names))}"] if loses else []
+    return altered_columns(change, *dropped)
 
 
-def _rest(change: TableChange, request: TableRequest) -> str:
+def table_clauses(change: TableChange, request: TableRequest) -> str:
     """Return the clauses after the columns in CREATE TABLE."""
     parts = ["USING iceberg"]
     partitions = partitions_sql(request, change.mapping)
@@ -461,14 +405,8 @@ def replaced_properties(
     if request.layout.cluster_by:
         properties.setdefault(_SPREAD, "none" if request.layout.partition_by else "range")
     if NAMES_PROPERTY in now:
-        properties.setdefault(NAMES_PROPERTY, json.dumps(dict(change.renamed), sort_keys=True))
+        properties.setdefault(NAMES_PROPERTY, "{}")
     return {name: text for name, text in properties.items() if now.get(name) != text}
-
-
-def names_property(change: TableChange) -> dict[str, str]:
-    """Return the property with the names of renamed columns, if there are any."""
-    changed = change.renamed
-    return {NAMES_PROPERTY: json.dumps(dict(changed), sort_keys=True)} if changed else {}
 
 
 def _partitions(rows: list[tuple[str, str]]) -> Iterator[str]:
@@ -485,7 +423,3 @@ def _partitions(rows: list[tuple[str, str]]) -> Iterator[str]:
                 return
             if name != "# col_name":
                 yield name
-
-
-def _split(identifiers: str) -> list[str]:
-    return [name for name in identifiers.split(",") if name]

@@ -7,63 +7,28 @@ validates the rows of an overwrite, but CREATE OR REPLACE discards changes that 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.formats.arrow_types import as_nullable
 from shared.settings.texts import quoted
 from target_spark.core.load_plans import TableRequest
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
-    Described,
     identifiers,
-    order_sql,
     partitions_sql,
     replaced_properties,
     same_partitions,
 )
-from target_spark.tables.partitions import partition_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
-    from target_spark.tables.evolution import TableChange
-
+from target_spark.destinations.lakes.lake_table import LakeTable
+from target_spark.tables.evolution import struct_of_columns
+from target_spark.tables.partitions import PartitionField, cluster_columns, partition_fields
+from target_spark.tables.table_changes import Column, TableChange
 
 _LOST = "CommitFailedException"
-
-
-@dataclass(frozen=True)
-class NewColumn:
-    """A column as it shall be.
-
-    Attributes:
-        name: Its name.
-        dtype: Its type.
-        required: Whether it is NOT NULL.
-        comment: What it means; None for nothing.
-        is_kept: Whether the table has it with that type already.
-    """
-
-    name: str
-    dtype: DataType
-    required: bool = False
-    comment: str | None = None
-    is_kept: bool = False
-
-
-@dataclass(frozen=True)
-class PartitionTransform:
-    """What a table is partitioned by: `identity`, `bucket`, `truncate`, `years`, `days`, …"""
-
-    name: str
-    column: str
-    number: int | None = None
 
 
 class IcebergTransaction:
@@ -74,9 +39,12 @@ class IcebergTransaction:
     by itself, but not if columns or partitions change, which `columns` handles.)
 
     Args:
-        spark: The session, not of Spark Connect; see `open_transaction`.
+        spark: The session, not of Spark Connect, which cannot open one.
         table: Name in SQL, quoted.
         catalog: Name of its catalog.
+
+    Raises:
+        Py4JJavaError: The table does not exist.
     """
 
     def __init__(self, spark: SparkSession, table: str, catalog: str) -> None:
@@ -109,7 +77,9 @@ class IcebergTransaction:
             update.set(name, value)
         update.commit()
 
-    def columns(self, columns: Sequence[NewColumn], keys: Sequence[str]) -> None:
+    def columns(
+        self, columns: Sequence[Column], kept: Collection[str], keys: Sequence[str]
+    ) -> None:
         """Set the columns of the table, in this order; drop all others.
 
         Kept columns keep their identity. Others get a new one, even if a column of that name
@@ -117,10 +87,10 @@ class IcebergTransaction:
 
         Args:
             columns: At least one; the rows must be written by `rows` then.
+            kept: Names of those that the table has with their types already.
             keys: Names of the identifier fields; empty for none.
         """
         # 1. Remove what refers to columns that go: the sort order and the identifier fields.
-        kept = {column.name for column in columns if column.is_kept}
         gone = [name for name in self._names() if name not in kept]
         self._unsorted(gone)
         self._update(identifiers=())
@@ -131,12 +101,11 @@ class IcebergTransaction:
             update.deleteColumn(name)
         fields = {field.name(): field for field in self._table.schema().columns()}
         for column in columns:
-            if column.is_kept:
+            if column.name in kept:
                 _keep(update, column, fields[column.name])
-            elif column.required:
-                update.addRequiredColumn(column.name, self._type(column.dtype), column.comment)
             else:
-                update.addColumn(column.name, self._type(column.dtype), column.comment)
+                add = update.addColumn if column.nullable else update.addRequiredColumn
+                add(column.name, self._type(column.dtype), column.comment)
         # 3. Put them in the order of `columns`: new ones are at the end until then.
         for number, column in enumerate(columns):
             if number == 0:
@@ -155,18 +124,18 @@ class IcebergTransaction:
                 update.removeField(field.name())
         update.commit()
 
-    def partitioned(self, parts: Sequence[PartitionTransform]) -> None:
+    def partitioned(self, parts: Sequence[PartitionField]) -> None:
         """Partition a table without partitions; call it after `columns`."""
         update = self._transaction.updateSpec()
         terms = self._iceberg.expressions.Expressions
         singular = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
         for part in parts:
-            if part.name == "identity":
+            if part.transform == "identity":
                 update.addField(terms.ref(part.column))
             elif part.number is None:
-                update.addField(getattr(terms, singular[part.name])(part.column))
+                update.addField(getattr(terms, singular[part.transform])(part.column))
             else:
-                update.addField(getattr(terms, part.name)(part.column, part.number))
+                update.addField(getattr(terms, part.transform)(part.column, part.number))
         update.commit()
 
     def sorted_by(self, names: Sequence[str]) -> None:
@@ -270,29 +239,10 @@ class IcebergTransaction:
                 self._table.io().deleteFile(file.location())
 
 
-def open_transaction(spark: SparkSession, table: str, catalog: str) -> IcebergTransaction | None:
-    """Start a transaction on the current version of a table.
-
-    Args:
-        spark: The session.
-        table: Name in SQL, quoted.
-        catalog: Name of its catalog.
-
-    Returns:
-        None over Spark Connect, which cannot open one.
-
-    Raises:
-        Py4JJavaError: The table does not exist.
-    """
-    if not hasattr(spark, "_jvm"):
-        return None
-    return IcebergTransaction(spark, table, catalog)
-
-
-def _keep(update: Any, column: NewColumn, field: Any) -> None:
-    if column.required and field.isOptional():
+def _keep(update: Any, column: Column, field: Any) -> None:
+    if not column.nullable and field.isOptional():
         update.requireColumn(column.name)
-    elif not column.required and field.isRequired():
+    elif column.nullable and field.isRequired():
         update.makeColumnOptional(column.name)
     if column.comment and column.comment != field.doc():
         update.updateColumnDoc(column.name, column.comment)
@@ -301,35 +251,23 @@ def _keep(update: Any, column: NewColumn, field: Any) -> None:
 def replace_whole(
     transaction: IcebergTransaction,
     frame: DataFrame,
-    now: Described,
+    now: LakeTable,
     change: TableChange,
     request: TableRequest,
 ) -> None:
-    """Replace the table by rows and the columns of `change.create`, uncommitted.
-
-    Args:
-        transaction: A transaction on the table.
-        frame: The rows.
-        now: The table.
-        change: A change with `create`.
-        request: The request of the stream, with the layout.
-    """
-    columns = new_columns(now, change)
-    names = change.mapping
-    struct = StructType(
-        [StructField(column.name, column.dtype, not column.required) for column in columns]
-    )
-    order = [names.get(name, name) for name in request.layout.cluster_by]
-    order_sql(request, names)
-    parted = not same_partitions(now.partitions, partitions_sql(request, names))
+    """Replace the table by rows and the columns of `change.create`, uncommitted."""
+    columns, names = change.create or (), change.mapping
+    order = [names.get(name, name) for name in cluster_columns(request, "sort")]
+    parted = not same_partitions(now.spec, partitions_sql(request, names))
     transaction.properties(replaced_properties(change, request, now.properties))
     if parted:
         transaction.unpartitioned()
-    transaction.columns(columns, identifiers(struct, names, request))
+    keys = identifiers(struct_of_columns(columns), names, request)
+    transaction.columns(columns, kept_columns(now, change), keys)
     if parted:
         transaction.partitioned(
             [
-                PartitionTransform(part.transform, names.get(part.column, part.column), part.number)
+                replace(part, column=names.get(part.column, part.column))
                 for part in partition_fields(request)
             ]
         )
@@ -338,22 +276,13 @@ def replace_whole(
     transaction.rows(frame.select(*(quoted(column.name) for column in columns)))
 
 
-def can_replace(transaction: IcebergTransaction, now: Described, change: TableChange) -> bool:
+def can_replace(transaction: IcebergTransaction, now: LakeTable, change: TableChange) -> bool:
     """Return whether a transaction can replace the table: partition columns must be kept."""
-    kept = {column.name for column in new_columns(now, change) if column.is_kept}
-    return transaction.partition_columns() <= kept
+    return transaction.partition_columns() <= kept_columns(now, change)
 
 
-def new_columns(now: Described, change: TableChange) -> list[NewColumn]:
-    """Return the columns of `change.create`; keep existing ones with the same name and type."""
+def kept_columns(now: LakeTable, change: TableChange) -> set[str]:
+    """Return those of `change.create` that the table has with the same name and type."""
     have = {field.name: as_nullable(field.dataType) for field in now.struct}
-    return [
-        NewColumn(
-            column.name,
-            column.dtype,
-            not column.nullable,
-            column.comment,
-            have.get(column.name) == as_nullable(column.dtype),
-        )
-        for column in change.create or ()
-    ]
+    columns = change.create or ()
+    return {c.name for c in columns if have.get(c.name) == as_nullable(c.dtype)}

@@ -17,7 +17,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
     _chained,
 )
 from target_spark.destinations.lakes.iceberg.iceberg_layout import (
-    Described,
     _partitions,
     alterations,
     catalog_conf,
@@ -38,7 +37,8 @@ from target_spark.destinations.lakes.iceberg.iceberg_layout import (
     replaced_properties,
     same_partitions,
 )
-from target_spark.destinations.lakes.iceberg.iceberg_transaction import NewColumn, new_columns
+from target_spark.destinations.lakes.iceberg.iceberg_transaction import kept_columns
+from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.operate.lake_histories import _with_ancestors
 from target_spark.run_settings import TargetConfig
 from target_spark.tables.evolution import Column, TableChange
@@ -180,9 +180,9 @@ def test_a_table_is_made_by_one_statement() -> None:
     )
 
 
-def described(**nullable: bool) -> Described:
+def described(**nullable: bool) -> LakeTable:
     fields = [T.StructField(name, LONG, can) for name, can in nullable.items()]
-    return Described(T.StructType(fields), (), {})
+    return LakeTable(T.StructType(fields))
 
 
 def test_keys_identify_where_they_are_required() -> None:
@@ -196,7 +196,8 @@ def test_keys_identify_where_they_are_required() -> None:
     assert list(finishing(described(id=True, x=False, at=True), change, asked)) == [
         "WRITE ORDERED BY `at`"
     ]
-    done = Described(actual.struct, (), {"identifier-fields": "[id,x]", "sort-order": "at ASC"})
+    properties = {"identifier-fields": "[id,x]", "sort-order": "at ASC"}
+    done = LakeTable(actual.struct, properties=properties)
     assert list(finishing(done, change, asked)) == []
     parted = request(cluster_by=("at",), partition_by=("id",))
     assert list(finishing(actual, change, parted)) == ["WRITE LOCALLY ORDERED BY `at`"]
@@ -219,11 +220,7 @@ def test_columns_are_kept_where_name_and_type_are_there() -> None:
             Column("X", "y", LONG),
         )
     )
-    assert new_columns(now, change) == [
-        NewColumn("id", LONG, required=False, is_kept=True),
-        NewColumn("x", TEXT, required=True, comment="c"),
-        NewColumn("X", LONG),
-    ]
+    assert kept_columns(now, change) == {"id"}
 
 
 def test_a_replaced_table_is_given_the_properties_that_it_lacks() -> None:

@@ -13,10 +13,7 @@ from lake_loads import Load, struct
 from shared.errors import DestinationError
 from target_spark.core.load_plans import Layout
 from target_spark.destinations.destination import RefusedByStoreError
-from target_spark.destinations.lakes.iceberg.iceberg_transaction import (
-    IcebergTransaction,
-    open_transaction,
-)
+from target_spark.destinations.lakes.iceberg.iceberg_transaction import IcebergTransaction
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Any]
@@ -146,8 +143,7 @@ def test_rows_written_for_the_old_columns_never_spoil_the_new(iceberg_load: Make
     """A writer of another program whose append began before, and is committed after."""
     load = iceberg_load("id long, v long", type_conflicts="cast", in_catalog=True)
     load.load([{"id": 1, "v": 5}])
-    transaction = open_transaction(load.reader(), load.name, "warehouse")
-    assert transaction is not None
+    transaction = IcebergTransaction(load.reader(), load.name, "warehouse")
     late = transaction._table
     (file,) = late.currentSnapshot().addedDataFiles(late.io())
     load.struct = struct("id long, v boolean")
