@@ -6,35 +6,24 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
-from shared.errors import (
-    BalanceError,
-    DestinationError,
-    Where,
-)
+from shared.errors import BalanceError, DestinationError, Where
 from shared.storage.urls import join
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import TableRequest
-from target_spark.destinations.destination import (
-    Flush,
-    remove_parts,
-)
+from target_spark.destinations.destination import Flush, remove_parts
 from target_spark.destinations.lakes.lake_table import (
     ACTIVATION,
     LakeTable,
     Mark,
     OpenTable,
+    Step,
     run_of,
     steps_of,
     summed_commits,
     sync_to_disk,
 )
 from target_spark.destinations.lakes.lake_work import LakeWork
-
-if TYPE_CHECKING:
-    from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
 
@@ -136,23 +125,19 @@ class HeldTables:
                 table, stream, lambda attempt: self._work.overwrite(table, attempt), table.flushes
             )
             return done or Committed()
-        results = []
-        for step in table.held:
-            if isinstance(step, Flush):
-                attempt = partial(self._load_again, table, step)
-                done = self._work.repeat(table, stream, attempt, [step])
-                results.append(done or Committed())
-            else:
-                self._work.repeat(table, stream, partial(self._edit_again, table, *step))
-        return summed_commits(results)
+        results = [self._step(table, stream, step) for step in table.held]
+        return summed_commits([one for one in results if one is not None])
 
-    def _edit_again(
-        self, table: OpenTable, request: TableRequest, edit: VersionEdit, _: int
-    ) -> None:
-        self._work.edit(table, request, edit)
-
-    def _load_again(self, table: OpenTable, flush: Flush, _: int) -> Committed | None:
-        return self._work.load(table, flush)
+    def _step(self, table: OpenTable, stream: str, step: Step) -> Committed | None:
+        """Commit a step; return what the commit of a flush tells."""
+        work = self._work
+        if isinstance(step, Flush):
+            flush = step
+            done = work.repeat(table, stream, lambda _: work.load(table, flush), [flush])
+            return done or Committed()
+        request, edit = step
+        work.repeat(table, stream, lambda _: work.edit(table, request, edit))
+        return None
 
     def _publish_copied(self, table: OpenTable, copy: OpenTable, stream: str) -> None:
         """Make the table what its copy is, in one commit.

@@ -8,21 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
 from shared.maps.record_metadata import DELETED_AT
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import EVOLVE, TableName, TableRequest
 from target_spark.destinations.destination import Flush
-from target_spark.destinations.lakes.lake_sql import MergePlan, RowRule, not_null_rules
-from target_spark.tables.table_changes import OURS
+from target_spark.destinations.lakes.lake_sql import KeyRange, MergePlan, RowRule, not_null_rules
+from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place
+from target_spark.tables.evolution import Planner
+from target_spark.tables.table_changes import (
+    OURS,
+    Capabilities,
+    NameRules,
+    PartitionStep,
+    TableChange,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from target_spark.destinations.lakes.lake_sql import KeyRange
-    from target_spark.destinations.lakes.lake_table import LakeTable, Mark, Place
-    from target_spark.tables.evolution import Capabilities, Planner, TableChange
-    from target_spark.tables.table_changes import NameRules, PartitionStep
     from target_spark.tables.version_edit import VersionEdit
 
 
@@ -64,7 +68,7 @@ class NeedsSparkError(Exception):
     """Only Spark can tell or do it."""
 
 
-Keys = tuple[tuple["KeyRange", ...], int]
+Keys = tuple[tuple[KeyRange, ...], int]
 """Ranges of key columns, and the number of different keys."""
 
 
@@ -73,7 +77,7 @@ class TableEngine(ABC):
 
     Engines are tried in order, see `lake_work.first_able`; Spark is the last one. Every method but
     Spark's raises NeedsSparkError, after which nothing has changed or Spark can do it all again.
-    Its other errors are those of `LakeFormat`.
+    Its other errors are those of `LakeFormat`. `mark` is that of the commit.
     """
 
     @abstractmethod
@@ -105,13 +109,7 @@ class TableEngine(ABC):
     def exchange(
         self, place: Place, flushes: Sequence[Flush], plan: Planner, mark: Mark
     ) -> Committed | None:
-        """Make the parts of a whole run the only files of a table, created if it is missing.
-
-        Args:
-            place: Location of the table.
-            flushes: All flushes of the run, at least one.
-            plan: Plans the change of the table.
-            mark: Mark of the commit.
+        """Make the parts of all flushes of a run the only files of a table, created if missing.
 
         Returns:
             What the commit tells; None if the rows have to be read, and written by `replace`.
@@ -127,12 +125,7 @@ class TableEngine(ABC):
     ) -> None:
         """Remove or mark the rows of older versions, in one commit with the mark.
 
-        Args:
-            place: Location of the table.
-            now: The table.
-            columns: Column with the version of rows, and that which marks rows as deleted.
-            edit: The change.
-            mark: Mark of the commit.
+        `columns` are that with the version of rows, and that which marks rows as deleted.
         """
 
     @abstractmethod
@@ -142,6 +135,9 @@ class TableEngine(ABC):
 
 class LakeFormat(ABC):
     """One table format. `spark` is a session of the table alone: its conf may be set freely.
+
+    `frame` has all columns of the table, in any order; `mark` is that of the commit, `names` are
+    those of the stream's columns in the table.
 
     Every method may raise Spark's errors: the caller explains them, and repeats everything if
     `conflicts` matches the text; `refusals` finds in it which of `row_rules` a row breaks,
@@ -206,13 +202,7 @@ class LakeFormat(ABC):
         request: TableRequest,  # noqa: ARG002
         names: Mapping[str, str],  # noqa: ARG002
     ) -> tuple[PartitionStep, ...]:
-        """Return how the partitions of a table become those of the settings; none if they stay.
-
-        Args:
-            now: The table.
-            request: With the layout.
-            names: Stream's name → table's name of columns.
-        """
+        """Return how the partitions of a table become those of the settings; none if they stay."""
         return ()
 
     @abstractmethod
@@ -238,15 +228,10 @@ class LakeFormat(ABC):
         mark: Mark,
         base: str | None = None,
     ) -> None:
-        """Append rows, with all columns in any order, in one commit with the mark.
+        """Append rows in one commit with the mark.
 
-        Args:
-            spark: The session.
-            frame: The rows.
-            place: Location of the table.
-            mark: Mark of the commit.
-            base: See `head`: this commit may have been made since then, so that it must fail if
-                other programs have appended rows; None if it cannot have been made.
+        It may have been made since `base` (see `head`), so that it must fail if other programs have
+        appended rows; None if it cannot have been made.
         """
 
     def head(self, spark: SparkSession, place: Place) -> str | None:  # noqa: ARG002
@@ -275,15 +260,7 @@ class LakeFormat(ABC):
         """Replace a table by rows and the columns of `change.create`; without, all rows alone.
 
         The table may be missing. If it exists, it is one commit: readers see all or nothing of it.
-
-        Args:
-            spark: The session.
-            frame: The rows.
-            place: Of the table.
-            change: A change with `create`.
-            request: The request of the stream.
-            mark: Of the commit.
-            version: Version that frame and change are based on; None if they do not depend on one.
+        Frame and change are based on `version`; None if they do not depend on one.
 
         Raises:
             LostCommit: The table has another version by now.
@@ -293,15 +270,7 @@ class LakeFormat(ABC):
     def replace_range(
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
     ) -> None:
-        """Replace the rows of a condition by others, in one commit with the mark.
-
-        Args:
-            spark: The session.
-            frame: The rows, with all columns in any order; all meet the condition.
-            place: Of the table, which has the columns.
-            condition: SQL over the table's columns.
-            mark: Of the commit.
-        """
+        """Replace the rows of a condition in SQL by others that meet it, in one commit."""
 
     @abstractmethod
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
@@ -320,13 +289,8 @@ class LakeFormat(ABC):
     ) -> int | None:
         """Return how many rows the newest commit with the mark has added, updated or deleted.
 
-        By the metadata of the commit alone; None if they do not tell.
-
-        Args:
-            spark: The table's session.
-            place: Location of the table.
-            mark: Mark of the commit.
-            versions: The commit is that of `merge.versions_sql`: updates only close versions.
+        By the metadata of the commit alone; None if they do not tell. With `versions`, it is that
+        of `lake_sql.versions_sql`: updates only close versions.
         """
         return None
 
@@ -361,12 +325,9 @@ class LakeFormat(ABC):
     def since(
         self, spark: SparkSession, place: Place, base: str | None
     ) -> tuple[str, Sequence[Mark | None]]:
-        """Return the newest version, and the marks of commits after another; None for others'.
+        """Return the newest version, and the marks of commits after `base`; None for others'.
 
-        Args:
-            spark: The session.
-            place: Location of the table.
-            base: The other version; None, or one that is not known, for that of the first commit.
+        None, or a version that is not known, stands for that of the first commit.
         """
         raise NotImplementedError
 

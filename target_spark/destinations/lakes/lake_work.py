@@ -7,19 +7,16 @@ if it has to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
-from shared.errors import (
-    DestinationError,
-    SettingsError,
-    Where,
-)
+from shared.errors import DestinationError, SettingsError, Where
 from shared.maps.record_metadata import DELETED_AT, TABLE_VERSION, VERSION_COLUMNS
 from target_spark.core.balance import Committed
 from target_spark.core.load_plans import (
@@ -29,10 +26,7 @@ from target_spark.core.load_plans import (
     rules_error,
     without_column,
 )
-from target_spark.destinations.destination import (
-    Destination,
-    Flush,
-)
+from target_spark.destinations.destination import Destination, Flush
 from target_spark.destinations.lakes.lake_format import (
     LakeFormat,
     NeedsSparkError,
@@ -54,20 +48,18 @@ from target_spark.destinations.lakes.lake_table import (
 )
 from target_spark.destinations.lakes.small_flush import keys_in_parts
 from target_spark.replays import Note
-from target_spark.tables.evolution import Planner, TableChange, plan_change, without_computed
+from target_spark.tables.evolution import plan_change, without_computed
 from target_spark.tables.table_changes import (
     ANYTHING,
     OURS,
+    TableChange,
     change_lines,
     matched_names,
     of_columns,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from target_spark.destinations.lakes.spark_engine import SparkEngine
-    from target_spark.tables.table_changes import TableChange
     from target_spark.tables.version_edit import VersionEdit
 
 _log = logging.getLogger(__name__)
@@ -81,10 +73,7 @@ def first_able(
 ) -> T:
     """Return what `work` returns for the first engine that can do it: a package, or else Spark.
 
-    Args:
-        form: The table format.
-        spark: Returns the session of a table, and starts Spark if it has not been started.
-        work: Calls one method of an engine.
+    `spark` returns the session of a table, and starts Spark if it has not been started.
     """
     for package in form.packages:
         with suppress(NeedsSparkError):
@@ -165,7 +154,9 @@ class LakeWork:
     ) -> tuple[LakeTable, TableChange] | None:
         """Create the table for the rows; return what `shape` returns, None if others were first."""
         form, change = self.form, self.plan(None, request)
-        first_able(form, table.spark, lambda engine: engine.create(table.place, change, request))
+        first_able(
+            self.form, table.spark, lambda engine: engine.create(table.place, change, request)
+        )
         if not table.is_copy:
             self.destination.changed(request.stream, change_lines(change))
         now = self.now(table)
@@ -256,10 +247,9 @@ class LakeWork:
 
     def rows(self, table: OpenTable, flushes: Sequence[Flush], now: LakeTable) -> DataFrame:
         """Return the rows of all flushes as the table would store them."""
-        plan = planner(self.form, self.conflicts)
         settable = [replace(one, request=self.settable(now, one.request)) for one in flushes]
         engine = spark_engine(self.form, table.spark)
-        return engine.rows_of_run(settable, plan, now.struct, now.names)
+        return engine.rows_of_run(settable, self._plan_any, now.struct, now.names)
 
     def view(self, table: OpenTable, request: TableRequest, now: LakeTable) -> None:
         """Create the view of the settings, if its columns have changed."""
@@ -342,11 +332,8 @@ class LakeWork:
             return Note()
         # A flush may commit twice: the columns, then the rows.
         limit = HISTORY + 2 * len(note.tokens)
-        return held_part(
-            note,
-            first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit)),
-            stream,
-        )
+        marks = first_able(self.form, table.spark, lambda engine: engine.marks(table.place, limit))
+        return held_part(note, marks, stream)
 
     def stage(self, table: OpenTable) -> None:
         """Let all commits to an existing table wait for their publication, if that is wanted."""
@@ -388,13 +375,10 @@ class LakeWork:
         if last.request.backfill is not None or self.form.branch is not None:
             return self._replace_rows(table, last.request.backfill)
         form, flushes = self.form, self.all_flushes(table)
-        plan = planner(form, self.conflicts)
-        mark = self.mark(flushes)
+        plan, mark = self._plan_any, self.mark(flushes)
         if last.request.view is None and not table.is_copy:
             done = first_able(
-                self.form,
-                table.spark,
-                lambda engine: engine.exchange(table.place, flushes, plan, mark),
+                self.form, table.spark, lambda one: one.exchange(table.place, flushes, plan, mark)
             )
             if done is not None:
                 return done
@@ -410,14 +394,11 @@ class LakeWork:
         frame, change, request = spark_engine(form, table.spark).overwritten(flushes, plan, names)
         form.replace(table.spark(), frame, table.place, change, request, mark)
         self.view(table, request, LakeTable(frame.schema, change.mapping))
-        changed = form.changed_rows(table.spark(), table.place, mark)
-        has_keys = bool(request.keys)
-        return Committed(changed, by_key=has_keys, may_skip=has_keys and request.hard_delete)
+        return self._replaced(table, request, mark)
 
     def _replace_rows(self, table: OpenTable, backfill: Backfill | None) -> Committed:
         """Replace a range of the table, or all of its rows, by those of all flushes."""
-        form, last = self.form, table.flushes[-1]
-        flushes = self.all_flushes(table)
+        form, flushes = self.form, self.all_flushes(table)
         mark = self.mark(flushes)
         now = self.shaped(table, flushes)
         frame = self.rows(table, flushes, now)
@@ -429,9 +410,12 @@ class LakeWork:
         else:
             form.replace_range(table.spark(), frame, table.place, condition, mark)
         self.view(table, request, now)
-        changed = form.changed_rows(table.spark(), table.place, mark)
-        has_keys = bool(last.request.keys)
-        return Committed(changed, by_key=has_keys, may_skip=has_keys and last.request.hard_delete)
+        return self._replaced(table, request, mark)
+
+    def _replaced(self, table: OpenTable, request: TableRequest, mark: Mark) -> Committed:
+        changed, has_keys = self.form.changed_rows(table.spark(), table.place, mark), request.keys
+        may_skip = bool(has_keys) and request.hard_delete
+        return Committed(changed, by_key=bool(has_keys), may_skip=may_skip)
 
     def edit(self, table: OpenTable, request: TableRequest, edit: VersionEdit) -> bool:
         """Remove or mark older rows; return whether the table has any, marked ones included."""
@@ -447,14 +431,12 @@ class LakeWork:
             return False
         run = next(map(run_of, table.tried), "")
         mark = Mark(run, request.stream, ACTIVATION)
-        first(lambda engine: engine.edit(place, now, (version, deleted), edit, mark))
+        columns = version, deleted
+        first(lambda engine: engine.edit(place, now, columns, edit, mark))
         return True
 
-
-def planner(form: LakeFormat, conflicts: str) -> Planner:
-    """Return what plans the change of a table that may change in any respect."""
-
-    def plan(struct: Any, request: TableRequest, names: Any) -> TableChange:
-        return plan_change(struct, request, form.rules, conflicts, ANYTHING, names)
-
-    return plan
+    def _plan_any(
+        self, struct: StructType | None, request: TableRequest, names: Mapping[str, str]
+    ) -> TableChange:
+        """Return the change of a table that may change in any respect; see `Planner`."""
+        return plan_change(struct, request, self.form.rules, self.conflicts, ANYTHING, names)

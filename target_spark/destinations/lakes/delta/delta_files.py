@@ -118,7 +118,7 @@ def look_up(folder: str) -> LakeTable | None:
         opened = DeltaTable(str(path))
         protocol, metadata = opened.protocol(), opened.metadata()
         struct = StructType.fromJson(json.loads(opened.schema().to_json()))
-        size = _bytes_of(pa.table(opened.get_add_actions()))
+        files = pa.table(opened.get_add_actions())
     except (DeltaError, OSError, ValueError) as error:
         raise NeedsSparkError from error
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
@@ -131,6 +131,7 @@ def look_up(folder: str) -> LakeTable | None:
     if not _plain_protocol(properties):
         raise NeedsSparkError
     names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
+    size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
     return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
 
 
@@ -290,10 +291,7 @@ def table_size(folder: str) -> int | None:
     from deltalake import DeltaTable  # noqa: PLC0415
 
     with left_to_spark(OSError, ValueError):
-        return _bytes_of(pa.table(DeltaTable(str(path)).get_add_actions()))
-
-
-def _bytes_of(files: pa.Table) -> int:
+        files = pa.table(DeltaTable(str(path)).get_add_actions())
     return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
