@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
@@ -25,8 +25,6 @@ from target_spark.destinations.operations import Operations, missing_table
 from target_spark.operate.row_comparison import RowComparison
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
     from target_spark.destinations.files.file_destination import FileDestination
 
 _FILE, _PART, _BLOCK, _ROW, _RANK = "__file", "__part", "__block", "__row", "__rank"

@@ -161,8 +161,10 @@ def verify_table(work: LakeWork, table: OpenTable, wanted: Verification) -> None
         at = time.time()
         # Read once: Spark cannot plan a MERGE into Iceberg whose source joins the table twice.
         changes = repairs(sides, result, at).localCheckpoint()
+        deleted = None if sides.hard_delete else sides.deleted
         with view_of(table.spark(), changes) as view:
-            form.execute(table.spark(), repair_statement(sides, place.table, view), place, mark)
+            text = repair_sql(sides.keys, sides.source.columns, deleted, place.table, view)
+            form.execute(table.spark(), text, place, mark)
     wanted.report(result)
 
 
@@ -209,10 +211,7 @@ def compared_sides(
 def repairs(sides: RowComparison, difference: TableDifference, at: float) -> DataFrame:
     """Return the source of `repair_sql`: the rows that differ, and the keys that are gone.
 
-    Args:
-        sides: Both sides.
-        difference: The differences, with what to repair.
-        at: Time for the mark of deleted rows, seconds since the epoch.
+    The mark of deleted rows gets the time `at`, in seconds since the epoch.
     """
     differences = sides.differences([one.range for one in difference.ranges])
     renewed = [kind for kind in (MISSING, CHANGED) if kind in difference.repaired]
@@ -227,12 +226,6 @@ def repairs(sides: RowComparison, difference: TableDifference, at: float) -> Dat
         mark = F.timestamp_micros(F.lit(round(at * 1e6))).cast(kind)
         gone = gone.withColumn(sides.deleted, mark)
     return rows.unionByName(gone.withColumn(GONE, F.lit(True)), allowMissingColumns=True)
-
-
-def repair_statement(sides: RowComparison, table: str, view: str) -> str:
-    """Return the MERGE of `repairs`."""
-    mark = None if sides.hard_delete else sides.deleted
-    return repair_sql(sides.keys, sides.source.columns, mark, table, view)
 
 
 def _missing_columns(work: LakeWork, now: LakeTable, flushes: Sequence[Flush]) -> tuple[str, ...]:

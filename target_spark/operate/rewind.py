@@ -7,7 +7,7 @@ import logging
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.errors import DestinationError, SettingsError, Where
 from shared.settings.texts import text_table
@@ -18,11 +18,9 @@ from target_spark.core.states import (
     bookmark_text,
     joint_state,
 )
+from target_spark.destinations.lakes.lake_table import Mark
 from target_spark.operate.table_history import TableCommit, TableHistory, shown_time
 from target_spark.operate.table_maintenance import LakeTables
-
-if TYPE_CHECKING:
-    from target_spark.destinations.lakes.lake_table import Mark
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,10 @@ def plan_rewind(
         lineage = () if start is None else tuple(history.lineage(start))
         moment = next((commit for commit in lineage if history.is_moment(commit)), None)
         if moment is not None:
-            result = Return(history, moment, _same(history, moment))
-            returns.append(result)
+            is_there = history.content(history.newest) == history.content(moment)
+            returns.append(Return(history, moment, is_there))
             states += _states(history, moment)
-            others = () if result.is_there else history.lost(moment)
+            others = () if is_there else history.lost(moment)
             if others:
                 losses.append(
                     f"'{history.name}' would lose {len(others)} commits of others, the last at "
@@ -173,10 +171,6 @@ def _at(history: TableHistory, target: Target) -> TableCommit | None:
             return own[-1]
     before = [commit for commit in history.commits if commit.at <= target.at]
     return before[-1] if before else None
-
-
-def _same(history: TableHistory, moment: TableCommit) -> bool:
-    return history.content(history.newest) == history.content(moment)
 
 
 def _states(history: TableHistory, commit: TableCommit) -> list[TableState]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType
 
 from shared.settings.texts import quoted
 from target_spark.core.differences import (
@@ -19,11 +20,6 @@ from target_spark.core.differences import (
     VANISHED,
     TableDifference,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
 
 KIND = "__kind"
 _RANGE, _HASH, _ROWS = "__range", "__hash", "__rows"

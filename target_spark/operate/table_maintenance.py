@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from shared.errors import DestinationError, SettingsError, SingerSparkError, Where
 from shared.spark.spark_errors import explain
@@ -26,9 +27,11 @@ from target_spark.core.load_plans import Layout, TableRequest
 from target_spark.destinations.destination_declaration import check_format
 from target_spark.destinations.lakes.delta.delta_format import DeltaFormat
 from target_spark.destinations.lakes.iceberg.iceberg_format import IcebergFormat
+from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
     LostCommit,
     OpenTable,
+    Place,
     own_session,
     sync_to_disk,
 )
@@ -45,12 +48,6 @@ from target_spark.operate.table_history import (
     plan_keep,
 )
 from target_spark.run_settings import TargetConfig
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from target_spark.destinations.lakes.lake_format import LakeFormat
-    from target_spark.destinations.lakes.lake_table import Place
 
 _log = logging.getLogger(__name__)
 
@@ -86,17 +83,9 @@ class TableMaintenance:
         tokens: Collection[str] = (),
         dry_run: bool = False,
     ) -> Maintained:
-        """Maintain a table.
+        """Maintain a table, or only plan it; return what was done and what can be restored now.
 
-        Args:
-            spark: A session of the table.
-            history: The table.
-            layout: Its layout.
-            tokens: Flushes of the current run, which may have to find them again.
-            dry_run: Only plan.
-
-        Returns:
-            What was done, and what can be restored now.
+        `tokens` are flushes of the current run, which may have to find them again.
 
         Raises:
             DestinationError: A note cannot be read.
@@ -208,12 +197,7 @@ _FORMATS: dict[str, type[DeltaFormat] | type[IcebergFormat]] = {
 
 
 def check_kept(config: TargetConfig, *, maintains: bool = False) -> None:
-    """Raise SettingsError if the tables of the format do not keep what they were.
-
-    Args:
-        config: The settings.
-        maintains: They are to be maintained.
-    """
+    """Raise SettingsError if the tables of the format do not keep what they were."""
     cannot, use = "tables of the format '{}' cannot be maintained", "`target-spark maintain`"
     if not maintains:
         cannot = "'{}' does not keep earlier versions of a table"

@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from shared.errors import DestinationError, SettingsError, Where, end_each
 from shared.formats.arrow_types import arrow_schema
 from shared.formats.file_formats import FORMATS, Encoding
@@ -56,8 +58,6 @@ from target_spark.destinations.leases import FolderLeases, Lease
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from target_spark.tables.version_edit import VersionEdit
 
 OVERWRITE = "overwrite"
@@ -123,6 +123,7 @@ class FileDestination(Destination):
     ) -> None:
         self._leases = leases
         self.path, self.encoding = path, encoding
+        self._ending = FORMATS[encoding.format].extension(encoding.compression)
         self.options = options
         self._rewrite = rewrite
         self._run = uuid.uuid4().hex[:12]
@@ -236,7 +237,7 @@ class FileDestination(Destination):
         pending = {self._pending(write): name for name in present}
         pairs = [(join(folder.table, name), url) for url, name in pending.items()]
         rows = self._rewrite(pairs, _inside(write), edit)
-        add = self._renamed({url: pending[url] for url, count in rows.items() if count}, write)
+        add = self._renamed({url: pending[url] for url, count in rows.items() if count})
         drop = frozenset(pending[url] for url in rows)
         changed = None
         if write.encoding.format == "parquet":
@@ -361,15 +362,12 @@ class FileDestination(Destination):
         seconds = time.monotonic() - begin
         if seconds > _LONG_REWRITE:
             _log.warning(f"{text}, which took %.0f s; lake tables rewrite none", *reported, seconds)
-        return self._renamed(pending, write)
+        return self._renamed(pending)
 
-    def _renamed(self, pending: Mapping[str, str], write: TableWrite) -> dict[str, str]:
+    def _renamed(self, pending: Mapping[str, str]) -> dict[str, str]:
         """Return names for rewritten files that keep the order of files."""
-        stamp = self._next_stamp()
-        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
-        return {
-            url: beside(name, f"{_stem(name)}~{stamp}{ending}") for url, name in pending.items()
-        }
+        ending = f"~{self._next_stamp()}{self._ending}"
+        return {url: beside(name, f"{_stem(name)}{ending}") for url, name in pending.items()}
 
     def _fitting(
         self, flush: Flush, write: TableWrite, present: frozenset[str]
@@ -379,12 +377,11 @@ class FileDestination(Destination):
         rows = sum(part.rows for part in flush.parts)
         if key not in self._names:
             begin = f"part-{self._next_stamp():013d}-{folder_name(flush.token)}"
-            ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
             # The part of a partition is in a folder of its name, also while it is hidden.
             self._names[key] = {
                 part.url: beside(
                     "" if part.is_lent else part.url.removeprefix(flush.write.pending).lstrip("/"),
-                    f"{begin}-{number:05d}{ending}",
+                    f"{begin}-{number:05d}{self._ending}",
                 )
                 for number, part in enumerate(part for part in flush.parts if part.rows)
             }
@@ -402,17 +399,15 @@ class FileDestination(Destination):
         form = write.encoding.format
         if form == "json":
             return {}
-        existing, url = FORMATS[form], self._pending(write)
-        columns = arrow_schema(write.stored, form)
-        existing.write(url, columns, (), write.encoding.compression, write.options)
+        url, columns = self._pending(write), arrow_schema(write.stored, form)
+        FORMATS[form].write(url, columns, (), write.encoding.compression, write.options)
         make_durable(url)
         folders = "/".join([*(partition_folder(name, None) for name in write.partition_by), ""])
-        ending = existing.extension(write.encoding.compression)
-        return {url: f"{folders}part-{0:013d}-schema-{self._next_stamp():013d}{ending}"}
+        stamp = self._next_stamp()
+        return {url: f"{folders}part-{0:013d}-schema-{stamp:013d}{self._ending}"}
 
     def _pending(self, write: TableWrite) -> str:
-        ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
-        return join(write.pending, f"{uuid.uuid4().hex}{ending}")
+        return join(write.pending, f"{uuid.uuid4().hex}{self._ending}")
 
     def _next_stamp(self) -> int:
         self._stamp = max(self._stamp + 1, int(time.time() * 1000))

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from shared.errors import DestinationError, SettingsError, Where
 from shared.formats.arrow_types import SPARK_ROW_METADATA, as_nullable
@@ -34,10 +34,6 @@ from target_spark.core.load_plans import (
     rules_error,
 )
 from target_spark.destinations.folders.table_folder import TableFolder, case_collisions, is_ours
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
-
 
 _TYPES = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 """Types whose values are the same after a way through the name of a folder."""

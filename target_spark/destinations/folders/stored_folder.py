@@ -191,10 +191,7 @@ class LocalFolder:
                 os.close(descriptor)
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted; empty if there is not a folder yet.
-
-        Those in folders of partitions have names like `day=2026-01-31/part-1.parquet`.
-        """
+        """See `TableFolder`. Empty if there is not a folder yet."""
         try:
             return tuple(sorted(_listed(self.table)))
         except FileNotFoundError:
@@ -332,13 +329,9 @@ def make_folders(path: Path) -> None:
 def link_tree(
     source: Path, target: Path, drop: frozenset[str] = frozenset(), above: str = ""
 ) -> None:
-    """Fill `target` with hard links to everything in `source` except the names in `drop`.
+    """Fill an empty folder with hard links to everything in another one, except files to drop.
 
-    Args:
-        source: A folder.
-        target: An empty folder.
-        drop: Names of files, below the folder that the first call names.
-        above: What comes before the names of files in this folder.
+    Their names are below the folder that the first call names; `above` is that of `source` there.
     """
     for entry in os.scandir(source):
         name, place = above + entry.name, target / entry.name
@@ -429,7 +422,7 @@ class RemoteFolder:
                 self._seen = None
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted; also of those in folders of partitions."""
+        """See `TableFolder`."""
         names = set(map(_listed_remotely, self._names()))
         return tuple(sorted(name for name in names if all(map(visible, name.split("/")))))
 
@@ -467,7 +460,8 @@ class RemoteFolder:
             if side is not None:
                 filesystem.pipe_file(self._side, side)
                 if OLD_SIDE_FILE in self._names():
-                    _remove_object(filesystem, self._old_side)
+                    with suppress(FileNotFoundError):
+                        filesystem.rm_file(self._old_side)
             filesystem.invalidate_cache(path)
             self._seen = None
 
@@ -554,23 +548,9 @@ def _listed_remotely(name: str) -> str:
     return name
 
 
-def _remove_object(filesystem: Any, path: str) -> None:
-    with suppress(FileNotFoundError):
-        filesystem.rm_file(path)
-
-
 def folder_at(
     table: str, run: str, options: StorageOptions, search: str = ""
 ) -> LocalFolder | RemoteFolder:
-    """Return the folder of a table on a disk or in an object store, not opened.
-
-    Args:
-        table: Path or URL.
-        run: What tells it from others of the same table.
-        options: Of the storage.
-        search: See `LocalFolder`.
-    """
+    """Return the folder of a path or URL, not opened; for `run` and `search` see `LocalFolder`."""
     path = local_path(table)
-    if path is not None:
-        return LocalFolder(path, run, search)
-    return RemoteFolder(table, run, options)
+    return RemoteFolder(table, run, options) if path is None else LocalFolder(path, run, search)

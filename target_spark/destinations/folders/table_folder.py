@@ -121,7 +121,10 @@ class TableFolder(Protocol):
         """Lock the table against other target processes."""
 
     def files(self) -> tuple[str, ...]:
-        """Return the names of all visible files, sorted; also of those in folders of partitions."""
+        """Return the names of all visible files, sorted.
+
+        Those in folders of partitions have names like `day=2026-01-31/part-1.parquet`.
+        """
 
     def side(self) -> bytes | None:
         """Return the content of the side file that holds; None if there is none."""

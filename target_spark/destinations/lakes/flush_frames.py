@@ -43,7 +43,12 @@ _ROWS_IN_PART = 1 << 40
 
 def frame_of(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
     """Return all rows of the parts, with the stream's columns; variants are text."""
-    return _read(spark, parts, struct)
+    stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
+    urls = [literal_path(part.url) for part in parts]
+    if urls:
+        return spark.read.schema(stored).parquet(*urls)
+    # An empty frame that takes no job.
+    return spark.range(0).select(*(F.lit(None).cast(f.dataType).alias(f.name) for f in stored))
 
 
 def ordered_frame(
@@ -51,18 +56,14 @@ def ordered_frame(
 ) -> DataFrame:
     """Return a frame like `frame_of`, with the column `ORDER`: bigint, in order of arrival.
 
-    Args:
-        spark: The session.
-        parts: In the order of arrival.
-        struct: The stream's columns.
-        before: Number of parts before these.
+    `before` is the number of parts before these.
     """
     if not parts:
         return frame_of(spark, parts, struct).withColumn(ORDER, F.lit(0).cast("bigint"))
     names = (text_literal(part.url.rpartition("/")[2]) for part in parts)
     rows = ", ".join(f"({name}, {n}L)" for n, name in enumerate(names, before))
     numbers = spark.sql(f"SELECT * FROM VALUES {rows} AS p(__arrival_file, __arrival_part)")  # noqa: S608
-    frame = _read(spark, parts, struct).select(
+    frame = frame_of(spark, parts, struct).select(
         "*",
         F.col("_metadata.file_name").alias("__arrival_file"),
         F.col("_metadata.row_index").alias("__arrival_row"),
@@ -70,12 +71,6 @@ def ordered_frame(
     position = F.col("__arrival_part") * F.lit(_ROWS_IN_PART) + F.col("__arrival_row")
     joined = frame.join(F.broadcast(numbers), "__arrival_file").withColumn(ORDER, position)
     return joined.drop("__arrival_file", "__arrival_part", "__arrival_row")
-
-
-def no_rows(spark: SparkSession, struct: StructType) -> DataFrame:
-    """Return an empty frame with the columns, made without a job."""
-    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in struct)
-    return spark.range(0).select(*nothing)
 
 
 def newest_rows(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str] = ()) -> DataFrame:
@@ -135,14 +130,6 @@ def _with_values(frame: DataFrame, bounds: KeyRange, few: Sequence[str]) -> KeyR
     return replace(bounds, values=values)
 
 
-def _read(spark: SparkSession, parts: Sequence[Part], struct: StructType) -> DataFrame:
-    stored = StructType([StructField(f.name, mapped(f.dataType, _as_text)) for f in struct])
-    urls = [literal_path(part.url) for part in parts]
-    if not urls:
-        return no_rows(spark, stored)
-    return spark.read.schema(stored).parquet(*urls)
-
-
 def _as_text(dtype: DataType) -> DataType:
     """Return the type in Parquet parts, in which some types are text."""
     return StringType() if isinstance(dtype, TEXT_ONLY) else dtype
@@ -179,14 +166,12 @@ _PART, _HELD = "__part", "__held"
 def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]) -> list[Refusal]:
     """Return the rows of a flush that break a rule, in the order of arrival; by one Spark job.
 
-    Args:
-        spark: The table's session.
-        rows: The flush, whose parts tell the origins of their rows, and its table.
-        rules: The rules.
+    The parts of the flush tell the origins of their rows.
     """
     if not rules:
         return []
-    number = F.coalesce(*(_broken(rule, n) for n, rule in enumerate(rules))).alias("number")
+    holds = (F.coalesce(F.expr(rule.condition), F.lit(False)) for rule in rules)
+    number = F.coalesce(*(F.when(~one, F.lit(n)) for n, one in enumerate(holds))).alias("number")
     frame = _as_stored(spark, rows).select(_PART, ROW_ORIGIN, number).where("number IS NOT NULL")
     places = {part.url.rpartition("/")[2]: n for n, part in enumerate(rows.flush.parts)}
     sources = {item.target: item.source for item in rows.change.projection}
@@ -195,10 +180,6 @@ def refused_rows(spark: SparkSession, rows: TableFlush, rules: Sequence[RowRule]
         Refusal(rows.flush.parts[part].url, origin, _reason(rules[n], sources.get(rules[n].column)))
         for part, origin, n in broken
     ]
-
-
-def _broken(rule: RowRule, number: int) -> Column:
-    return F.when(~F.coalesce(F.expr(rule.condition), F.lit(False)), F.lit(number))
 
 
 def _reason(rule: RowRule, source: str | None) -> str:
@@ -272,8 +253,7 @@ def upserted(
     """
     flush, request, change = rows.flush, rows.request, rows.change
     frame = appended(spark, flush, change)
-    targets = change.targets
-    keys = [targets[key] for key in request.keys]
+    keys = [change.targets[key] for key in request.keys]
     ranges, count = result or key_ranges(frame, keys, rows.now.partitions)
     # Only a flush with repeated keys needs a sort by key.
     if count < flush.rows:

@@ -10,12 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-from shared.errors import (
-    DestinationError,
-    SettingsError,
-    Where,
-    end_each,
-)
+from pyspark.sql import SparkSession
+
+from shared.errors import DestinationError, SettingsError, Where, end_each
 from shared.formats.arrow_types import as_nullable
 from shared.formats.file_formats import Encoding
 from shared.singer.datasets import DatasetName, catalog_table_name, place_name
@@ -55,8 +52,6 @@ from target_spark.run_settings import TargetConfig
 from target_spark.tables.table_changes import change_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from target_spark.destinations.lakes.held_rows import HeldTables
     from target_spark.tables.version_edit import VersionEdit
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import compute
@@ -16,12 +16,8 @@ from pyarrow import compute
 from shared.storage.urls import local_path
 from target_spark.core.load_plans import Part
 from target_spark.destinations.lakes.lake_format import Keys, NeedsSparkError, TableFlush
-from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange
-
-if TYPE_CHECKING:
-    from target_spark.destinations.lakes.lake_sql import MergePlan
-    from target_spark.tables.table_changes import Projected
-
+from target_spark.destinations.lakes.lake_sql import MOST_VALUES, KeyRange, MergePlan
+from target_spark.tables.table_changes import Projected
 
 MOST_KEY_BYTES = 128 << 20
 """Parts with more bytes of keys are left to Spark."""

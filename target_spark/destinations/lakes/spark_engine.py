@@ -9,6 +9,7 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from shared.formats.arrow_types import as_nullable
@@ -35,8 +36,6 @@ from target_spark.tables.row_layout import project
 from target_spark.tables.table_changes import Column, Projected, TableChange
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from target_spark.tables.version_edit import VersionEdit
 
 

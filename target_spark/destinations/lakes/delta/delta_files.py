@@ -112,15 +112,13 @@ def look_up(folder: str) -> LakeTable | None:
     if not (path / "_delta_log").exists():
         return None
     from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    try:
+    with left_to_spark(OSError, ValueError):
         opened = DeltaTable(str(path))
         protocol, metadata = opened.protocol(), opened.metadata()
         struct = StructType.fromJson(json.loads(opened.schema().to_json()))
         files = pa.table(opened.get_add_actions())
-    except (DeltaError, OSError, ValueError) as error:
-        raise NeedsSparkError from error
+        size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # In the spelling of Spark's SHOW TBLPROPERTIES, so that one reading serves both engines.
     properties = {
@@ -131,7 +129,6 @@ def look_up(folder: str) -> LakeTable | None:
     if not _plain_protocol(properties):
         raise NeedsSparkError
     names = json.loads(properties.get(NAMES_PROPERTY, "{}"))
-    size = int(compute.sum(files["size_bytes"], min_count=0).as_py())
     return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
 
 
@@ -155,12 +152,9 @@ def lowest(folder: str, column: str) -> int | None:
         NeedsSparkError: A file has no statistics of the column.
     """
     from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    try:
+    with left_to_spark(OSError, ValueError):
         files = pa.table(DeltaTable(str(package_path(folder))).get_add_actions(flatten=True))
-    except (DeltaError, OSError, ValueError) as error:
-        raise NeedsSparkError from error
     name = f"min.{column}"
     if not files.num_rows:
         return None
@@ -292,7 +286,7 @@ def table_size(folder: str) -> int | None:
 
     with left_to_spark(OSError, ValueError):
         files = pa.table(DeltaTable(str(path)).get_add_actions())
-    return int(compute.sum(files["size_bytes"], min_count=0).as_py())
+        return int(compute.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:

@@ -101,9 +101,7 @@ def with_column_defaults(struct: StructType) -> StructType:
 def logged_struct(spark: SparkSession, location: str) -> StructType:
     """Return the columns of a table with all their metadata, as the newest entry of its log says.
 
-    Args:
-        spark: A session.
-        location: Path or URL of the table.
+    `location` is its path or URL.
     """
     log = join(literal_path(location), "_delta_log")
     reader = spark.read.schema("metaData struct<schemaString string>")
@@ -136,12 +134,9 @@ def changed_rows(metrics: Mapping[str, str], *, versions: bool = False) -> int |
 
 
 def commit_metrics(spark: SparkSession, place: Place, text: str) -> Mapping[str, str]:
-    """Return the metrics of the commit with a mark; empty if they are not found.
+    """Return the metrics of the commit with the text of a mark; empty if they are not found.
 
-    Args:
-        spark: The session; used if the log is not on a local disk.
-        place: Location of the table.
-        text: Text of the mark.
+    The session is used only if the log is not on a local disk.
     """
     folder = None if place.folder is None else local_path(place.folder)
     log = None if folder is None else Path(folder, "_delta_log")

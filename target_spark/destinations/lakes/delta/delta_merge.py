@@ -46,7 +46,12 @@ from target_spark.destinations.lakes.lake_format import NeedsSparkError
 from target_spark.destinations.lakes.lake_sql import MergePlan
 from target_spark.destinations.lakes.lake_table import LakeTable
 from target_spark.destinations.lakes.lake_work import first_of
-from target_spark.destinations.lakes.small_flush import MOST_BYTES, merged_once, rows_of_parts
+from target_spark.destinations.lakes.small_flush import (
+    MOST_BYTES,
+    merged_once,
+    places,
+    rows_of_parts,
+)
 
 MOST_REWRITTEN = 1 << 30
 """Tasks of Spark write more bytes of files anew."""
@@ -194,11 +199,7 @@ def _committed(
 
 
 class KeyPlaces:
-    """Finds the rows of a table by their keys; null is a value like any other.
-
-    Args:
-        rows: The keys, one column for each; no two rows are equal.
-    """
+    """Finds the rows of a table of keys, no two of which are equal; null is a value like others."""
 
     def __init__(self, rows: pa.Table) -> None:
         # A key of several columns becomes one number, column by column: the distinct values of a
@@ -377,13 +378,9 @@ class _Change:
 
     def _new_rows(self, files: Sequence[StoredFile]) -> pa.Table:
         """Return the rows of the flush whose keys the table lacks."""
-        numbers = (
-            pa.array(range(0))
-            if not files
-            else pa.concat_arrays([file.matches.drop_null().unique() for file in files])
-        )
-        every = pc.subtract(pc.cumulative_sum(pa.repeat(1, self.rows.num_rows)), 1)
-        rows = self.rows.filter(pc.invert(pc.is_in(every, numbers.cast(pa.int64()))))
+        matches = [file.matches.drop_null().unique() for file in files]
+        numbers = pa.chunked_array(matches, pa.int32()).cast(pa.int64())
+        rows = self.rows.filter(pc.invert(pc.is_in(places(self.rows), numbers)))
         if self.plan.deleted is not None:
             rows = rows.filter(pc.is_null(rows[self.plan.deleted]))
         return rows
