@@ -86,14 +86,8 @@ class FormatHistory(ABC, Generic[Form]):
     def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
         """Make the table what it was after a commit, in one commit.
 
-        Args:
-            spark: The session.
-            place: Location of the table.
-            version: The version to return to.
-            newest: What the table must be now.
-
         Raises:
-            LostCommit: The table is another version by now.
+            LostCommit: The table is another version than `newest` by now.
         """
 
     @abstractmethod
@@ -335,9 +329,7 @@ def _with_ancestors(log: list[tuple[int, int]], snapshots: Snapshots) -> Iterato
 
     Several commits of a branch become the table in one step.
 
-    Args:
-        log: Times and snapshots, the oldest first.
-        snapshots: Those that have not expired, with their parents.
+    The log has times and snapshots, the oldest first; `snapshots` those that have not expired.
     """
     ancestors: set[int] = set()
     for micros, snapshot in log:

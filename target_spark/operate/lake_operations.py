@@ -180,14 +180,6 @@ def compared_sides(
 
     The record metadata is not compared: it tells of the load. Rows that are marked as deleted
     count as absent on both sides.
-
-    Args:
-        source: The rows of the run, with the columns of the table.
-        table: The table.
-        now: Its columns and names.
-        request: The request of the stream.
-        wanted: How to compare.
-        part: Condition for the rows of the table; None for all.
     """
     names = {name: now.names.get(name, name) for name in request.struct.names}
     compared = [

@@ -206,12 +206,7 @@ def check_kept(config: TargetConfig, *, maintains: bool = False) -> None:
 
 
 class LakeTables:
-    """The Delta or Iceberg tables of the settings.
-
-    Args:
-        config: The settings.
-        spark: The session.
-    """
+    """The Delta or Iceberg tables of the settings."""
 
     def __init__(self, config: TargetConfig, spark: SparkSession) -> None:
         self._config = config

@@ -26,11 +26,6 @@ def dry_run(config: TargetConfig, input_fd: int, summary: RunSummary | None = No
     Records that do not fit count as in a run, but no dead letters are written; STATE is not
     emitted, and files of BATCH messages stay.
 
-    Args:
-        config: The settings of the run.
-        input_fd: Descriptor of the messages.
-        summary: Collects the counts.
-
     Raises:
         SingerSparkError: What would end the run; see `run`.
     """

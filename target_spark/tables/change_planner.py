@@ -157,10 +157,7 @@ class ChangePlanner:
     def _fit(self, column: T.StructField, name: str, key: str) -> tuple[LegalType, Growth | None]:
         """Return the type of values in a column, and how it grows; None if it cannot.
 
-        Args:
-            column: The column of the stream.
-            name: Name in the table.
-            key: Key of the column in the mapping.
+        `name` is that in the table, `key` that of the column in the mapping.
         """
         old = self.columns[name].dataType if name in self.columns else None
         legal = legal_type(column.dataType, old, (key,), (name,), self.rules, self.renamed)
@@ -345,12 +342,6 @@ class Growth:
 
 def growth(old: T.DataType, new: T.DataType, can: Capabilities, path: Path) -> Growth | None:
     """Plan how a column grows to hold the values of another type without loss.
-
-    Args:
-        old: Its type.
-        new: The type of the new values, with the table's names of fields.
-        can: The capabilities of the format.
-        path: Path of the column.
 
     Returns:
         The growth; None if it is not possible.

@@ -94,12 +94,6 @@ def without_computed(
 ) -> TableRequest:
     """Return a request without columns that the table computes.
 
-    Args:
-        request: The request.
-        names: The stream's columns in the table.
-        computed: The columns that the table computes.
-        shown: Name of the table.
-
     Raises:
         SettingsError: One of them is a key.
     """

@@ -44,9 +44,7 @@ def partition_fields(request: TableRequest) -> tuple[PartitionField, ...]:
 def cluster_columns(request: TableRequest, verb: str) -> tuple[str, ...]:
     """Return the columns of `cluster_by`.
 
-    Args:
-        request: The request of the stream for its table.
-        verb: What they do to the table, for messages: `cluster` or `sort`.
+    The verb tells in messages what they do to the table: `cluster` or `sort`.
 
     Raises:
         SettingsError: The stream does not have one.

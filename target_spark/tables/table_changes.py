@@ -280,11 +280,7 @@ class TableChange:
         return any((*columns, self.partitions))
 
     def supplied(self, names: Collection[str]) -> frozenset[str]:
-        """Return the table's columns that rows set, with those for other types of a column.
-
-        Args:
-            names: The columns of the stream.
-        """
+        """Return the table's columns that rows set, with those for other types of a column."""
         named = of_columns(self.mapping).items()
         variants = {name for source, name in named if source.partition(VARIANT)[0] in names}
         return frozenset(variants.union(i.target for i in self.projection if i.source is not None))

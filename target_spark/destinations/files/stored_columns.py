@@ -45,10 +45,7 @@ def partition_columns(
 ) -> tuple[str, ...]:
     """Return the columns whose values name the folders of a table: by the settings, or its own.
 
-    Args:
-        request: The request of the stream.
-        columns: All columns of the table.
-        table: Those by which it is divided; None if it does not exist or is replaced.
+    `table` are those by which it is divided; None if it does not exist or is replaced.
 
     Raises:
         SettingsError: The settings ask for others than the table has, or for what cannot be.
@@ -183,10 +180,6 @@ def merge_columns(old: StructType | None, new: StructType, path: str) -> StructT
 def contracted(old: StructType, request: TableRequest) -> StructType:
     """Return the stream's columns that its contract lets into a table.
 
-    Args:
-        old: Columns of the table, which exists and is not replaced.
-        request: The request of the stream.
-
     Raises:
         SettingsError: The table would change, and must not.
     """
@@ -256,9 +249,7 @@ def must_rewrite(format_name: str, old: StructType, new: StructType) -> bool:
 def struct_change(old: StructType | None, new: Sequence[StructField]) -> tuple[str, ...]:
     """Return how the columns of a table become others; none for no change.
 
-    Args:
-        old: The columns; None for a table that does not exist.
-        new: Those after the change, which have all names of the old ones.
+    `old` is None for a table that does not exist; `new` has all names of the old ones.
     """
     if old is None:
         columns = ", ".join(f"{column.name} {shown_type(column.dataType)}" for column in new)
@@ -281,14 +272,7 @@ def struct_change(old: StructType | None, new: Sequence[StructField]) -> tuple[s
 def check_ours(
     names: Iterable[str], old: StructType, new: StructType, request: TableRequest
 ) -> None:
-    """Raise a SettingsError if files of other programs would be rewritten with other columns.
-
-    Args:
-        names: The files of the table.
-        old: The columns that they have.
-        new: The columns of the table.
-        request: The request of the stream.
-    """
+    """Raise a SettingsError if files of other programs would be rewritten with other columns."""
     if request.contract.rules == EVOLVE:
         return
     for name in names:

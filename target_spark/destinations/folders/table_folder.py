@@ -68,13 +68,7 @@ def folder_name(name: str) -> str:
 
 
 def stream_file(table: str, kind: str, stream: str) -> str:
-    """Return the hidden file beside a table's folder that belongs to one of its streams.
-
-    Args:
-        table: Folder or URL of the table.
-        kind: What the file is for.
-        stream: Name of the stream.
-    """
+    """Return the hidden file beside a table's folder that belongs to one of its streams."""
     folder, _, name = table.rstrip("/").rpartition("/")
     digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return join(folder or "/", f".{name}.{kind}-{digest}")

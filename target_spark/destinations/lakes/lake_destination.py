@@ -67,11 +67,6 @@ destination that a KEYS message has within a run."""
 class LakeDestination(Destination):
     """See `Destination`.
 
-    Args:
-        form: The table format.
-        config: The settings.
-        spark: Returns the session.
-
     Attributes:
         ending: Called with each table and its last request before the stream ends, if it is set.
     """

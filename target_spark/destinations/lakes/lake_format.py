@@ -159,8 +159,7 @@ class LakeFormat(ABC):
     def light(self, size: int | None) -> Mapping[str, str]:  # noqa: ARG002
         """Return the session's conf while few bytes are written, which takes Spark long to plan.
 
-        Args:
-            size: Bytes of the table and the flush; None if they are unknown.
+        They are those of the table and the flush; None if they are unknown.
         """
         return {}
 

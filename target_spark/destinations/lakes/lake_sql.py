@@ -86,10 +86,7 @@ class MergePlan:
 def merge_sql(plan: MergePlan, table: str, view: str) -> str:
     """Return the MERGE statement.
 
-    Args:
-        plan: The plan.
-        table: Target, quoted.
-        view: Source, quoted; one row for each key, with the table's column names.
+    The quoted view has one row for each key, with the table's column names.
     """
     lines = [_merge(table, view), f"ON {condition(plan.keys)}"]
     gone = None if plan.deleted is None else f"{SOURCE}.{quoted(plan.deleted)}"
@@ -110,12 +107,8 @@ def repair_sql(
 ) -> str:
     """Return the MERGE statement that makes rows equal to those of the source.
 
-    Args:
-        keys: Key columns.
-        columns: All columns of the source, with the keys.
-        deleted: Column that marks the rows of gone keys; None to delete them.
-        table: Target, quoted.
-        view: Source, quoted; its column `GONE` is true for keys that only the table has.
+    The column `GONE` of the quoted view is true for keys that only the table has. Their rows get a
+    mark in the column `deleted`; without one, they are deleted.
     """
     gone = f"{SOURCE}.{quoted(GONE)}"
     same = " AND ".join(f"{TARGET}.{quoted(key)} <=> {SOURCE}.{quoted(key)}" for key in keys)
@@ -143,13 +136,7 @@ def versions_sql(
 ) -> str:
     """Return the MERGE statement that closes and adds versions.
 
-    Args:
-        keys: Key columns of the table, with the values of the flush.
-        insert: All columns to insert.
-        valid_to: Column with the end of a version.
-        is_current: Column that tells whether a version is current; null counts as true.
-        table: Target, quoted.
-        view: Source, quoted; see `row_versions.version_steps`.
+    For the quoted view see `row_versions.version_steps`. A null in `is_current` counts as true.
     """
     step, current = f"{SOURCE}.{quoted(STEP)}", f"coalesce({TARGET}.{quoted(is_current)}, true)"
     end = f"{quoted(valid_to)} = {SOURCE}.{quoted(valid_to)}"
@@ -179,12 +166,8 @@ def near(keys: Sequence[KeyRange]) -> str:
 def activate_sql(table: str, version: str, deleted: str, below: int, at: float | None) -> str:
     """Return the statement that removes or marks rows of older versions.
 
-    Args:
-        table: Quoted.
-        version: Column with the version of rows.
-        deleted: Column that marks rows as deleted.
-        below: Change rows with a lower version.
-        at: Time for the mark, seconds since the epoch; None to delete the rows.
+    They have a version lower than `below`; `at` is the time for the mark, in seconds since the
+    epoch, or None to delete the rows.
     """
     old = f"{quoted(version)} < {below}"
     if at is None:
@@ -283,12 +266,7 @@ def sql_type(dtype: DataType) -> str:
 
 
 def column_sql(column: Column, *, not_null: bool = True) -> str:
-    """Return a column in CREATE TABLE or ADD COLUMNS.
-
-    Args:
-        column: The column.
-        not_null: Whether to declare NOT NULL columns.
-    """
+    """Return a column in CREATE TABLE or ADD COLUMNS."""
     parts = [quoted(column.name), sql_type(column.dtype)]
     if not_null and not column.nullable:
         parts.append("NOT NULL")
@@ -344,9 +322,7 @@ class RowRule:
 def not_null_rules(struct: StructType, *, inside_null: bool) -> list[RowRule]:
     """Return the rules of columns and fields that are NOT NULL.
 
-    Args:
-        struct: The table's columns.
-        inside_null: Whether a field in a struct that is null breaks its rule, too.
+    With `inside_null`, a field in a struct that is null breaks its rule, too.
     """
     return [
         RowRule(
@@ -393,11 +369,6 @@ def range_sql(backfill: Backfill, now: LakeTable) -> str:
 
 def view_sql(place: Place, request: TableRequest, names: Mapping[str, str]) -> str:
     """Return the statement that creates or replaces the view `<table>_view`.
-
-    Args:
-        place: Location of the table.
-        request: The request with the columns of the view.
-        names: Stream's name → table's name of the table's columns.
 
     Raises:
         SettingsError: The table is in a folder: views are kept in catalogs.

@@ -120,10 +120,7 @@ _HIDDEN = (".", "_")
 def folders_of_tables(path: str, log: str, options: StorageOptions) -> Iterator[tuple[str, ...]]:
     """Yield the folders of tables below a path, one or two levels deep, as names.
 
-    Args:
-        path: Path or URL.
-        log: Name of the folder inside of a table that shows what it is.
-        options: Options of the storage.
+    The folder `log` inside of a table shows what it is.
 
     Raises:
         OSError: The path cannot be listed.
@@ -271,8 +268,7 @@ class Mark:
     def to_text(self, **state: str | None) -> str:
         """Return the text to store.
 
-        Args:
-            state: Another form of the STATE.
+        `state` may be another form of the STATE.
         """
         content = {
             "origin": ORIGIN,
@@ -317,10 +313,7 @@ def _state(content: Mapping[str, Any]) -> str | None:
 def held_part(note: Note, marks: Iterable[Mark | None], stream: str) -> Note:
     """Return the part of a note that a table still holds; nothing after a newer commit of others.
 
-    Args:
-        note: Note of the stream.
-        marks: Marks of the table's commits, newest first; None for those of others.
-        stream: Name of the stream.
+    Marks are the newest first; None for those of others.
     """
     results: set[str] = set()
     runs = {run_of(token) for token in note.tokens}
@@ -507,9 +500,6 @@ def sync_to_disk(folder: str | None) -> None:
     Neither Spark nor delta-rs syncs files, and a commit has many of them; so the whole file system
     is synced (`syncfs` on Linux, `sync` elsewhere). Object stores do not need it.
 
-    Args:
-        folder: Path or URL; None for a table that only a catalog knows.
-
     Raises:
         DestinationError: The disk failed.
     """
@@ -548,10 +538,7 @@ BY_CASE = {"spark.sql.caseSensitive": "true"}
 def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, str]) -> SparkSession:
     """Return a session with its own configuration, or the same one if that is not possible.
 
-    Args:
-        spark: The session.
-        config: The settings, whose `storage_options` it gets.
-        conf: See `LakeFormat`.
+    It gets the `storage_options` of the settings, and `conf`; see `LakeFormat`.
     """
     try:
         own = spark.newSession()
@@ -563,11 +550,7 @@ def own_session(spark: SparkSession, config: TargetConfig, conf: Mapping[str, st
 
 
 def storage_conf(config: TargetConfig) -> dict[str, str]:
-    """Return Spark's configuration for S3 from `storage_options`; `spark.conf` has precedence.
-
-    Args:
-        config: The settings.
-    """
+    """Return Spark's configuration for S3 from `storage_options`; `spark.conf` has precedence."""
     if config.catalog is not None or not config.path.startswith(S3_SCHEMES):
         return {}
     result = s3a_options(StorageOptions(config.storage_options).for_url(config.path))

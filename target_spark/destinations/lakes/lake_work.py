@@ -292,13 +292,7 @@ class LakeWork:
     ) -> Any:
         """Return what `work`, called with the number of earlier attempts, returns in the end.
 
-        It is repeated while other writers are in its way.
-
-        Args:
-            table: The table.
-            stream: Name of the stream.
-            work: One attempt.
-            flushes: Those whose parts it reads.
+        It is repeated while other writers are in its way; it reads the parts of `flushes`.
 
         Raises:
             RefusedByStoreError: It failed for what is in some rows.

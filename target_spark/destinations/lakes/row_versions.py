@@ -180,11 +180,8 @@ def versioned(form: LakeFormat, spark: SparkSession, rows: TableFlush, at: float
     The MERGE reads the table for its source too: formats compare both reads with the commits of
     others, or let them read the same version of the table.
 
-    Args:
-        form: The table format.
-        spark: The table's session.
-        rows: The flush and its table; its request has the columns of versions.
-        at: Time of records that have none, seconds since the epoch.
+    The request has the columns of versions; `at` is the time of records that have none, in seconds
+    since the epoch.
     """
     flush, change, place = rows.flush, rows.change, rows.place
     columns = _version_columns(rows.request, rows.now, change)

@@ -52,13 +52,7 @@ _SPARE = ".new"
 
 
 def note_file(config: TargetConfig, place: Place, stream: str) -> LocalNoteFile | RemoteNoteFile:
-    """Return the note of a table and a stream.
-
-    Args:
-        config: The settings.
-        place: The table.
-        stream: The stream.
-    """
+    """Return the note of a table and a stream."""
     table = place.folder or hidden_folder(config, place)
     url = stream_file(table, "uncovered", stream)
     path = local_path(url)
@@ -83,11 +77,7 @@ def hidden_folder(config: TargetConfig, place: Place) -> str:
 
 @dataclass(eq=False)
 class LocalNoteFile:
-    """The note of one stream and table: a file on a disk with locks.
-
-    Args:
-        path: The file.
-    """
+    """The note of one stream and table: a file on a disk with locks."""
 
     path: Path
     _lock: NameLock | None = field(default=None, init=False)
@@ -169,12 +159,7 @@ class LocalNoteFile:
 
 @dataclass(eq=False)
 class RemoteNoteFile:
-    """See `LocalNoteFile`: an object with its owner and the note.
-
-    Args:
-        url: The object.
-        options: Options of its storage.
-    """
+    """See `LocalNoteFile`: an object with its owner and the note."""
 
     url: str
     options: StorageOptions

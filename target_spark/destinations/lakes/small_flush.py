@@ -130,11 +130,8 @@ _ARRIVAL = "__arrival"
 def merged_once(parts: Sequence[Part], plan: MergePlan, keys: int, most: int) -> pa.Table:
     """Return the newest row of each key in parts.
 
-    Args:
-        parts: Parts on the same disk, with the table's columns.
-        plan: Keys and columns.
-        keys: Number of different keys.
-        most: Bytes of their rows in memory.
+    Parts are on the same disk, with the columns of the table; `keys` is the number of different
+    keys, `most` that of bytes of their rows in memory.
 
     Raises:
         NeedsSparkError: They are too large, or of types whose order is not Spark's.

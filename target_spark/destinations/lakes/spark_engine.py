@@ -109,11 +109,6 @@ class SparkEngine(TableEngine):
     ) -> tuple[DataFrame, TableChange, TableRequest]:
         """Return the rows of a whole run for a table to replace.
 
-        Args:
-            flushes: All flushes of the run, at least one.
-            plan: Plans the change from columns, request and known names.
-            names: Known names from the old table.
-
         Returns:
             The rows: with keys, the newest of each. The columns, as `change.create`. The request.
 
@@ -135,11 +130,7 @@ class SparkEngine(TableEngine):
     ) -> DataFrame:
         """Return the rows of a whole run with a table's columns; with keys, the newest of each.
 
-        Args:
-            flushes: All flushes of the run, at least one.
-            plan: Plans the change from columns, request and known names.
-            table: Columns that can hold all rows.
-            names: Names of the stream's columns in the table.
+        The columns of the table can hold all rows; `names` are those of the stream there.
         """
         loosened = StructType(
             [StructField(f.name, as_nullable(f.dataType), True, f.metadata) for f in table]

@@ -79,8 +79,7 @@ def has_transaction(table: DeltaTable, transactions: Transactions) -> bool:
 def left_to_spark(*also: type[Exception]) -> Iterator[None]:
     """Raise NeedsSparkError for what the package cannot do, but not for a lost commit.
 
-    Args:
-        *also: Other errors that mean the same.
+    `also` are other errors that mean the same.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415
 
@@ -296,11 +295,9 @@ def _has_none(table: DeltaTable, keys: Sequence[KeyRange]) -> bool:
 
 
 def apart(files: pa.Table, key: KeyRange) -> pa.Array:
-    """Return for each file whether all its values of a column are below or above those of a flush.
+    """Return for each file whether its statistics show all values of a column apart from a flush's.
 
-    Args:
-        files: The files with their statistics, flattened.
-        key: The values of the flush.
+    They are all below, or all above them.
     """
     low, high = f"min.{key.column}", f"max.{key.column}"
     # Delta writes exact bounds for these types alone. With a dot, it may be another column.
@@ -379,12 +376,7 @@ def remove_files(table: Path, names: Sequence[str]) -> None:
 
 
 def same_columns(change: TableChange, struct: StructType) -> bool:
-    """Return whether parts have the table's names and types; variants are text in parts.
-
-    Args:
-        change: The projection of rows.
-        struct: Columns of the parts.
-    """
+    """Return whether parts have the table's names and types; variants are text in parts."""
     supplied = {item.source: item for item in change.projection if item.source is not None}
     return supplied.keys() == set(struct.names) and all(
         item.how == "as is"

@@ -114,9 +114,7 @@ def transactions_of(mark: Mark, written: Transactions) -> Transactions:
     Delta ignores a commit whose version is not above the last one of its application. That must
     never happen to a new flush, so an earlier number is written without a transaction.
 
-    Args:
-        mark: The mark of the commit.
-        written: The last number of each application.
+    `written` has the last number of each application.
     """
     digest = hashlib.sha256(mark.stream.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     app, number = f"target-spark-{mark.run}-{digest}", mark.number
@@ -241,10 +239,7 @@ class DeltaPackage(TableEngine):
     ) -> int | None:
         """Make the parts of a flush files of the table, in one commit with the mark.
 
-        Args:
-            rows: The flush and its table.
-            keys: Keys of the flush, if the table must not hold any of them; empty if it may.
-            replaces: Whether all other files leave the table.
+        With `keys`, the table must not hold any of them; `replaces` lets all other files leave it.
 
         Returns:
             The rows in the footers of the files; None if nothing was done.

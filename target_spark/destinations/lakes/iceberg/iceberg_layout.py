@@ -43,10 +43,6 @@ _NAME = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 def partitions_sql(request: TableRequest, names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the partitions of a table: quoted columns, and transforms of them.
 
-    Args:
-        request: The request of the stream.
-        names: Stream's name → table's name of columns.
-
     Raises:
         SettingsError: The stream lacks a column, or a transform is unknown.
     """
@@ -64,12 +60,7 @@ def order_sql(request: TableRequest, names: Mapping[str, str]) -> str:
 
 
 def plain_columns(partitions: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns by which a table is partitioned without a transform.
-
-    Args:
-        partitions: As Spark shows them.
-        columns: All columns of the table.
-    """
+    """Return the columns by which a table is partitioned without a transform."""
     shown = set(partitions)
     return tuple(name for name in columns if name in shown or quoted(name) in shown)
 
@@ -83,10 +74,6 @@ def partition_steps(shown: Sequence[str], wanted: Sequence[str]) -> tuple[Partit
     """Return the steps that make the partitions of a table the requested ones, in any order.
 
     Fields of one column replace each other in one step: rows are never without both.
-
-    Args:
-        shown: Its partitions, as Spark shows them.
-        wanted: The requested ones; see `partitions_sql`.
     """
     return tuple(_steps([_parsed(text) for text in shown], [_parsed(text) for text in wanted]))
 
@@ -230,9 +217,6 @@ def catalog_conf(config: TargetConfig) -> Mapping[str, str]:
     """Return the configuration of the catalog in our own session.
 
     Tables are not cached, as others write to them, too; and tables created from rows keep NOT NULL.
-
-    Args:
-        config: The settings.
     """
     name = f"spark.sql.catalog.{config.catalog or PATH_CATALOG}"
     conf = {f"{name}.cache-enabled": "false", f"{name}.use-nullable-query-schema": "false"}
