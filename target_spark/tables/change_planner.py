@@ -221,11 +221,10 @@ class ChangePlanner:
         return SettingsError(text, where=Where(stream=self.request.stream), hint=hint)
 
     def _missing_error(self, name: str) -> SettingsError:
-        return SettingsError(
+        return self._error(
             f"the stream has no column '{name}', which the table requires: it is NOT NULL without "
             "a default, and target-spark has not created the table",
-            where=Where(stream=self.request.stream),
-            hint=f"{self.can.hint}give it a default in the table, add it to the stream by "
+            f"{self.can.hint}give it a default in the table, add it to the stream by "
             "`stream_maps`, or load the stream into another table",
         )
 
@@ -270,7 +269,7 @@ class ChangePlanner:
                 raise self._missing_error(missing[0])
             return ()
         keys = self.request.keys if self.can.refuses_nulls else ()
-        names = [
+        return tuple(
             column.name
             for column in strict
             if column.name in missing
@@ -279,14 +278,7 @@ class ChangePlanner:
                 and placed[column.name].field.nullable
                 and placed[column.name].field.name not in keys
             )
-        ]
-        if names and not self.can.drop_not_null:
-            raise SettingsError(
-                f"column '{names[0]}' of the table is NOT NULL, and the stream may lack a value",
-                where=Where(stream=self.request.stream),
-                hint="make it nullable in the table, or load the stream into another one",
-            )
-        return tuple(names)
+        )
 
 
 def _placed(

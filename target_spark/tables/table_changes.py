@@ -340,7 +340,6 @@ class Capabilities:
     Attributes:
         widen: Whether a column or field of the first type can become one of the second in place.
             Called only if the second holds every value of the first.
-        drop_not_null: Columns can be made nullable.
         nested: Fields can be added to structs inside columns.
         takes: Further pairs (type in the table, type of the stream) that only need a cast.
         refuses_nulls: The table refuses single rows with a null in a NOT NULL column: keys, which
@@ -350,7 +349,6 @@ class Capabilities:
     """
 
     widen: Callable[[T.DataType, T.DataType], bool] = _never
-    drop_not_null: bool = True
     nested: bool = True
     takes: Callable[[T.DataType, T.DataType], bool] = _never
     refuses_nulls: bool = False

@@ -13,7 +13,7 @@ from target_spark.tables.evolution import Capabilities, TableChange, plan_change
 from target_spark.tables.table_changes import NameRules
 
 ALL = Capabilities(widen=lambda old, new: True)
-NONE = Capabilities(drop_not_null=False, nested=False)
+NONE = Capabilities(nested=False)
 PLAIN = NameRules()
 
 

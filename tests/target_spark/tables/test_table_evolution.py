@@ -107,11 +107,6 @@ def test_not_null_goes_where_nulls_may_come(columns: str) -> None:
     assert plan(table, "id INT NOT NULL, x INT NOT NULL").nullable == ()
 
 
-def test_not_null_that_cannot_go_is_an_error() -> None:
-    text = failure("id INT NOT NULL", "id INT", can=NONE)
-    assert "'id'" in text and "NOT NULL" in text and "stream 'orders'" in text
-
-
 # Types.
 
 LOSSLESS = [
