@@ -125,11 +125,8 @@ class StagedComparison:
     ) -> None:
         """Change the rows that differ, in the open transaction.
 
-        Args:
-            rows: Names the columns that the run sets, and the keys.
-            repaired: The kinds of differences to end.
-            at: Time for the mark of deleted rows, seconds since the epoch.
-            hard_delete: Delete rows instead.
+        `rows` names the columns that the run sets, and the keys; `at` is the time for the mark of
+        deleted rows, in seconds since the epoch, unless they are deleted (`hard_delete`).
         """
         sql, table = self.sql, self.sql.table(self.table)
         if VANISHED in repaired:
@@ -284,12 +281,7 @@ def verify_table(
 
     The caller commits and drops the tables of `swap_names`.
 
-    Args:
-        work: The locked table.
-        held: The flushes.
-        wanted: How to compare.
-        shown: Name of the table in messages.
-        at: Time for the mark of deleted rows, seconds since the epoch.
+    `at` is the time for the mark of deleted rows, in seconds since the epoch.
 
     Raises:
         DestinationError: The table does not exist.

@@ -30,7 +30,6 @@ from target_spark.destinations.lakes.iceberg.iceberg_format import (
 from target_spark.destinations.lakes.iceberg.iceberg_layout import iceberg_widens, place_below
 from target_spark.destinations.lakes.lake_format import LakeFormat
 from target_spark.destinations.lakes.lake_table import (
-    LakeTable,
     LostCommit,
     Place,
     absolute,
@@ -48,12 +47,7 @@ Form = TypeVar("Form", bound=LakeFormat)
 
 
 class FormatHistory(ABC, Generic[Form]):
-    """The commits of tables of one format. Every method may raise Spark's errors.
-
-    Args:
-        form: The format.
-        config: The settings.
-    """
+    """The commits of tables of one format. Every method may raise Spark's errors."""
 
     keeps_log: bool = False
     """Whether marks of commits stay when their data is removed."""
@@ -164,7 +158,7 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
             conf = {
                 f"spark.databricks.delta.optimize.{end}FileSize": size for end in ("min", "max")
             }
-        now = self._now(spark, place)
+        now = first_able(self._form, lambda: spark, lambda engine: engine.describe(place))
         order = ""
         if now is not None and layout.cluster_by and "clusteringColumns" not in now.properties:
             columns = (quoted(now.names.get(name, name)) for name in layout.cluster_by)
@@ -196,9 +190,6 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         with one_writer(place.folder):
             spark.sql(f"VACUUM {place.table}").collect()
             return Removal(0, vacuumed_files(spark, place))
-
-    def _now(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        return first_able(self._form, lambda: spark, lambda engine: engine.describe(place))
 
 
 _RETENTION = "delta.deletedFileRetentionDuration"

@@ -38,13 +38,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Return:
-    """The return of one table.
-
-    Attributes:
-        history: The table.
-        commit: What it returns to.
-        is_there: It has these rows already.
-    """
+    """The return of one table to a commit, whose rows it may have already (`is_there`)."""
 
     history: TableHistory
     commit: TableCommit
@@ -279,12 +273,7 @@ def rewind(
 
 
 def maintain(tables: LakeTables, names: Sequence[str], *, dry_run: bool) -> Iterator[str]:
-    """Maintain tables one by one; yield a line of JSON for each.
-
-    Args:
-        tables: The tables.
-        names: Short names of the tables; empty for all.
-        dry_run: Only report.
+    """Maintain tables one by one, all of them without names; yield a line of JSON for each.
 
     Raises:
         SettingsError: A name is unknown, or the state file of a reader cannot be read.

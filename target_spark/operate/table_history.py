@@ -221,12 +221,7 @@ def _starts(commits: Sequence[TableCommit], since: float) -> Iterator[TableCommi
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did.
-
-    Attributes:
-        removed: Files that were replaced.
-        added: Files that replaced them.
-    """
+    """The files that a compaction has removed, and those that it has added in their place."""
 
     removed: int = 0
     added: int = 0

@@ -58,10 +58,6 @@ Bookmarks = list[tuple[str, Mapping[str, Any]]]
 class TableMaintenance:
     """Maintains tables by the settings.
 
-    Args:
-        config: The settings.
-        kept: What the format keeps of the tables.
-
     Raises:
         SettingsError: The state file of a reader cannot be read.
     """

@@ -101,15 +101,7 @@ def file_destination(config: TargetConfig, tools: Tools) -> FileDestination:
 
 
 class FileDestination(Destination):
-    """See `Destination`.
-
-    Args:
-        path: Folder or URL of all tables.
-        encoding: Format and compression of the parts.
-        rewrite: Rewrites files on executors.
-        options: Of the storage.
-        leases: Returns leases on folders; None for none.
-    """
+    """See `Destination`."""
 
     stores_state = False
 

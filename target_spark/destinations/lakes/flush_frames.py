@@ -93,10 +93,7 @@ def key_ranges(
 ) -> tuple[tuple[KeyRange, ...], int]:
     """Return the ranges of the key columns, and the number of different keys; by one Spark job.
 
-    Args:
-        frame: The rows.
-        keys: Its key columns.
-        few: Keys whose single values are needed: the table's partitions.
+    `few` are keys whose single values are needed: the table's partitions.
     """
     types = {field.name: field.dataType for field in frame.schema}
     count = "__count"

@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 class TableFlush:
     """A flush for a table that has all columns of its rows.
 
-    Attributes:
-        place: Location of the table.
-        flush: The flush.
-        request: Its request, with columns of the format.
-        now: The table.
-        change: The projection of its rows.
-        mark: Mark of the commit.
+    `request` is its request with columns of the format, and `change` the projection of its rows.
     """
 
     place: Place

@@ -38,10 +38,7 @@ def part_keys(
 ) -> tuple[tuple[KeyRange, ...], int] | None:
     """Return the ranges of the key columns, and the number of different keys.
 
-    Args:
-        parts: The parts of the flush.
-        keys: The key columns, as they get into the table.
-        few: Key columns of the table whose single values are needed: its partitions.
+    `few` are columns of the table whose single values are needed: its partitions.
 
     Returns:
         As `flush_frames.key_ranges`; None if Spark must tell: the parts are large or on another
@@ -131,7 +128,7 @@ def merged_once(parts: Sequence[Part], plan: MergePlan, keys: int, most: int) ->
     """Return the newest row of each key in parts.
 
     Parts are on the same disk, with the columns of the table; `keys` is the number of different
-    keys, `most` that of bytes of their rows in memory.
+    keys, and `most` limits the bytes of their rows in memory.
 
     Raises:
         NeedsSparkError: They are too large, or of types whose order is not Spark's.
@@ -147,10 +144,7 @@ def merged_once(parts: Sequence[Part], plan: MergePlan, keys: int, most: int) ->
 def rows_of_parts(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.Table:
     """Return the rows of parts.
 
-    Args:
-        parts: Parts of which at least one has rows.
-        names: Columns; those that the parts lack are left out.
-        most: Bytes of their rows in memory.
+    Columns that the parts lack are left out; `most` limits the bytes of their rows in memory.
 
     Raises:
         NeedsSparkError: They are too large, or on other storage.
@@ -169,10 +163,7 @@ def rows_of_parts(parts: Sequence[Part], names: Sequence[str], most: int) -> pa.
 def newest_of_keys(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
     """Return the newest row of each key, like `flush_frames.newest_rows`.
 
-    Args:
-        rows: In the order of arrival.
-        keys: Key columns; null is a value like any other.
-        order_by: Columns of types whose order is Spark's.
+    Rows are in the order of arrival; `order_by` are columns of types whose order is Spark's.
     """
     order = places(rows)
     if order_by:

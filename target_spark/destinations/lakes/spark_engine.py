@@ -41,12 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparkEngine(TableEngine):
-    """Spark, which can do all that a format allows.
-
-    Attributes:
-        form: The table format.
-        spark: Returns the session of a table, and starts Spark if it has not been started.
-    """
+    """Spark, which can do all that a format allows; for `spark` see `lake_work.first_able`."""
 
     form: LakeFormat
     spark: Callable[[], SparkSession]

@@ -131,19 +131,6 @@ def look_up(folder: str) -> LakeTable | None:
     return LakeTable(struct, names, tuple(metadata.partition_columns), properties, size)
 
 
-def commit_infos(folder: str, limit: int) -> Iterator[tuple[str | None, str | None]]:
-    """Yield operation and metadata of the newest commits of a table that `look_up` has found.
-
-    The package leaves out commits whose writer says nothing about them.
-    """
-    log = package_path(folder) / "_delta_log"
-    for path in sorted((p for p in log.glob("*.json") if p.stem.isdigit()), reverse=True)[:limit]:
-        with path.open("rb") as file:
-            actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
-            infos = [result["commitInfo"] for result in actions if "commitInfo" in result]
-        yield (infos[0].get("operation"), infos[0].get("userMetadata")) if infos else (None, None)
-
-
 def lowest(folder: str, column: str) -> int | None:
     """Return the least number in a column of a table, by the statistics; None for no rows.
 

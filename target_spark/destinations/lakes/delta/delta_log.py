@@ -141,7 +141,8 @@ def commit_metrics(spark: SparkSession, place: Place, text: str) -> Mapping[str,
     folder = None if place.folder is None else local_path(place.folder)
     log = None if folder is None else Path(folder, "_delta_log")
     if log is not None and log.is_dir():  # Delta decodes %3A in a path, and has it elsewhere
-        return _in_log(log, text)
+        infos = (info for info in commit_infos(log, NEWEST) if info.get("userMetadata") == text)
+        return next(infos, {}).get("operationMetrics") or {}
     rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {NEWEST}")
     for metadata, metrics in rows.select("userMetadata", "operationMetrics").collect():
         if metadata == text:
@@ -158,21 +159,15 @@ def vacuumed_files(spark: SparkSession, place: Place) -> int | None:
     return None
 
 
-def _in_log(log: Path, text: str) -> Mapping[str, str]:
-    commits = (path for path in log.iterdir() if path.suffix == ".json" and path.stem.isdigit())
-    for path in nlargest(NEWEST, commits):
-        info = _commit_info(path)
-        if info.get("userMetadata") == text:
-            return info.get("operationMetrics") or {}
-    return {}
+def commit_infos(log: Path, limit: int) -> Iterator[Mapping[str, Any]]:
+    """Yield what the newest commits say of themselves in a log on a local disk; it may be nothing.
 
-
-def _commit_info(path: Path) -> Mapping[str, Any]:
-    with path.open("rb") as lines:
-        for line in lines:
-            if line.startswith(b'{"commitInfo"'):
-                return json.loads(line)["commitInfo"] or {}
-    return {}
+    The package `deltalake` leaves out commits that say nothing.
+    """
+    for path in nlargest(limit, (path for path in log.glob("*.json") if path.stem.isdigit())):
+        with path.open("rb") as file:
+            actions = (json.loads(line) for line in file if b'"commitInfo"' in line)
+            yield next((one["commitInfo"] or {} for one in actions if "commitInfo" in one), {})
 
 
 FORBIDDEN = " ,;{}()\n\t="

@@ -73,13 +73,9 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of the table.
+    """A file of the table, with its bytes and rows.
 
-    Attributes:
-        path: The file.
-        size: Its bytes.
-        rows: Its rows.
-        matches: For each row the row of the flush that has its key, or null.
+    `matches` has for each row the row of the flush that has its key, or null.
     """
 
     path: Path
@@ -90,13 +86,9 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Changed:
-    """A file that was written.
+    """A file that was written, or None if it would have no rows, and its numbers of rows.
 
-    Attributes:
-        path: The file; None if it would have no rows.
-        rows: Its rows.
-        updated: Rows of the table with new values.
-        deleted: Rows that are gone.
+    `updated` rows of the table have new values, and `deleted` ones are gone.
     """
 
     path: Path | None

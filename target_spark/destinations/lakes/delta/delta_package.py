@@ -32,6 +32,7 @@ from target_spark.destinations.lakes.delta.delta_files import (
     same_columns,
 )
 from target_spark.destinations.lakes.delta.delta_log import (
+    commit_infos,
     fits,
     needed_properties,
     table_properties,
@@ -343,7 +344,8 @@ class DeltaPackage(TableEngine):
         """See `TableEngine`."""
         if place.folder is None or self.describe(place) is None:
             raise NeedsSparkError
-        return marks_in(delta_files.commit_infos(place.folder, limit))
+        infos = commit_infos(package_path(place.folder) / "_delta_log", limit)
+        return marks_in((info.get("operation"), info.get("userMetadata")) for info in infos)
 
     def _changeable(self, place: Place, now: LakeTable, *, wanted: bool) -> str:
         """Return the folder of a table whose rows can be changed without Java."""
