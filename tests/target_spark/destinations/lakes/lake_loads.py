@@ -279,7 +279,7 @@ class IcebergLoad(Load):
 
     def partitions(self) -> list[str]:
         actual = described(self.reader(), self.name)
-        return [name.strip("`") for name in actual.partitions]
+        return [name.strip("`") for name in actual.spec]
 
     def other_reader(self) -> Table:
         actual = self.pyiceberg()
