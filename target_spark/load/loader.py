@@ -7,7 +7,6 @@ step: leases, replays, held flushes, table versions, balance, lineage, expectati
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -86,7 +85,6 @@ class Loader:
         self.deletes_consumed = self._loads and cleans_up
         self._own_options = StorageOptions(config.storage_options)
         self._leaves_out = config.failure.policy in {"LogAndContinue", "SendToDLQ"}
-        self._lock = threading.Lock()
         declared = REGISTRY.get(config.format)
         why = declared.needs_spark(config)
         if why:

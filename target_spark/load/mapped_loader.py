@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.engine.engine import Engine
@@ -29,8 +30,6 @@ from target_spark.core.load_plans import (
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from shared.maps.stream_maps import StreamOutput
     from target_spark.load.loader import Loader
 
@@ -241,22 +240,14 @@ class MappedLoader:
             schema,
             struct,
             stream.key_properties,
-            self._session,
+            partial(self._engine.session, "SQL in stream maps"),
         )
         reject_duplicate_names({**self._planned_outputs, stream.stream: outcome})
-        schemas = [
-            StreamSchema(
-                output.stream,
-                output.schema,
-                tuple(output.key_properties),
-                stream.serial,
-                stream.source,
-            )
-            for output in outcome
-        ]
         loaded = []
-        for output, planned in zip(outcome, schemas, strict=True):
+        for output in outcome:
             self._check(stream.stream, output)
+            keys = tuple(output.key_properties)
+            planned = StreamSchema(output.stream, output.schema, keys, stream.serial, stream.source)
             plan = self._loader.plan(planned)
             if plan is not None:
                 loaded.append((output, planned, plan))
@@ -279,18 +270,14 @@ class MappedLoader:
             for number, (output, planned, plan) in enumerate(loaded)
         )
 
-    def _session(self) -> SparkSession:
-        return self._engine.session("SQL in stream maps")
-
     def _check(self, stream: str, output: StreamOutput) -> None:
         """Reject a property with the name of a metadata column."""
-        where = Where(stream=stream, setting="stream_maps")
         created = () if output.transform is None else output.transform.struct().names
         taken = [name for name in created if name in COLUMNS]
         if taken and self._config.add_record_metadata:
             raise SettingsError(
                 f"the property '{taken[0]}' is the name of a column that the target adds",
-                where=where,
+                where=Where(stream=stream, setting="stream_maps"),
                 hint="choose another name, or set `add_record_metadata: false`",
             )
 
