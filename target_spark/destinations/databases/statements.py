@@ -9,7 +9,7 @@ Why a newest row in SQL: the rows of a flush are in the database, where the MERG
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shared.errors import SettingsError, Where
 from target_spark.core.load_plans import TableRequest
@@ -37,35 +37,35 @@ KEY_COMMENT = "target-spark: key properties"
 """Comment of the indexes that target-spark creates for keys."""
 
 
-class LoadSql:
+class LoadSql(Protocol):
     """Statements of standard SQL. Methods that return text return a statement or a part of one."""
 
-    mark = '"'
-    same = "IS NOT DISTINCT FROM"
+    mark: str = '"'
+    same: str = "IS NOT DISTINCT FROM"
     """Operator that is true for two nulls."""
-    unlogged = ""
-    overriding = ""
+    unlogged: str = ""
+    overriding: str = ""
     """Clause of INSERT by which rows set identity columns, as COPY does."""
-    undoes_ddl = True
+    undoes_ddl: bool = True
     """Whether tables can be created and altered in a transaction."""
-    impatient = ""
+    impatient: str = ""
     """Statement that makes the session wait only shortly for locks on tables."""
-    patient = ""
+    patient: str = ""
     """Statement that undoes `impatient`, if the end of the transaction does not."""
-    other_row = ""
+    other_row: str = ""
     """Error code of `upsert` if the server rejects the change of a row with another key; the
     message names the first column of the key."""
-    immediate = ""
+    immediate: str = ""
     """Statement that makes the transaction check deferred constraints at once."""
-    counts_upserts = True
+    counts_upserts: bool = True
     """Whether the server tells how many rows `upsert` has added or updated."""
     ledger_columns: Mapping[str, str] = {}
     """Columns that older ledgers lack, with their definitions."""
-    may_delete = "SELECT %s IS NOT NULL"
+    may_delete: str = "SELECT %s IS NOT NULL"
     """Query whether the user may delete rows of a table, given as an argument."""
-    has_schema = ""
-    current_schema = ""
-    stages = ""
+    has_schema: str = ""
+    current_schema: str = ""
+    stages: str = ""
     """Query for the tables of a schema whose names begin with a prefix."""
 
     def name(self, name: str) -> str:
@@ -86,23 +86,18 @@ class LoadSql:
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Acquire a lock that the session holds until `unlock`, or until it ends."""
-        raise NotImplementedError
 
     def take(self, cursor: Cursor, name: str) -> bool:
         """Acquire a lock like `lock`, if it is free; return whether it was."""
-        raise NotImplementedError
 
     def lease_session(self, seconds: int) -> list[str]:
         """Return statements by which the server ends the session of a client that is gone."""
-        raise NotImplementedError
 
     def unlock(self, cursor: Cursor, name: str) -> None:
         """Release a lock."""
-        raise NotImplementedError
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
         """Return whether a lock is free, not held by another session."""
-        raise NotImplementedError
 
     def same_type(self, data_type: DataType, sql_type: str) -> bool:
         """Return whether values of a Spark type are stored in this type of the database."""
@@ -110,19 +105,15 @@ class LoadSql:
 
     def form_of(self, data_type: DataType) -> str:
         """Return the form in which values are sent: see `StagedColumn`."""
-        raise NotImplementedError
 
     def spark_type(self, sql_type: str) -> DataType | None:
         """Return the Spark type of a column's type; None for a type that loading never creates."""
-        raise NotImplementedError
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
         """Return the expression that converts a staged value to a column's type."""
-        raise NotImplementedError
 
     def as_text(self, expression: str, staged: str) -> str:
         """Return the expression that converts a value of a staged type to text."""
-        raise NotImplementedError
 
     def create_schema(self, schema: str) -> str:
         """Create a schema."""
@@ -130,7 +121,6 @@ class LoadSql:
 
     def type_of(self, data_type: DataType, key: bool = False, keys: int = 1) -> str:
         """Return the database's type for values of a Spark type."""
-        raise NotImplementedError
 
     def create_stage(
         self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
@@ -170,19 +160,15 @@ class LoadSql:
         properties: Mapping[str, str],
     ) -> list[str]:
         """Create a table with unique `keys`."""
-        raise NotImplementedError
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
         """Add a column."""
-        raise NotImplementedError
 
     def change_type(self, place: TablePlace, column: FoundColumn, data_type: DataType) -> list[str]:
         """Change the type of a column and convert its values."""
-        raise NotImplementedError
 
     def drop_not_null(self, place: TablePlace, column: FoundColumn) -> list[str]:
         """Make a column nullable."""
-        raise NotImplementedError
 
     def drop_column(self, place: TablePlace, name: str) -> str:
         """Drop a column."""
@@ -195,15 +181,12 @@ class LoadSql:
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
         """Make rows unique by their keys."""
-        raise NotImplementedError
 
     def drop_key(self, place: TablePlace, index: str) -> list[str]:
         """Drop an index that `unique` or `create` has created."""
-        raise NotImplementedError
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
         """Create an index on columns, unless it exists."""
-        raise NotImplementedError
 
     def append(self, place: TablePlace, rows: StagedRows, part: str) -> str:
         """Append all rows of a part."""
@@ -272,7 +255,6 @@ class LoadSql:
         self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
     ) -> str:
         """Update the rows `t` of a table from the rows `d`."""
-        raise NotImplementedError
 
     def lock_rows(self, table: str) -> list[str]:
         """Keep other sessions from changing a table until the transaction ends."""
@@ -281,11 +263,9 @@ class LoadSql:
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
         """Return the clause for a row whose key exists; never change a row with another key."""
-        raise NotImplementedError
 
     def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
         """Delete the rows whose newest record is marked as deleted."""
-        raise NotImplementedError
 
     def null_key(self, rows: StagedRows) -> str:
         """Select one row with a null in its key."""
@@ -310,7 +290,6 @@ class LoadSql:
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
         """Create a table with the columns of another, and if `undoes_ddl` is false its indexes."""
-        raise NotImplementedError
 
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
         """Return a text of 32 characters that differs for other values, null or not.
@@ -318,23 +297,20 @@ class LoadSql:
         Args:
             values: Expressions with their types.
         """
-        raise NotImplementedError
 
     def number(self, digest: str) -> str:
         """Return a number of 60 bits from a digest."""
-        raise NotImplementedError
 
     def example(self, names: Sequence[str]) -> str:
         """Return columns as the text of a JSON object."""
-        raise NotImplementedError
 
     def retyped(self, expression: str, sql_type: str) -> str:
         """Return a value with the wider type that `change_type` gives to its column."""
         return f"CAST({expression} AS {sql_type})"
 
-    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
+    def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:  # noqa: ARG002
         """Rename tables, all at once, if DDL is not transactional."""
-        raise NotImplementedError
+        raise AssertionError("only such a database renames tables")
 
     def delete_versions(self, place: TablePlace, version: str, below: int) -> str:
         """Delete rows of older versions."""
@@ -373,11 +349,9 @@ class LoadSql:
 
     def create_ledger(self, schema: str) -> Mapping[str, str]:
         """Return the statements that create the tables of the ledger, by their names."""
-        raise NotImplementedError
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
         """Return the tables whose rows change if all rows of a table are deleted."""
-        raise NotImplementedError
 
     def has_ties(self, cursor: Cursor, place: TablePlace) -> bool:  # noqa: ARG002
         """Return whether a table has triggers or foreign keys that a copy of it would lack."""
@@ -389,7 +363,6 @@ class LoadSql:
 
     def attached(self, cursor: Cursor, place: TablePlace, columns: Sequence[str]) -> Sequence[str]:
         """Return what others have made of columns: indexes, constraints, defaults, grants."""
-        raise NotImplementedError
 
     def proof(self, cursor: Cursor, rows: int) -> str:  # noqa: ARG002
         """Return the proof by which rows of the open transaction are found again, or nothing."""
