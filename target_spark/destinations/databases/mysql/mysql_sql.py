@@ -54,20 +54,12 @@ TYPES: Mapping[type[T.DataType], str] = {
 """Spark types → MySQL types; decimals are `decimal(p,s)`, all others `longtext`."""
 
 _SPARK: Mapping[str, T.DataType] = {
-    "tinyint": T.ByteType(),
-    "smallint": T.ShortType(),
-    "int": T.IntegerType(),
-    "bigint": T.LongType(),
-    "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "tinyint(1)": T.BooleanType(),
-    "longblob": T.BinaryType(),
-    "date": T.DateType(),
-    "datetime(6)": T.TimestampType(),
-    "time(6)": T.TimeType(6),
+    **{sql_type: kind() for kind, sql_type in reversed(TYPES.items()) if sql_type != "json"},
     "json": T.VariantType(),
     "longtext": T.StringType(),
+    "time(6)": T.TimeType(6),
 }
+"""The same from MySQL's side: of two Spark types, the first one."""
 
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})

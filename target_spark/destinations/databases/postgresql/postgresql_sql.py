@@ -87,22 +87,12 @@ _ATTACHED = (
     "attrelid = %s::regclass AND attname = ANY(%s) AND attacl IS NOT NULL ORDER BY 1"
 )
 _SPARK: Mapping[str, T.DataType] = {
-    "smallint": T.ShortType(),
-    "integer": T.IntegerType(),
-    "bigint": T.LongType(),
-    "real": T.FloatType(),
-    "double precision": T.DoubleType(),
-    "boolean": T.BooleanType(),
-    "bytea": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp with time zone": T.TimestampType(),
-    "timestamp without time zone": T.TimestampNTZType(),
+    **{sql_type: kind() for kind, sql_type in TYPES.items() if sql_type != "jsonb"},
     "jsonb": T.VariantType(),
     "text": T.StringType(),
     "time without time zone": T.TimeType(6),
-    "interval day to second": T.DayTimeIntervalType(),
-    "interval year to month": T.YearMonthIntervalType(),
 }
+"""The same from PostgreSQL's side: of two Spark types, the last one."""
 
 
 class PostgreSqlSql(LoadSql):
