@@ -45,6 +45,7 @@ from target_spark.destinations.databases.database_tables import (
     address_of,
 )
 from target_spark.destinations.databases.run_resources import (
+    DatabaseLease,
     DatabaseLeases,
     Ledger,
     RunResources,
@@ -377,7 +378,7 @@ class JdbcDestination(Destination):
 
     def lease(self, request: TableRequest) -> Lease:
         """See `Destination`."""
-        return self._leases.lease(request)
+        return DatabaseLease(self._leases, request)
 
     def recall(self, request: TableRequest) -> Note:
         """See `Destination`."""

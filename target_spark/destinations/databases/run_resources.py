@@ -58,30 +58,27 @@ class Ledger:
     def _names(self) -> str:
         return self.database.sql.with_arguments(TablePlace(self.place.schema, NAMES))
 
-    @property
-    def _table(self) -> str:
-        return self.place.table
-
     def has(self, cursor: Cursor, token: str) -> bool:
         """Return whether a flush is in the table."""
         query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
-        cursor.execute(query, (self._table, token))
+        cursor.execute(query, (self.place.table, token))
         return cursor.fetchone() is not None
 
-    def add(self, cursor: Cursor, stream: str, token: str, proof: str) -> None:
-        """Add a flush, in the transaction of its rows.
+    def add(self, cursor: Cursor, stream: str, token: str, proof: str, note: str = "") -> None:
+        """Add a flush, in the transaction of its rows; or a note.
 
         Args:
             cursor: Cursor of that transaction.
             stream: Name of the stream.
             token: Token of the flush.
             proof: Proof by which its rows are found again; empty if they cannot be found.
+            note: Text of a note.
         """
-        values = [self._table, stream, self.run, token, *([proof] if proof else [])]
+        values = [self.place.table, stream, self.run, token, note, *([proof] if proof else [])]
         column, value = (", proof", ", %s") if proof else ("", "")
         query = (
             f"INSERT INTO {self._ledger} (table_name, stream, run, token, note{column}) "
-            f"VALUES (%s, %s, %s, %s, ''{value})"
+            f"VALUES (%s, %s, %s, %s, %s{value})"
         )
         cursor.execute(query, values)
 
@@ -94,18 +91,12 @@ class Ledger:
         token = self._note_token(stream)
         was_there = self._remove(cursor, "token = %s", token) > 0
         if note.entries:
-            insert = (
-                f"INSERT INTO {self._ledger} (table_name, stream, run, token, note) "
-                "VALUES (%s, %s, %s, %s, %s)"
-            )
-            cursor.execute(insert, (self._table, stream, self.run, token, note.to_text()))
+            self.add(cursor, stream, token, "", note.to_text())
         return was_there
 
     def has_note(self, cursor: Cursor, stream: str) -> bool:
         """Return whether the note of this run exists: another run has not taken it over."""
-        query = f"SELECT 1 FROM {self._ledger} WHERE table_name = %s AND token = %s"
-        cursor.execute(query, (self._table, self._note_token(stream)))
-        return cursor.fetchone() is not None
+        return self.has(cursor, self._note_token(stream))
 
     def take(self, cursor: Cursor, stream: str) -> Note:
         """Adopt the note of an ended run for a stream.
@@ -115,7 +106,7 @@ class Ledger:
         """
         ended = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s AND run <> %s"
         newest_note = f"SELECT run, note {ended} AND note <> '' ORDER BY id DESC LIMIT 1"
-        cursor.execute(newest_note, (self._table, stream, self.run))
+        cursor.execute(newest_note, (self.place.table, stream, self.run))
         # 1. Only the note of a run that has ended: a living one holds its lock.
         owner, text = cursor.fetchone() or ("", "")
         if not owner or not self.database.sql.is_free(cursor, run_lock(owner)):
@@ -124,7 +115,7 @@ class Ledger:
         #    the same rows.
         note = read_note(text)
         query = f"SELECT token, proof {ended} AND note = '' ORDER BY id DESC LIMIT %s"
-        cursor.execute(query, (self._table, stream, self.run, len(note.tokens)))
+        cursor.execute(query, (self.place.table, stream, self.run, len(note.tokens)))
         flushes = cursor.fetchall()
         newest = list(takewhile(lambda flush: flush[0] in note.tokens, flushes))
         # 3. Only flushes whose rows are still there, by their proofs: others may have emptied the
@@ -150,7 +141,7 @@ class Ledger:
         # A proof names the transaction that wrote the rows. A changed type writes them anew: they
         # are looked for before and after.
         query = f"SELECT run, token, note, proof FROM {self._ledger} WHERE table_name = %s"
-        cursor.execute(query, (self._table,))
+        cursor.execute(query, (self.place.table,))
         rows = cursor.fetchall()
         notes = (read_note(note) for run, _, note, _ in rows if note and run == self.run)
         noted = frozenset().union(*(note.tokens for note in notes))
@@ -161,7 +152,7 @@ class Ledger:
         kept = {token: proofs[token] for token in present}
         update = f"UPDATE {self._ledger} SET proof = %s WHERE table_name = %s AND token = %s"
         for token, proof in sql.renewed(cursor, self.place, kept).items():
-            cursor.execute(update, (proof, self._table, token))
+            cursor.execute(update, (proof, self.place.table, token))
 
     def _note_token(self, stream: str) -> str:
         digest = hashlib.sha256(stream.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -172,21 +163,23 @@ class Ledger:
         if self.has_note(cursor, stream):
             return
         own = f"FROM {self._ledger} WHERE table_name = %s AND stream = %s"
-        cursor.execute(f"SELECT DISTINCT run {own} AND run <> %s", (self._table, stream, self.run))
+        cursor.execute(
+            f"SELECT DISTINCT run {own} AND run <> %s", (self.place.table, stream, self.run)
+        )
         others = [run for (run,) in cursor.fetchall()]
         dead = [run for run in others if self.database.sql.is_free(cursor, run_lock(run))]
         newest = f"SELECT max(id) {own} AND run = %s AND note = ''"
-        cursor.execute(newest, (self._table, stream, self.run))
+        cursor.execute(newest, (self.place.table, stream, self.run))
         kept = cursor.fetchone()[0] or 0
         for run in (*dead, self.run) if self._may_delete(cursor) else ():
             delete = f"DELETE {own} AND run = %s AND id <> %s"
-            cursor.execute(delete, (self._table, stream, run, kept))
+            cursor.execute(delete, (self.place.table, stream, run, kept))
         cursor.execute(f"UPDATE {self._ledger} SET ended = true WHERE id = %s", (kept,))
 
     def names(self, cursor: Cursor) -> dict[str, str]:
         """Return the table's names of the stream's columns: see `target_spark.tables.evolution`."""
         query = f"SELECT source, column_name FROM {self._names} WHERE table_name = %s"
-        cursor.execute(query, (self._table,))
+        cursor.execute(query, (self.place.table,))
         return dict(cursor.fetchall())
 
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:
@@ -197,7 +190,7 @@ class Ledger:
         for source, name in mapping.items():
             if existing.get(source) != name:
                 statement = update if source in existing else insert
-                cursor.execute(statement, (name, self._table, source))
+                cursor.execute(statement, (name, self.place.table, source))
 
     def _may_delete(self, cursor: Cursor) -> bool:
         ledger = self.database.sql.table(TablePlace(self.place.schema, LEDGER))
@@ -211,7 +204,7 @@ class Ledger:
             void = "concat(token, ' ', id)"
             remove = f"UPDATE {self._ledger} SET stream = '', note = '', token = {void}"
         query = f"{remove} WHERE table_name = %s AND {condition}"
-        cursor.execute(query, (self._table, argument))
+        cursor.execute(query, (self.place.table, argument))
         return cursor.rowcount
 
 
@@ -394,10 +387,6 @@ class DatabaseLeases:
     _lingering: set[_LeaseLock] = field(default_factory=set)
     _names: dict[tuple[TableName, str], _LeaseLock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
-
-    def lease(self, request: TableRequest) -> DatabaseLease:
-        """Return the lease of a stream on its table."""
-        return DatabaseLease(self, request)
 
     def take(self, request: TableRequest) -> Holder | None:
         """See `Lease`."""

@@ -25,23 +25,12 @@ from target_spark.destinations.databases.postgresql.postgresql_database import P
 from target_spark.destinations.databases.staged_columns import StagedColumn, chunks, staged_source
 from target_spark.destinations.destination import ROW_ORIGIN, RefusedByStoreError
 
-
-def _postgresql() -> Database:
-    return PostgreSql()
-
-
-def _mysql() -> Database:
-    return MySql()
-
-
 DATABASES: Mapping[str, Callable[[], Database]] = {
-    "postgresql": _postgresql,
-    "mysql": _mysql,
-    "mariadb": _mysql,
+    "postgresql": PostgreSql,
+    "mysql": MySql,
+    "mariadb": MySql,
 }
 """Every kind of database by the second word of its JDBC URLs."""
-
-
 PREFIX = "_singer_stage_"
 
 
@@ -88,16 +77,12 @@ class StagingSink:
                     return [sink._staged(database, connection, source.tables())]
                 finally:
                     connection.close()
-        except DestinationError as error:
+        except Exception as error:
             if source.error is not None:
                 raise source.error from None
-            if errno_of(error) in PASSING:
+            if isinstance(error, DestinationError) and errno_of(error) in PASSING:
                 # A message with `://` would be classified as a failure of a file storage.
                 raise OSError(errno_of(error), str(error).replace("://", ": ")) from None
-            raise
-        except Exception:
-            if source.error is not None:
-                raise source.error from None
             raise
 
     def trial(self) -> StagingSink:
