@@ -134,7 +134,7 @@ def _number(error: BaseException) -> tuple[int | None, str]:
     """Return the number of a failure, and the code that a server answered with."""
     chain = list(causes(error, suppressed=True))
     for cause in chain:
-        code = _code(cause)
+        code = answer_code(cause)
         if code:
             numbers = (number for pattern, number in _CODES if pattern.fullmatch(code))
             return next(numbers, errno.EINVAL), code
@@ -150,7 +150,8 @@ def _number(error: BaseException) -> tuple[int | None, str]:
     return None, ""
 
 
-def _code(error: BaseException) -> str:
+def answer_code(error: BaseException) -> str:
+    """Return the code of the server's answer that an error of S3's client holds; else nothing."""
     response = getattr(error, "response", None)
     answer = response.get("Error") if isinstance(response, dict) else None
     return str(answer.get("Code") or "") if isinstance(answer, dict) else ""

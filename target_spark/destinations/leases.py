@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from shared.errors import AlreadyRunningError, SingerSparkError, Where, causes, may_pass
-from shared.storage.access import StorageOptions, remote
+from shared.storage.access import StorageOptions, answer_code, remote
 from shared.storage.owned_folders import (
     ENDED,
     LIVING,
@@ -124,43 +124,6 @@ class Lease(Protocol):
         """
 
 
-def take_lease(
-    lease: Lease,
-    *,
-    policy: str,
-    longest: float,
-    where: Where,
-    shown: str,
-    clock: Callable[[], float],
-    pause: Callable[[float], bool],
-) -> None:
-    """Take a lease, or wait for it.
-
-    A holder that may have ended is waited for until the lease shows whether it lives.
-
-    Args:
-        lease: The lease.
-        policy: `WAIT` or `FAIL`.
-        longest: Seconds to wait, with `WAIT`.
-        where: The stream.
-        shown: Name of the table in messages.
-        clock: Returns seconds.
-        pause: Sleeps for some seconds; returns whether the run ends.
-
-    Raises:
-        AlreadyRunningError: Another run holds it, or this one ends meanwhile.
-    """
-    begin, reported = clock(), Holder()
-    while (holder := lease.take()) is not None:
-        if holder.is_alive and (policy == FAIL or clock() - begin >= longest):
-            raise already_running(holder, where, shown, clock() - begin)
-        if holder != reported:
-            _log.warning("%s: waiting for another run into %s: %s", where, shown, holder)
-            reported = holder
-        if pause(PAUSE):
-            raise already_running(holder, where, shown, clock() - begin)
-
-
 def already_running(
     holder: Holder, where: Where, shown: str, waited: float = 0.0
 ) -> AlreadyRunningError:
@@ -229,6 +192,7 @@ _REFUSED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict",
 _UNKNOWN = frozenset({"NotImplemented", "501"})
 
 
+@dataclass(eq=False)
 class S3Lease:
     """See `Lease`.
 
@@ -242,34 +206,24 @@ class S3Lease:
     """
 
     expires: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        url: str,
-        options: StorageOptions,
-        holder: Holder,
-        expiry: float,
-        clock: Callable[[], float] = time.monotonic,
-        proven: threading.Event | None = None,
-    ) -> None:
-        self._url = url
-        self._proven = proven or threading.Event()
-        self._options = options
-        self._holder = holder
-        self._expiry = expiry
-        self._clock = clock
-        self._beats = 0
-        self._tag: str | None = None
-        self._seen: tuple[str, float] | None = None
+    url: str
+    options: StorageOptions
+    holder: Holder
+    expiry: float
+    clock: Callable[[], float] = time.monotonic
+    proven: threading.Event = field(default_factory=threading.Event)
+    _beats: int = field(default=0, init=False)
+    _tag: str | None = field(default=None, init=False)
+    _seen: tuple[str, float] | None = field(default=None, init=False)
 
     def take(self) -> Holder | None:
         """See `Lease`. A holder of another machine is not known to live before it is seen to."""
-        with writing(self._url, self._options):
+        with writing(self.url, self.options):
             if self._tag is not None:
                 return None
             # 1. Create the object if there is none. Most tables have no lease: once the storage is
             #    known to keep conditions, the conditional write is the only request.
-            result = None if self._proven.is_set() else self._read()
+            result = None if self.proven.is_set() else self._read()
             if result is None:
                 if self._put(IfNoneMatch="*"):
                     self._prove()
@@ -281,7 +235,7 @@ class S3Lease:
             # 2. Another run has it. Take it over if it has been unchanged for its own expiry, by
             #    our clock; `IfMatch` lets one of several runs that wait win.
             other = holder_of(content.get("holder"))
-            if other.run == self._holder.run:
+            if other.run == self.holder.run:
                 self._tag = tag  # The answer to our own request was lost.
                 return None
             is_alive = self._is_alive(tag, content)
@@ -291,7 +245,7 @@ class S3Lease:
 
     def renew(self) -> bool:
         """See `Lease`."""
-        with writing(self._url, self._options):
+        with writing(self.url, self.options):
             if self._tag is None:
                 return False
             if self._put(IfMatch=self._tag):
@@ -300,14 +254,14 @@ class S3Lease:
             # carried out and its answer lost, so that we do not know its tag.
             # If it is gone, another run may have had it.
             tag, content = self._read() or ("", {})
-            is_ours = holder_of(content.get("holder")).run == self._holder.run
+            is_ours = holder_of(content.get("holder")).run == self.holder.run
             self._tag = tag if is_ours else None
             return is_ours
 
     def release(self) -> None:
         """See `Lease`."""
         if self.renew():
-            with writing(self._url, self._options):
+            with writing(self.url, self.options):
                 self._remove()
 
     def _is_alive(self, tag: str, content: dict[str, Any]) -> bool | None:
@@ -316,7 +270,7 @@ class S3Lease:
         status = owner_status(content.get("owner") or {})
         if status in {LIVING, ENDED}:
             return status == LIVING
-        now, before = self._clock(), self._seen
+        now, before = self.clock(), self._seen
         if before is None or before[0] != tag:
             self._seen = tag, now
             return None if before is None else True
@@ -328,26 +282,26 @@ class S3Lease:
         """Raise NoLeasesError if the storage ignores conditions."""
         # Old object stores accept the header and write all the same: a second write, which must
         # fail, tells.
-        if not self._proven.is_set() and self._put(IfNoneMatch="*"):
+        if not self.proven.is_set() and self._put(IfNoneMatch="*"):
             self._remove()
             raise NoLeasesError("the storage ignores the conditions of writes")
-        self._proven.set()
+        self.proven.set()
 
     def _remove(self) -> None:
         self._tag = None
-        filesystem, path = remote(self._url, self._options)
+        filesystem, path = remote(self.url, self.options)
         with suppress(FileNotFoundError):
             filesystem.rm_file(path)
 
     def _put(self, **condition: str) -> bool:
         """Write the object if a condition holds; return whether it does."""
-        filesystem, path = remote(self._url, self._options)
+        filesystem, path = remote(self.url, self.options)
         bucket, key, _ = filesystem.split_path(path)
         self._beats += 1
         content = {
-            "holder": self._holder.to_json(),
+            "holder": self.holder.to_json(),
             "owner": process_owner(),
-            "expiry": self._expiry,
+            "expiry": self.expiry,
             "beat": self._beats,
         }
         body = json.dumps(content).encode()
@@ -366,7 +320,7 @@ class S3Lease:
         return True
 
     def _read(self) -> tuple[str, dict[str, Any]] | None:
-        filesystem, path = remote(self._url, self._options)
+        filesystem, path = remote(self.url, self.options)
         bucket, key, _ = filesystem.split_path(path)
         try:
             tag = str(filesystem.call_s3("head_object", Bucket=bucket, Key=key)["ETag"])
@@ -383,9 +337,8 @@ def _code(error: BaseException) -> str:
     for cause in causes(error, suppressed=True):
         if type(cause).__name__ == "ParamValidationError":
             return "NotImplemented"
-        response = getattr(cause, "response", None)
-        if isinstance(response, dict) and isinstance(response.get("Error"), dict):
-            return str(response["Error"].get("Code") or "")
+        if code := answer_code(cause):
+            return code
     return ""
 
 
@@ -456,8 +409,8 @@ class RunLeases:
             AlreadyRunningError: Another run has it.
             DestinationError: The storage failed.
         """
-        key, settings = (shown, stream), self.settings
-        if settings.policy == ALLOW or key in self._held or key in self._without:
+        key = shown, stream
+        if self.settings.policy == ALLOW or key in self._held or key in self._without:
             return
         with self._turn:
             if key in self._held or self._over.is_set():
@@ -467,15 +420,7 @@ class RunLeases:
                 if result is None:
                     self._without.add(key)
                     return
-                take_lease(
-                    result,
-                    policy=settings.policy,
-                    longest=settings.wait_limit_seconds,
-                    where=Where(stream=stream),
-                    shown=shown,
-                    clock=self.clock,
-                    pause=self._over.wait,
-                )
+                self._wait_for(result, Where(stream=stream), shown)
             except NoLeasesError as reason:
                 self._without.add(key)
                 _log.warning("other runs that load into %s are not detected: %s", shown, reason)
@@ -484,6 +429,23 @@ class RunLeases:
             if result.expires and self._heart is None:
                 self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
                 self._heart.start()
+
+    def _wait_for(self, lease: Lease, where: Where, shown: str) -> None:
+        """Take a lease, or wait for it; raise AlreadyRunningError if another run keeps it.
+
+        A holder that may have ended is waited for until the lease shows whether it lives.
+        """
+        begin, reported = self.clock(), Holder()
+        while (holder := lease.take()) is not None:
+            waited = self.clock() - begin
+            is_over = self.settings.policy == FAIL or waited >= self.settings.wait_limit_seconds
+            if holder.is_alive and is_over:
+                raise already_running(holder, where, shown, waited)
+            if holder != reported:
+                _log.warning("%s: waiting for another run into %s: %s", where, shown, holder)
+                reported = holder
+            if self._over.wait(PAUSE):
+                raise already_running(holder, where, shown, self.clock() - begin)
 
     def check(self, stream: str, shown: str) -> None:
         """Make sure that the run still has the lease of a stream, before a commit.

@@ -9,20 +9,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from shared.errors import AlreadyRunningError, Where
+from shared.errors import AlreadyRunningError
 from shared.storage import owned_folders
 from target_spark.destinations.leases import (
     PAUSE,
     Holder,
     LocalLease,
     NoLeasesError,
+    RunLeases,
     holder_of,
-    take_lease,
     this_run,
 )
+from target_spark.run_settings import OverlapSettings
 
 OTHER = Holder("r", "far", 42, "2026-01-01T00:00:00+00:00")
 HOLD = """
@@ -39,7 +41,7 @@ sys.stdin.read()
 class FakeLease:
     """Answers with one holder after the other, then is free."""
 
-    expires = True
+    expires = False
 
     def __init__(self, *holders: Holder) -> None:
         self._holders: Iterator[Holder] = iter(holders)
@@ -63,11 +65,10 @@ def take(lease: FakeLease, policy: str, longest: float = 10, ends: bool = False)
         now[0] += seconds
         return ends
 
-    where = Where(stream="orders")
-    take_lease(
-        lease, policy=policy, longest=longest, where=where, shown="'/t'", clock=lambda: now[0],
-        pause=pause,
-    )  # fmt: skip
+    settings = OverlapSettings(policy=policy, wait_limit_seconds=longest)
+    leases = RunLeases(settings, clock=lambda: now[0])
+    leases._over = SimpleNamespace(wait=pause, is_set=lambda: False)  # type: ignore[assignment]
+    leases.take("orders", "'/t'", lambda: lease)
     return now[0]
 
 
