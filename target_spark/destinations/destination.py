@@ -136,10 +136,6 @@ class TableId:
     shared: bool = False
 
 
-def _ignore(stream: str, lines: Sequence[str]) -> None:
-    """Stand for `Destination.changed` if nobody asks."""
-
-
 @dataclass(frozen=True)
 class Refusal:
     """A row that the store does not take.
@@ -189,7 +185,7 @@ class Destination(ABC):
     holds_rows: bool = False
     may_refuse: bool = False
     stores_state: bool = True
-    changed: Callable[[str, Sequence[str]], None] = staticmethod(_ignore)
+    changed: Callable[[str, Sequence[str]], None] = staticmethod(lambda _stream, _lines: None)
 
     def table(self, name: TableName) -> TableId:
         """Return the table of a name, without I/O. By default, case is ignored."""

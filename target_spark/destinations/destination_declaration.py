@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -87,10 +87,6 @@ def _opener(place: str) -> Opener:
     return lambda config, tools: cast("Opener", imported(package + place))(config, tools)  # noqa: PLW0108
 
 
-def _always(config: TargetConfig) -> str:
-    return f"the format {config.format}"
-
-
 @dataclass(frozen=True)
 class Declaration:
     """One destination.
@@ -130,7 +126,7 @@ class Declaration:
     ignores: frozenset[str] = frozenset()
     needs: tuple[Need, ...] = ()
     operate: str = ""
-    needs_spark: Callable[[TargetConfig], str] = _always
+    needs_spark: Callable[[TargetConfig], str] = lambda config: f"the format {config.format}"
     has_server: bool = False
     has_tasks_alone: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -192,20 +188,7 @@ def _delta_needs_spark(config: TargetConfig) -> str:
     return next((why for why, applies in reasons.items() if applies), "")
 
 
-_LAKES_SUPPORT = Supports(
-    upsert=True,
-    history=True,
-    overwrite=True,
-    new_columns=True,
-    exactly_once=True,
-    replays=True,
-    versions=True,
-    views=True,
-    backfill=True,
-    leases=True,
-    verify=True,
-    repair=True,
-)
+_ALL_ABILITIES = Supports(**{ability.name: True for ability in fields(Supports)})
 
 DELTA, ICEBERG = (
     Declaration(
@@ -213,7 +196,7 @@ DELTA, ICEBERG = (
         title=title,
         open=_opener(place),
         places=("path", "catalog"),
-        supports=_LAKES_SUPPORT,
+        supports=_ALL_ABILITIES,
         uses=frozenset(TABLE_SETTINGS),
         needs=(LAKES[name],),
         operate="target_spark.operate.lake_operations:LakeOperations",
@@ -240,19 +223,7 @@ JDBC = Declaration(
     title="databases",
     open=_opener("databases.database_destination:jdbc_destination"),
     places=("jdbc",),
-    supports=Supports(
-        upsert=True,
-        overwrite=True,
-        new_columns=True,
-        exactly_once=True,
-        replays=True,
-        versions=True,
-        views=True,
-        backfill=True,
-        verify=True,
-        repair=True,
-        leases=True,
-    ),
+    supports=replace(_ALL_ABILITIES, history=False),
     block=schema_of(JdbcSettings, "Database to load into, with the format `jdbc`."),
     typed=partial(typed, JdbcSettings),
     uses=frozenset(TABLE_SETTINGS) - _LAYOUT - _LAKES_ONLY,
@@ -349,7 +320,10 @@ def capability_table(declarations: Iterable[Declaration] = BUILT_IN) -> str:
     names = [f"`{declared.name}`" for declared in columns]
     rows = [f"| | {' | '.join(names)} |", f"|:--{'|:--:' * len(names)}|"]
     for name in (item.name for item in fields(Supports)):
-        cells = [_cell(declared, name) for declared in columns]
+        cells = [
+            declared.notes.get(name, "yes") if getattr(declared.supports, name) else ""
+            for declared in columns
+        ]
         rows.append(f"| {LABELS[name]} | {' | '.join(cells)} |")
     for setting in TABLE_SETTINGS:
         cells = ["yes" if setting in declared.uses else "" for declared in columns]
@@ -372,9 +346,3 @@ LABELS: Mapping[str, str] = {
     "leases": "detects overlapping runs",
 }
 """Words of the documentation for each name in `Supports`."""
-
-
-def _cell(declared: Declaration, name: str) -> str:
-    if not getattr(declared.supports, name):
-        return ""
-    return declared.notes.get(name, "yes")

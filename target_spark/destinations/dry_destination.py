@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,12 @@ class DryDestination(Destination):
 
     def prepare(self, request: TableRequest) -> TableWrite:
         """See `Destination`. The last SCHEMA of a stream tells the whole change of its table."""
-        shown = self.table(request.name).shown
+        shown, changes = self.table(request.name).shown, self._real.preview(request)
         self._run.tables[request.stream] = PlannedTable(
             request.stream,
             shown,
             request.method,
-            _tuple(self._real.preview(request)),
+            None if changes is None else tuple(changes),
             request.backfill is not None,
         )
         struct = as_nullable(request.struct)
@@ -87,7 +87,3 @@ class DryDestination(Destination):
     def close(self) -> None:
         """See `Destination`."""
         self._real.close()
-
-
-def _tuple(lines: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if lines is None else tuple(lines)
