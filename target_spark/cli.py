@@ -164,8 +164,14 @@ def _overlap_ends_with(code: int) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """Yield the descriptor of a file."""
-    fd = open_input(path)
+    """Yield the descriptor of the file of `--input`; raise SourceError if it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        os.read(fd, 0)
+    except OSError as error:
+        raise SourceError(
+            f"cannot be read ({error.strerror})", where=Where(file=path), hint="see --input"
+        ) from None
     try:
         yield fd
     finally:
@@ -189,22 +195,6 @@ def backfill_of(
     cannot = "the format '{}' cannot replace a range of a table"
     check_format(form, REGISTRY.able("backfill"), cannot, "--backfill")
     return Backfill(stream, column, since, until)
-
-
-def open_input(path: str) -> int:
-    """Open the file that `--input` names.
-
-    Raises:
-        SourceError: It cannot be read.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        os.read(fd, 0)
-    except OSError as error:
-        raise SourceError(
-            f"cannot be read ({error.strerror})", where=Where(file=path), hint="see --input"
-        ) from None
-    return fd
 
 
 def _run(

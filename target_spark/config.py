@@ -26,7 +26,7 @@ from shared.maps.map_settings import PROPERTIES as TRANSFORMS
 from shared.maps.map_settings import supplied_transforms, transform_problems
 from shared.settings.about import Program
 from shared.settings.batch_settings import FixedSize, LowLatency, TimeWindow, Validated
-from shared.settings.checking import Problem, Rule, complete_settings
+from shared.settings.checking import Problem, complete_settings
 from shared.settings.kinds import fields_of, schema_of, typed
 from shared.spark.conf import spark_problems
 from target_spark.core.balance import Expectations
@@ -51,15 +51,6 @@ if TYPE_CHECKING:
 
 
 _PER_STREAM = frozenset(field.key for field in fields_of(LoadSettings))
-
-
-def table_rules(registry: Registry) -> tuple[Rule, ...]:
-    """Return the rules between the settings of tables.
-
-    Args:
-        registry: The destinations, whose declarations decide.
-    """
-    return partial(table_problems, registry), contradictions
 
 
 def table_problems(registry: Registry, settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -238,7 +229,8 @@ def program(registry: Registry) -> Program:
         "databases with Apache Spark.",
         schema=settings_schema(registry),
         rules=(
-            *table_rules(registry),
+            partial(table_problems, registry),
+            contradictions,
             spark_problems,
             transform_problems,
             batch_problems,

@@ -140,14 +140,14 @@ def about_json(program: Program) -> str:
     return json.dumps(about_data(program), indent=2)
 
 
-def published_schema(program: Program) -> dict[str, Any]:
-    """Return the JSON Schema of settings files, by which editors complete and check them."""
+def schema_json(program: Program) -> str:
+    """Write the JSON Schema of settings files, by which editors complete and check them."""
     schema: dict[str, Any] = _plain(program.schema)
     # The newest version that editors of YAML know; no later keyword is used.
     schema["$schema"] = "http://json-schema.org/draft-07/schema#"
     name = {"type": "string", "description": "Where editors find this schema; not a setting."}
     schema["properties"] = {SCHEMA_KEY: name, **schema["properties"]}
-    return schema
+    return json.dumps(schema, indent=2)
 
 
 def _plain(value: Json) -> Json:
@@ -155,11 +155,6 @@ def _plain(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items() if not key.startswith("x-")}
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def schema_json(program: Program) -> str:
-    """Write the JSON Schema of settings files."""
-    return json.dumps(published_schema(program), indent=2)
 
 
 def about_text(program: Program) -> str:
@@ -181,11 +176,6 @@ def about_text(program: Program) -> str:
         lines += [f"    Description: {setting.description}"]
         lines += [f"    Environment Variable: {setting.variable}"] if setting.variable else []
     return "\n".join(lines)
-
-
-def settings_table(program: Program) -> str:
-    """Write the settings of a program as a Markdown table."""
-    return table_of(settings_of(program))
 
 
 def table_of(settings: Iterable[Setting]) -> str:
@@ -214,7 +204,7 @@ def about_markdown(program: Program) -> str:
     return (
         f"# `{program.name}`\n\n{program.description}\n\n"
         f"## Capabilities\n\n{capabilities}\n\n"
-        f"## Settings\n\n{settings_table(program)}\n\n"
+        f"## Settings\n\n{table_of(settings_of(program))}\n\n"
         f"Environment variables are named `{program.env_prefix}<SETTING>` in upper case, nested "
         "names joined by `__`; they are read with `--config=ENV`."
     )

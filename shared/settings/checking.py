@@ -21,24 +21,12 @@ from typing import Any, TypeAlias
 
 from shared.errors import InvalidSettingsError
 
-DURATION_UNITS: dict[str, int] = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "millisecond": 1,
-    "milliseconds": 1,
-    "second": 1_000,
-    "seconds": 1_000,
-    "minute": 60_000,
-    "minutes": 60_000,
-    "hour": 3_600_000,
-    "hours": 3_600_000,
-    "day": 86_400_000,
-    "days": 86_400_000,
-}
+DURATION_UNITS: dict[str, int] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of time."""
+_WORDS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
+DURATION_UNITS |= {
+    f"{word}{end}": DURATION_UNITS[unit] for unit, word in _WORDS.items() for end in ("", "s")
+}
 
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 SIZE_UNITS: dict[str, int] = {"B": 1, "byte": 1, "bytes": 1}
@@ -254,11 +242,12 @@ def read(schema: Schema, value: Json) -> Json:
     others = others if isinstance(others, Mapping) else {}
     if set(others.get("type", ())) == {"string", "number", "boolean"}:
         # Any key with a plain value, as `options` and `spark.conf` take.
-        return {key: _as_text(item) for key, item in value.items()}
+        return {key: as_text(item) for key, item in value.items()}
     return {key: read(properties.get(key, others), item) for key, item in value.items()}
 
 
-def _as_text(value: Json) -> str:
+def as_text(value: Json) -> str:
+    """Write a plain value as text, as JSON has it: `true`, `8`."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

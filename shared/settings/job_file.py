@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import InvalidSettingsError, SettingsError, Where
-from shared.settings.checking import Problem, Schema, complete_settings, nearest
+from shared.settings.checking import Problem, Schema, as_text, complete_settings, nearest
 from shared.settings.kinds import SWITCH, TEXT, VALUES, at_least
 from shared.settings.loading import DOTENV, read_dotenv, read_settings_file, with_variables
 
@@ -156,7 +156,7 @@ def job_of(
         overlay = environments[environment]
     try:
         outer = {**read_dotenv(file.folder / DOTENV), **environ}
-        own = {key: _as_text(value) for key, value in overlay.get("variables", {}).items()}
+        own = {key: as_text(value) for key, value in overlay.get("variables", {}).items()}
         variables = {**outer, **with_variables(own, outer)}
         tap, target = (
             tuple(
@@ -206,7 +206,3 @@ def _name_problems(settings: Settings) -> Iterator[Problem]:
             if not _NAME.fullmatch(str(name)):
                 text = "names files, so that it must be letters, digits, _ and -"
                 yield Problem((block, name), text)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path
@@ -464,16 +465,12 @@ def _json_value(schema: Schema, text: str) -> Json:
 
 
 def _number(text: str, *, whole: bool) -> Json:
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    is_finite = number - number == 0
-    return text if whole or not is_finite else number
+    with suppress(ValueError):
+        if math.isfinite(float(text)) and not whole:
+            return float(text)
+    return text
 
 
 COMMAND_SECONDS = 60

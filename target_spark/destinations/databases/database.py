@@ -147,7 +147,7 @@ _WORDS = (
 def explain_errors(
     database: Database, place: DatabaseAddress, where: Where | None = None
 ) -> Iterator[None]:
-    """Convert the driver's errors in the block to a DestinationError.
+    """Convert the driver's errors in the block to a DestinationError of one line without secrets.
 
     Its cause is an OSError with the number of the failure.
     """
@@ -159,21 +159,14 @@ def explain_errors(
         failure = database.failure(error)
         if failure is None:
             raise
-        raise destination_error(failure, place, where) from OSError(
-            failure.number or errno.EINVAL, f"{place} has failed"
-        )
-
-
-def destination_error(
-    failure: Failure, place: DatabaseAddress, where: Where | None = None
-) -> DestinationError:
-    """Return the one-line error of a failure, without secrets."""
-    text = " ".join(place.without_secrets(failure.message).split())
-    for pattern, word in _WORDS:
-        text = pattern.sub(word, text)
-    text = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
-    code = f" [{failure.code}]" if failure.code else ""
-    return DestinationError(f"{place}: {text}{code}", where=where, hint=failure.hint)
+        text = " ".join(place.without_secrets(failure.message).split())
+        for pattern, word in _WORDS:
+            text = pattern.sub(word, text)
+        text = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+        code = f" [{failure.code}]" if failure.code else ""
+        raise DestinationError(
+            f"{place}: {text}{code}", where=where, hint=failure.hint
+        ) from OSError(failure.number or errno.EINVAL, f"{place} has failed")
 
 
 def errno_of(error: BaseException) -> int:

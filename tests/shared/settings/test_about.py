@@ -164,7 +164,9 @@ class TestPages:
         text = settings.read_text()
         assert "STALE" not in text + errors.read_text()
         for program in (TAP, TARGET):
-            rows = about.settings_table(program).replace(f"`{program.env_prefix}", "`…")
+            rows = about.table_of(about.settings_of(program)).replace(
+                f"`{program.env_prefix}", "`…"
+            )
             shown = text.replace(f"`{program.env_prefix}", "`…").splitlines()
             of_batch_page = re.compile(r"\| `(batch_config|batch|failure)\.").match
             own = {row for row in docs.with_links(rows).splitlines() if not of_batch_page(row)}
