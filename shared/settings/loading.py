@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +395,8 @@ def environment_settings(
             problems.append(f"environment {variable}: {error}")
     result: dict[str, Any] = {}
     for location, value in sorted(settings, key=lambda item: len(item[0])):
-        result = merge(result, normalize(schema, _wrapped(location, value)))
+        nested = reduce(lambda inside, key: {key: inside}, reversed(location), value)
+        result = merge(result, normalize(schema, nested))
     return result, problems
 
 
@@ -426,12 +428,6 @@ def schema_at(schema: Schema, location: Iterable[str]) -> Schema:
             schema["additionalProperties"] if takes_any_key(schema) else schema["properties"][part]
         )
     return schema
-
-
-def _wrapped(location: Keys, value: Json) -> Json:
-    for part in reversed(location):
-        value = {part: value}
-    return value
 
 
 def coerce(schema: Schema, text: str) -> Json:

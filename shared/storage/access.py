@@ -271,6 +271,7 @@ _AWS_NAMES = {
     "profile_name": "profile",
 }
 _SHORTEST_SECRET = 6
+_PUBLIC = re.compile(r"https?://[^@]*$")
 
 
 def remote(url: str, options: StorageOptions | None = None) -> tuple[Any, str]:
@@ -461,12 +462,8 @@ def _texts(values: Any) -> Iterator[str]:
     if isinstance(values, Mapping):
         for value in values.values():
             yield from _texts(value)
-    elif isinstance(values, str) and len(values) >= _SHORTEST_SECRET and not _is_public(values):
+    elif isinstance(values, str) and len(values) >= _SHORTEST_SECRET and not _PUBLIC.match(values):
         yield values
-
-
-def _is_public(text: str) -> bool:
-    return re.match(r"https?://[^@]*$", text) is not None
 
 
 PAGE = 1000

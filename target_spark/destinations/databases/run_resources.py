@@ -304,7 +304,8 @@ class RunResources:
 
     def _drop_stale(self, connection: Connection, schema: str) -> None:
         cursor = connection.cursor()
-        for run in {_run_of(table) for table in self._stages(cursor, schema, "")}:
+        stages = self._stages(cursor, schema, "")
+        for run in {table[len(PREFIX) :].rpartition("_")[0] for table in stages}:
             if run != self._run and self._database.sql.is_free(cursor, run_lock(run)):
                 try:
                     # Its session waits only shortly for locks from then on.
@@ -346,10 +347,6 @@ def named_schema(
     cursor = connection.cursor()
     cursor.execute(database.sql.current_schema)
     return str(cursor.fetchone()[0])
-
-
-def _run_of(table: str) -> str:
-    return table[len(PREFIX) :].rpartition("_")[0]
 
 
 @dataclass(frozen=True)

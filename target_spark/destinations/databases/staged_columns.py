@@ -78,7 +78,7 @@ def _map(array: pa.MapArray, data_type: T.DataType | None) -> pa.Array:
     flat = pa.ListArray.from_arrays(array.offsets, array.items, mask=_nulls(array))
     items = staged_json(flat.flatten(), kind, "null")
     entries = pc.binary_join_element_wise(keys, items, ":")
-    return _masked(_joined(array, entries, "{", "}"), array)
+    return _masked(_joined(flat, entries, "{", "}"), array)
 
 
 def _key(keys: pa.Array) -> pa.Array:
@@ -92,19 +92,11 @@ def _key(keys: pa.Array) -> pa.Array:
 
 def _joined(array: pa.Array, texts: pa.Array, head: str, tail: str) -> pa.Array:
     """Return the joined texts of each list's elements, for any slice of a list array."""
-    lengths = pc.fill_null(_lengths(array), 0)
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), _plain(ends)])
     inside = pc.binary_join(pa.ListArray.from_arrays(offsets, _plain(texts)), ",")
     return pc.binary_join_element_wise(head, inside, tail, "")
-
-
-def _lengths(array: pa.Array) -> pa.Array:
-    if not pa.types.is_map(array.type):
-        return pc.list_value_length(array)
-    offsets = array.offsets
-    result = pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1))
-    return _masked(result, array)
 
 
 def _scalar(array: pa.Array) -> pa.Array:

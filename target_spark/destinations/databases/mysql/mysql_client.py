@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -27,19 +26,6 @@ _MODES = {
 """Words of both drivers for `sslMode`."""
 
 _NO_TLS = "the server does not offer TLS, which 'jdbc' requires"
-
-
-@dataclass(frozen=True)
-class Encryption:
-    """How a connection is encrypted.
-
-    Attributes:
-        context: TLS context; None without TLS.
-        required: Do not send the password to a server without TLS.
-    """
-
-    context: ssl.SSLContext | None
-    required: bool
 
 
 class GuardedConnection(Connection):  # type: ignore[misc, unused-ignore]
@@ -79,7 +65,7 @@ def connect_mysql(place: DatabaseAddress) -> Any:
     """See `Database`."""
     properties = dict(place.properties)
     timeout = properties.pop("connect_timeout", "10000")
-    encryption = encryption_of(place.kind, properties)
+    context, is_required = _encryption(place.kind, properties)
     connection = GuardedConnection(
         host=place.hosts[0],
         port=place.ports[0],
@@ -90,26 +76,29 @@ def connect_mysql(place: DatabaseAddress) -> Any:
         autocommit=False,
         local_infile=True,
         connect_timeout=max(1, int(timeout) // 1000),
-        ssl=encryption.context,
-        ssl_disabled=encryption.context is None,
+        ssl=context,
+        ssl_disabled=context is None,
         defer_connect=True,
     )
-    connection.needs_tls = encryption.required
+    connection.needs_tls = is_required
     connection.connect()
     return connection
 
 
-def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
+def _encryption(kind: str, properties: Mapping[str, str]) -> tuple[ssl.SSLContext | None, bool]:
     """Return the encryption of a connection by its properties, as the Java driver does.
 
     By default, TLS is used if the server offers it, and certificates are not verified.
+
+    Returns:
+        The TLS context, None without TLS; and whether the password must not go to a server without.
 
     Raises:
         SettingsError: A mode is unknown, or a file cannot be read.
     """
     mode = _mode(kind, properties)
     if mode == "disabled":
-        return Encryption(None, required=False)
+        return None, False
     verifies = mode.startswith("verify") or "ssl_ca" in properties
     context = ssl.create_default_context()
     context.check_hostname = mode == "verify-full"
@@ -123,7 +112,7 @@ def encryption_of(kind: str, properties: Mapping[str, str]) -> Encryption:
         with _read("sslCert"):
             context.load_cert_chain(properties["ssl_cert"], properties.get("ssl_key"))
     has_files = "ssl_ca" in properties or "ssl_cert" in properties
-    return Encryption(context, required=mode != "preferred" or has_files)
+    return context, mode != "preferred" or has_files
 
 
 def _mode(kind: str, properties: Mapping[str, str]) -> str:

@@ -202,7 +202,9 @@ def binary_rows(
         pieces.append(piece)
     # 3. Neighbours of a fixed size become one array, then one kernel joins all arrays, row by row.
     #    Its null replacement is the format's null.
-    arrays = [array for piece in _joined(pieces) for array in _arrays(piece, count)]
+    arrays = list[pa.Array]()
+    for piece in _joined(pieces):
+        arrays += [_array(piece, count)] if isinstance(piece, _Fixed) else piece
     nothing = pa.scalar(b"", _BINARY)
     rows = pc.binary_join_element_wise(
         *arrays, nothing, null_handling="replace", null_replacement=_NULL
@@ -284,11 +286,8 @@ def _since(kind: pa.DataType, epoch: int, array: pa.Array) -> _Fixed:
     lowest = -(1 << kind.bit_width - 1) + epoch + 1
     # The least values would wrap around when they are moved; the server rejects their neighbours,
     # too.
-    counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind))
-    moved = pc.subtract(counts, pa.scalar(epoch, kind))
-    width = kind.bit_width // 8
-    result = _fixed(moved, width)
-    return _Fixed(result.image, result.strips, _validity(array))
+    counts = pc.max_element_wise(array.cast(kind), pa.scalar(lowest, kind), skip_nulls=False)
+    return _fixed(pc.subtract(counts, pa.scalar(epoch, kind)), kind.bit_width // 8)
 
 
 def _timestamp(array: pa.Array) -> _Fixed:
@@ -355,10 +354,6 @@ def _joined(pieces: Sequence[_Piece]) -> Iterator[_Piece]:
                 strips |= {len(image) + at: strip for at, strip in piece.strips.items()}
                 image += piece.image
         yield _Fixed(image, strips)
-
-
-def _arrays(piece: _Piece, count: int) -> Sequence[pa.Array]:
-    return [_array(piece, count)] if isinstance(piece, _Fixed) else piece
 
 
 def _array(piece: _Fixed, count: int) -> pa.Array:

@@ -461,16 +461,12 @@ def _exact(value: str, converted: str, stored: str, same: str = "") -> str:
     return f"CASE WHEN {value} IS NULL OR {is_same} THEN {converted} ELSE {refused} END"
 
 
-def _whole_text(value: str, length: str) -> str:
-    """Return a text that the server refuses if it is too long, also by blanks at its end."""
-    return f"CASE WHEN char_length({value}) > {length} THEN {value} || '.' ELSE {value} END"
-
-
 def _from_text(text: str, stored: str) -> str:
     """Return a text as another type; what a type would cut off or round is an error."""
     length = _TEXT.fullmatch(stored)
     if length:
-        whole = _whole_text(text, length[1])
+        # The server would cut it, also blanks at its end.
+        whole = f"CASE WHEN char_length({text}) > {length[1]} THEN {text} || '.' ELSE {text} END"
         # Without a length, which would cut it; keys of this type are equal but for blanks.
         return f"CAST({whole} AS bpchar)" if stored.startswith("character(") else whole
     if _NUMBER.fullmatch(stored):
