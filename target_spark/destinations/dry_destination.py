@@ -53,7 +53,6 @@ class DryDestination(Destination):
         self._run = run
 
     def table(self, name: TableName) -> TableId:
-        """See `Destination`."""
         return self._real.table(name)
 
     def prepare(self, request: TableRequest) -> TableWrite:
@@ -70,20 +69,16 @@ class DryDestination(Destination):
         return TableWrite(shown, Encoding("parquet", "none"), struct, sink=CountingSink())
 
     def commit(self, flush: Flush) -> Committed:
-        """See `Destination`."""
         return Committed(flush.rows)
 
     def abort(self, flush: Flush) -> None:
         """See `Destination`."""
 
     def activate(self, request: TableRequest, edit: VersionEdit) -> None:
-        """See `Destination`."""
         self._run.versions[request.stream] = edit.version
 
     def exists(self, request: TableRequest) -> bool:
-        """See `Destination`."""
         return self._real.exists(request)
 
     def close(self) -> None:
-        """See `Destination`."""
         self._real.close()

@@ -288,7 +288,6 @@ class JdbcDestination(Destination):
         return TableId(json.dumps([self._rules.fold(part) for part in parts]), ".".join(parts))
 
     def dataset(self, name: TableName) -> DatasetName:
-        """See `Destination`."""
         place, parts = self._target.place, self._parts(name)
         inside = [place.name, *parts] if place.kind == "postgresql" else parts
         return table_name(place.kind, place.hosts[0], place.ports[0], inside)
@@ -299,7 +298,6 @@ class JdbcDestination(Destination):
         return [legal_name(part, self._rules) for part in (name.schema or unnamed, name.table)]
 
     def prepare(self, request: TableRequest) -> TableWrite:
-        """See `Destination`."""
         check_request(request)
         with self.work(request) as work:
             if request.method != "overwrite" or work.is_theirs():
@@ -333,7 +331,6 @@ class JdbcDestination(Destination):
             )
 
     def commit(self, flush: Flush) -> Committed | None:
-        """See `Destination`."""
         if flush.request.method == "overwrite":
             with self._lock:
                 held = self._held.setdefault(flush.stream, [])
@@ -348,7 +345,6 @@ class JdbcDestination(Destination):
             self.drop_staging(flush.request, staging_tables_of([flush]))
 
     def finish(self, request: TableRequest) -> Committed | None:
-        """See `Destination`."""
         held, committed = self._held.get(request.stream), None
         if held:
             committed = repeated_in_session(lambda: self._replace(held))
@@ -365,27 +361,22 @@ class JdbcDestination(Destination):
         return edit.phrase(rows) if rows else None
 
     def exists(self, request: TableRequest) -> bool:
-        """See `Destination`."""
         with self._looking(request) as work:
             return self._database.describe(work.cursor, work.place) is not None
 
     def preview(self, request: TableRequest) -> Sequence[str]:
-        """See `Destination`."""
         check_request(request)
         with self._looking(request) as work:
             result = work.preview(request)
         return change_lines(result)
 
     def lease(self, request: TableRequest) -> Lease:
-        """See `Destination`."""
         return DatabaseLease(self._leases, request)
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Destination`."""
         return repeated_in_session(lambda: self._recall(request)) if self.keeps_notes else Note()
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Destination`."""
         repeated_in_session(lambda: self._keep(request, note))
 
     def close(self) -> None:

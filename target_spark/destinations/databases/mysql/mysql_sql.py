@@ -94,7 +94,7 @@ _ATTACHED = (
 
 
 class MySqlSql(LoadSql):
-    """MySQL's and MariaDB's statements."""
+    """MySQL's and MariaDB's statements: see `LoadSql`, also for methods without text here."""
 
     mark = "`"
     same = "<=>"
@@ -122,7 +122,6 @@ class MySqlSql(LoadSql):
         return f"CHARACTER SET utf8mb4 COLLATE {self._collation}"
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:
-        """See `LoadSql`."""
         if isinstance(data_type, T.DecimalType) and data_type.scale <= _MOST_SCALE:
             return f"decimal({data_type.precision},{data_type.scale})"
         kind = TYPES.get(type(data_type), "longtext")
@@ -134,19 +133,16 @@ class MySqlSql(LoadSql):
         return kind
 
     def same_type(self, data_type: T.DataType, sql_type: str) -> bool:
-        """See `LoadSql`."""
         kind = self.type_of(data_type)
         sizes = {"longtext": "varchar", "longblob": "varbinary"}
         return kind == sql_type or (kind in sizes and sql_type.startswith(sizes[kind]))
 
     def form_of(self, data_type: T.DataType) -> str:
-        """See `LoadSql`."""
         if isinstance(data_type, T.StructType | T.ArrayType | T.MapType):
             return "json"
         return "hex" if isinstance(data_type, T.BinaryType) else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        """See `LoadSql`."""
         match = re.fullmatch(r"decimal\((\d+),(\d+)\)", sql_type)
         if match:
             precision, scale = map(int, match.groups())
@@ -185,7 +181,6 @@ class MySqlSql(LoadSql):
         return f"CASE WHEN {expression} <> {created} THEN {refused} ELSE {expression} END"
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
-        """See `LoadSql`."""
         staged = self.type_of(data_type)
         if staged == "longtext":
             # No stream has a type for clock times, and taps send JSON of databases as text.
@@ -195,11 +190,9 @@ class MySqlSql(LoadSql):
         return any(kind.match(staged) and kind.match(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str, staged: str) -> str:
-        """See `LoadSql`."""
         return _float_text(expression) if staged == "float" else f"CAST({expression} AS CHAR)"
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """See `LoadSql`."""
         cursor.execute("SELECT GET_LOCK(%s, %s)", (_digest(name), _LOCK_SECONDS))
         if cursor.fetchone()[0] != 1:
             raise DestinationError(
@@ -207,7 +200,6 @@ class MySqlSql(LoadSql):
             )
 
     def take(self, cursor: Cursor, name: str) -> bool:
-        """See `LoadSql`."""
         cursor.execute("SELECT GET_LOCK(%s, 0)", (_digest(name),))
         return bool(cursor.fetchone()[0] == 1)
 
@@ -216,23 +208,19 @@ class MySqlSql(LoadSql):
         return [f"SET SESSION wait_timeout = {seconds}"]
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """See `LoadSql`."""
         cursor.execute("SELECT RELEASE_LOCK(%s)", (_digest(name),))
         cursor.fetchone()
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """See `LoadSql`."""
         cursor.execute("SELECT IS_FREE_LOCK(%s)", (_digest(name),))
         return bool(cursor.fetchone()[0])
 
     def create_schema(self, schema: str) -> str:
-        """See `LoadSql`."""
         return f"CREATE DATABASE IF NOT EXISTS {self.name(schema)} CHARACTER SET utf8mb4"
 
     def create_stage(
         self, place: TablePlace, columns: Sequence[StagedColumn], *, numbered: bool
     ) -> str:
-        """See `LoadSql`."""
         return f"{super().create_stage(place, columns, numbered=numbered)} {self._text}"
 
     def load(
@@ -259,7 +247,6 @@ class MySqlSql(LoadSql):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """See `LoadSql`."""
         if properties:
             raise SettingsError(
                 "table properties are not supported for MySQL and MariaDB",
@@ -279,17 +266,14 @@ class MySqlSql(LoadSql):
         ]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD COLUMN {self._column(column, False, 1, '')}"]
 
     def change_type(
         self, place: TablePlace, column: FoundColumn, data_type: T.DataType
     ) -> list[str]:
-        """See `LoadSql`."""
         return [self._modify(place, column, self.type_of(data_type), column.nullable)]
 
     def drop_not_null(self, place: TablePlace, column: FoundColumn) -> list[str]:
-        """See `LoadSql`."""
         return [self._modify(place, column, column.sql_type, True)]
 
     def _modify(self, place: TablePlace, column: FoundColumn, kind: str, nullable: bool) -> str:
@@ -302,28 +286,23 @@ class MySqlSql(LoadSql):
         return f"ALTER TABLE {self.table(place)} MODIFY COLUMN {what}"
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:  # noqa: ARG002
-        """See `LoadSql`."""
         index = f"UNIQUE ({self.names(keys)}) COMMENT '{KEY_COMMENT}'"
         return [f"ALTER TABLE {self.table(place)} ADD {index}"]
 
     def drop_key(self, place: TablePlace, index: str) -> list[str]:
-        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} DROP INDEX {self.name(index)}"]
 
     def update_from(
         self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
     ) -> str:
-        """See `LoadSql`."""
         changes = ", ".join(f"t.{self.name(name)} = {value}" for name, value in sets)
         return f"UPDATE {table} t JOIN {rows} ON {condition} SET {changes}"  # noqa: S608
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
-        """See `LoadSql`."""
         cursor.execute(_CASCADES, (place.schema, place.table))
         return [str(name) for (name,) in cursor.fetchall()]
 
     def has_ties(self, cursor: Cursor, place: TablePlace) -> bool:
-        """See `LoadSql`."""
         cursor.execute(_TIES, (place.schema, place.table) * 3)
         return cursor.fetchone() is not None
 
@@ -338,7 +317,6 @@ class MySqlSql(LoadSql):
         return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """See `LoadSql`."""
         return [f"ALTER TABLE {self.table(place)} ADD INDEX ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
@@ -359,22 +337,18 @@ class MySqlSql(LoadSql):
         return f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
-        """See `LoadSql`."""
         return f"CREATE TABLE {self.table(place)} LIKE {self.table(like)}"
 
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
-        """See `LoadSql`."""
         texts = (f"({value} + 0e0)" if kind == "float" else value for value, kind in values)
         # MySQL 9.6 and later have no MD5.
         digests = ", ".join(f"ifnull(sha2({text}, 256), '-')" for text in texts)
         return f"left(sha2(concat({digests}), 256), 32)"
 
     def number(self, digest: str) -> str:
-        """See `LoadSql`."""
         return f"CAST(conv(substr({digest}, 1, 15), 16, 10) AS decimal(20))"
 
     def example(self, names: Sequence[str]) -> str:
-        """See `LoadSql`."""
         pairs = (f"{literal(name)}, {self.name(name)}" for name in names)
         return f"json_object({', '.join(pairs)})"
 
@@ -384,12 +358,10 @@ class MySqlSql(LoadSql):
         return super().retyped(expression, sql_type) if is_decimal else expression
 
     def rename(self, pairs: Sequence[tuple[TablePlace, TablePlace]]) -> str:
-        """See `LoadSql`."""
         names = (f"{self.table(old)} TO {self.table(new)}" for old, new in pairs)
         return f"RENAME TABLE {', '.join(names)}"
 
     def delete_marked(self, place: TablePlace, rows: StagedRows) -> list[str]:
-        """See `LoadSql`."""
         pairs = zip(rows.keys, rows.staged_keys, strict=True)
         equal = " AND ".join(f"t.{self.name(key)} = d.{name}" for key, name in pairs)
         newer = self.newer("t", "d.{staged}", rows)
@@ -397,7 +369,6 @@ class MySqlSql(LoadSql):
         return [f"{delete} AND {newer}" if newer else delete]
 
     def create_ledger(self, schema: str) -> Mapping[str, str]:
-        """See `LoadSql`."""
         columns = {
             LEDGER: "id bigint AUTO_INCREMENT PRIMARY KEY, table_name varchar(64) NOT NULL, "
             "stream text NOT NULL, run varchar(32) NOT NULL, token varchar(128) NOT NULL, "

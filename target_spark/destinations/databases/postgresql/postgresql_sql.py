@@ -96,7 +96,7 @@ _SPARK: Mapping[str, T.DataType] = {
 
 
 class PostgreSqlSql(LoadSql):
-    """PostgreSQL's statements."""
+    """PostgreSQL's statements: see `LoadSql`, also for methods without text here."""
 
     unlogged = "UNLOGGED "
     overriding = " OVERRIDING SYSTEM VALUE"
@@ -112,18 +112,15 @@ class PostgreSqlSql(LoadSql):
     )
 
     def type_of(self, data_type: T.DataType, key: bool = False, keys: int = 1) -> str:  # noqa: ARG002
-        """See `LoadSql`."""
         if isinstance(data_type, T.DecimalType):
             return f"numeric({data_type.precision},{data_type.scale})"
         return TYPES.get(type(data_type), "text")
 
     def form_of(self, data_type: T.DataType) -> str:
-        """See `Sql`."""
         nested = isinstance(data_type, T.StructType | T.ArrayType | T.MapType)
         return "json" if nested else "plain"
 
     def spark_type(self, sql_type: str) -> T.DataType | None:
-        """See `Sql`."""
         match = re.fullmatch(r"numeric\((\d+),(\d+)\)", sql_type)
         if match:
             precision, scale = map(int, match.groups())
@@ -131,7 +128,6 @@ class PostgreSqlSql(LoadSql):
         return _SPARK.get(re.sub(r"\(\d+\)$", "", sql_type))
 
     def converted(self, expression: str, staged: str, stored: str) -> str:
-        """See `Sql`."""
         if staged == stored:
             return expression
         if stored.endswith("[]") and staged == "jsonb":
@@ -145,7 +141,6 @@ class PostgreSqlSql(LoadSql):
         return _from_text(f"CAST({expression} AS text)", stored)
 
     def takes(self, data_type: T.DataType, sql_type: str) -> bool:
-        """See `LoadSql`."""
         staged = self.type_of(data_type)
         if staged == "text":
             # No stream has a type for clock times, and taps send JSON of databases as text.
@@ -153,7 +148,6 @@ class PostgreSqlSql(LoadSql):
         return any(kind.fullmatch(staged) and kind.fullmatch(sql_type) for kind in (_NUMBER, _TIME))
 
     def as_text(self, expression: str, staged: str) -> str:  # noqa: ARG002
-        """See `Sql`."""
         return f"CAST({expression} AS text)"
 
     def create(
@@ -164,7 +158,6 @@ class PostgreSqlSql(LoadSql):
         comment: str,
         properties: Mapping[str, str],
     ) -> list[str]:
-        """See `LoadSql`."""
         created = [f"{self.name(c.name)} {self.type_of(c.dtype)}{_null(c)}" for c in columns]
         nullable = {c.name for c in columns if c.nullable}
         if keys and not nullable & set(keys):
@@ -177,7 +170,6 @@ class PostgreSqlSql(LoadSql):
         return [*statements, *(s for c in columns for s in self._comment(place, c))]
 
     def add(self, place: TablePlace, column: Column) -> list[str]:
-        """See `LoadSql`."""
         kind = self.type_of(column.dtype)
         add = f"ALTER TABLE {self.table(place)} ADD COLUMN {self.name(column.name)} {kind}"
         return [add, *self._comment(place, column)]
@@ -185,7 +177,6 @@ class PostgreSqlSql(LoadSql):
     def change_type(
         self, place: TablePlace, column: FoundColumn, data_type: T.DataType
     ) -> list[str]:
-        """See `LoadSql`."""
         name, kind = self.name(column.name), self.type_of(data_type)
         return [
             f"ALTER TABLE {self.table(place)} ALTER COLUMN {name} TYPE {kind} "
@@ -207,13 +198,11 @@ class PostgreSqlSql(LoadSql):
         return [f"DO {_literal(body)}", f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL"]
 
     def unique(self, place: TablePlace, keys: Sequence[str], nullable: bool) -> list[str]:
-        """See `LoadSql`."""
         nulls = " NULLS NOT DISTINCT" if nullable else ""
         created = f"CREATE UNIQUE INDEX ON {self.table(place)} ({self.names(keys)}){nulls}"
         return [created, self._key_comment(place)]
 
     def drop_key(self, place: TablePlace, index: str) -> list[str]:
-        """See `LoadSql`."""
         return [
             f"ALTER TABLE {self.table(place)} DROP CONSTRAINT IF EXISTS {self.name(index)}",
             f"DROP INDEX IF EXISTS {self.table(TablePlace(place.schema, index))}",
@@ -233,16 +222,13 @@ class PostgreSqlSql(LoadSql):
     def update_from(
         self, table: str, rows: str, sets: Sequence[tuple[str, str]], condition: str
     ) -> str:
-        """See `LoadSql`."""
         changes = ", ".join(f"{self.name(name)} = {value}" for name, value in sets)
         return f"UPDATE {table} t SET {changes} FROM {rows} WHERE {condition}"
 
     def lock_rows(self, table: str) -> list[str]:
-        """See `LoadSql`."""
         return [f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"]
 
     def cascades(self, cursor: Cursor, place: TablePlace) -> Sequence[str]:
-        """See `LoadSql`."""
         cursor.execute(_CASCADES, (self.table(place),))
         return [str(name) for (name,) in cursor.fetchall()]
 
@@ -260,11 +246,9 @@ class PostgreSqlSql(LoadSql):
         return [str(name) for (name,) in cursor.fetchall()]
 
     def index(self, place: TablePlace, columns: Sequence[str]) -> list[str]:
-        """See `LoadSql`."""
         return [f"CREATE INDEX ON {self.table(place)} ({self.names(columns)})"]
 
     def on_conflict(self, place: TablePlace, rows: StagedRows) -> str:
-        """See `LoadSql`."""
         others = [name for name in rows.values if name not in rows.keys]
         target = f"ON CONFLICT ({self.names(rows.keys)}) DO "
         if not others:
@@ -274,20 +258,16 @@ class PostgreSqlSql(LoadSql):
         return f"{target}UPDATE SET {', '.join(sets)}{f' WHERE {newer}' if newer else ''}"
 
     def copy(self, place: TablePlace, like: TablePlace) -> str:
-        """See `LoadSql`."""
         created = f"CREATE {self.unlogged}TABLE {self.table(place)}"
         return f"{created} (LIKE {self.table(like)} INCLUDING DEFAULTS INCLUDING IDENTITY)"
 
     def digest(self, values: Sequence[tuple[str, str]]) -> str:
-        """See `LoadSql`."""
         return f"md5(CAST(ROW({', '.join(value for value, _ in values)}) AS text))"
 
     def number(self, digest: str) -> str:
-        """See `LoadSql`."""
         return f"CAST(CAST('x' || substr({digest}, 1, 15) AS bit(60)) AS bigint)"
 
     def example(self, names: Sequence[str]) -> str:
-        """See `LoadSql`."""
         pairs = (
             f"{_literal(json.dumps(name, ensure_ascii=False))} || ':' || "
             f"coalesce(CAST(to_json({self.name(name)}) AS text), 'null')"
@@ -314,7 +294,6 @@ class PostgreSqlSql(LoadSql):
         return [delete + equal, f"{delete}({null}) AND {' AND '.join(same)}"]
 
     def instant(self, text: str) -> str:
-        """See `LoadSql`."""
         return f"TIMESTAMPTZ '{text}+00'"
 
     def view(
@@ -324,7 +303,6 @@ class PostgreSqlSql(LoadSql):
         names: Mapping[str, str],
         rules: NameRules,
     ) -> list[str]:
-        """See `LoadSql`."""
         own = [name for name in request.struct.names if name != DOCUMENT]
         fields = [] if request.view is None else [f for f in request.view if f.name not in own]
         wishes = {name: name for name in (*own, *(field.name for field in fields))}
@@ -342,7 +320,6 @@ class PostgreSqlSql(LoadSql):
         ]
 
     def create_ledger(self, schema: str) -> Mapping[str, str]:
-        """See `LoadSql`."""
         columns = {
             LEDGER: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, "
             "stream text NOT NULL, run text NOT NULL, token text NOT NULL, note text NOT NULL, "
@@ -363,7 +340,6 @@ class PostgreSqlSql(LoadSql):
         return f"{cursor.fetchone()[0]} {rows}"
 
     def written(self, cursor: Cursor, place: TablePlace) -> int:
-        """See `LoadSql`."""
         own = self.proof(cursor, 0).split()[0]
         return int(self._counts(cursor, place, [own]).get(own, "0"))
 
@@ -403,11 +379,9 @@ class PostgreSqlSql(LoadSql):
         return {number: str(count) for number, count in cursor.fetchall()}
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_lock(%s)", (_number(name),))
 
     def take(self, cursor: Cursor, name: str) -> bool:
-        """See `LoadSql`."""
         cursor.execute("SELECT pg_try_advisory_lock(%s)", (_number(name),))
         return bool(cursor.fetchone()[0])
 
@@ -420,11 +394,9 @@ class PostgreSqlSql(LoadSql):
         ]
 
     def unlock(self, cursor: Cursor, name: str) -> None:
-        """See `LoadSql`."""
         cursor.execute("SELECT pg_advisory_unlock(%s)", (_number(name),))
 
     def is_free(self, cursor: Cursor, name: str) -> bool:
-        """See `LoadSql`."""
         taken = self.take(cursor, name)
         if taken:
             self.unlock(cursor, name)
