@@ -312,37 +312,3 @@ def read_registry(settings: Container[str] = ()) -> Registry:
     declaration = declared(DESTINATIONS, Declaration, ours, clash)
     broken = {name: "; ".join(lines) for name, lines in declaration.unusable.items()}
     return Registry(declaration.items, broken)
-
-
-def capability_table(declarations: Iterable[Declaration] = BUILT_IN) -> str:
-    """Return what each destination supports, as a Markdown table."""
-    columns = list(declarations)
-    names = [f"`{declared.name}`" for declared in columns]
-    rows = [f"| | {' | '.join(names)} |", f"|:--{'|:--:' * len(names)}|"]
-    for name in (item.name for item in fields(Supports)):
-        cells = [
-            declared.notes.get(name, "yes") if getattr(declared.supports, name) else ""
-            for declared in columns
-        ]
-        rows.append(f"| {LABELS[name]} | {' | '.join(cells)} |")
-    for setting in TABLE_SETTINGS:
-        cells = ["yes" if setting in declared.uses else "" for declared in columns]
-        rows.append(f"| `{setting}` | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-LABELS: Mapping[str, str] = {
-    "upsert": "`load_method: upsert`",
-    "history": "`load_method: history`",
-    "overwrite": "`load_method: overwrite`",
-    "backfill": "`--backfill`",
-    "new_columns": "adds columns",
-    "exactly_once": "a repeated commit adds nothing",
-    "replays": "detects replays",
-    "versions": "ACTIVATE_VERSION",
-    "views": "`generate_view`",
-    "verify": "`target-spark verify`",
-    "repair": "`target-spark verify --repair`",
-    "leases": "detects overlapping runs",
-}
-"""Words of the documentation for each name in `Supports`."""

@@ -13,14 +13,13 @@ from shared.encodings.encoding_format import DESTINATIONS, SWITCH
 from target_spark.config import table_problems
 from target_spark.destinations.destination_declaration import (
     BUILT_IN,
-    LABELS,
     TABLE_SETTINGS,
     Declaration,
     Registry,
     Supports,
-    capability_table,
     read_registry,
 )
+from tools.docs import ABILITIES, capability_table
 
 GOOD = """
 from target_spark.destinations.destination_declaration import Declaration
@@ -156,11 +155,11 @@ def test_a_view_needs_a_destination_that_has_views() -> None:
 
 
 def test_what_a_destination_supports_is_in_the_documentation() -> None:
-    assert set(LABELS) == set(Supports.__dataclass_fields__)
+    assert list(ABILITIES) == list(Supports.__dataclass_fields__)
     rows = capability_table().splitlines()
     assert rows[0] == "| | `parquet` | `json` | `csv` | `orc` | `delta` | `iceberg` | `jdbc` |"
     [upsert] = [row for row in rows if "method: upsert" in row]
     assert upsert == "| `load_method: upsert` |  |  |  |  | yes | yes | yes |"
     [replays] = [row for row in rows if "replays" in row]
     assert replays.endswith("| yes | yes | PostgreSQL |")
-    assert len(rows) == 2 + len(LABELS) + len(TABLE_SETTINGS)
+    assert len(rows) == 2 + len(ABILITIES) + len(TABLE_SETTINGS)

@@ -54,7 +54,7 @@ TYPES: Mapping[type[T.DataType], str] = {
 """Spark types → MySQL types; decimals are `decimal(p,s)`, all others `longtext`."""
 
 _SPARK: Mapping[str, T.DataType] = {
-    **{sql_type: kind() for kind, sql_type in reversed(TYPES.items()) if sql_type != "json"},
+    **{sql_type: kind() for kind, sql_type in reversed([*TYPES.items()]) if sql_type != "json"},
     "json": T.VariantType(),
     "longtext": T.StringType(),
     "time(6)": T.TimeType(6),

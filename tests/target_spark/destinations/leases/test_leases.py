@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -41,7 +42,7 @@ sys.stdin.read()
 class FakeLease:
     """Answers with one holder after the other, then is free."""
 
-    expires = False
+    expires: ClassVar[bool] = False
 
     def __init__(self, *holders: Holder) -> None:
         self._holders: Iterator[Holder] = iter(holders)
