@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -89,7 +89,8 @@ def _unsupported(
             continue
         method = block.get("load_method")
         if method in _WHY and not getattr(declared.supports, method):
-            text = f"needs the format {_listed(registry.able(method))}: {_WHY[method]}"
+            able = _listed(map(repr, registry.able(method)), "or")
+            text = f"needs the format {able}: {_WHY[method]}"
             yield Problem((*path, "load_method"), text.format(declared.title))
         for key in refused:
             if key in _PER_STREAM and block.get(key):
@@ -111,17 +112,13 @@ _WHY = {
 
 
 def _useless(registry: Registry, declared: Declaration, key: str) -> str:
-    users = dict.fromkeys(
-        result.title for result in registry.declarations.values() if key in result.uses
-    )
-    *most, last = users
-    names = f"{', '.join(most)} and {last}" if most else last
-    return f"has no effect on {declared.title}; supported by {names}"
+    users = (result.title for result in registry.declarations.values() if key in result.uses)
+    return f"has no effect on {declared.title}; supported by {_listed(users, 'and')}"
 
 
-def _listed(formats: Sequence[str]) -> str:
-    *most, last = map(repr, formats)
-    return f"{', '.join(most)} or {last}" if most else last
+def _listed(names: Iterable[str], word: str) -> str:
+    *most, last = dict.fromkeys(names)
+    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 def contradictions(settings: Mapping[str, Any]) -> Iterator[Problem]:
@@ -144,11 +141,7 @@ _logger = logging.getLogger(__name__)
 
 
 def settings_schema(registry: Registry) -> dict[str, Any]:
-    """Return the JSON Schema of the settings.
-
-    Args:
-        registry: The destinations.
-    """
+    """Return the JSON Schema of the settings."""
     own = schema_of(TargetConfig)["properties"]
     places = {name: own[name] for name in ("path", "format", "catalog")}
     blocks = {name: dict(registry.declarations[name].block or {}) for name in registry.blocks}
@@ -218,11 +211,7 @@ def batch_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def program(registry: Registry) -> Program:
-    """Describe the program.
-
-    Args:
-        registry: The destinations.
-    """
+    """Describe the program."""
     return Program(
         name="target-spark",
         description="Singer target that loads streams into files, Delta and Iceberg tables and "
@@ -330,11 +319,6 @@ def key_properties(config: TargetConfig, schema: StreamSchema) -> tuple[str, ...
 
 def table_request(config: TargetConfig, schema: StreamSchema, struct: StructType) -> TableRequest:
     """Return the request of a stream for its table.
-
-    Args:
-        config: The settings.
-        schema: The stream's last SCHEMA.
-        struct: Its columns as stored.
 
     Raises:
         MessageError: The load method needs a key, which is missing or is not a property.

@@ -133,11 +133,6 @@ def check_new(path: str, *, force: bool) -> None:
 def write_config(path: str, text: str, *, force: bool) -> None:
     """Write a settings file.
 
-    Args:
-        path: The file.
-        text: Its text.
-        force: Replace a file that is there.
-
     Raises:
         SettingsError: The file is there.
         DestinationError: It cannot be written.

@@ -45,12 +45,7 @@ SCHEMA: Schema = _object(
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job file that has been checked.
-
-    Attributes:
-        path: The file.
-        settings: Its content, with defaults.
-    """
+    """A job file that has been checked; its settings have their defaults."""
 
     path: Path
     settings: Settings

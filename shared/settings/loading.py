@@ -53,9 +53,6 @@ _COMMENT = re.compile(r"^[ \t]*//[^\r\n]*", re.MULTILINE)
 def read_settings_file(path: Path) -> dict[str, Any]:
     """Read a file that holds one object of settings; the ending of its name tells the format.
 
-    Args:
-        path: The file.
-
     Returns:
         Its keys and values, of the types that JSON has. Leaves out `$schema`, which is for editors.
 

@@ -174,11 +174,6 @@ def open_plain(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for random access; a compressed one through a copy on disk.
 
-    Args:
-        url: The file.
-        codec: See `codec_of`.
-        options: Of the storage.
-
     Raises:
         pyarrow.ArrowInvalid: The copy would take more than half of the disk that is free.
     """

@@ -138,12 +138,7 @@ def already_running(
 
 @dataclass(eq=False)
 class LocalLease:
-    """See `Lease`.
-
-    Args:
-        path: The file that names the holder.
-        holder: This run.
-    """
+    """See `Lease`: a lock, and the file that names its holder."""
 
     expires: ClassVar[bool] = False
     path: Path
@@ -344,11 +339,7 @@ def _code(error: BaseException) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FolderLeases:
-    """The leases of a run on tables in folders.
-
-    Args:
-        config: The settings.
-    """
+    """The leases of a run on tables in folders."""
 
     config: TargetConfig
     _holder: Holder = field(default_factory=this_run, init=False)
@@ -381,12 +372,7 @@ class _HeldLease:
 
 @dataclass(eq=False)
 class RunLeases:
-    """Takes, renews and releases; methods may be called from any thread.
-
-    Args:
-        settings: What to do about other runs.
-        clock: Returns seconds.
-    """
+    """Takes, renews and releases; methods may be called from any thread."""
 
     settings: OverlapSettings
     clock: Callable[[], float] = time.monotonic

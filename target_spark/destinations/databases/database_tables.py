@@ -242,9 +242,6 @@ PROPERTIES: Mapping[str, Properties] = {
 def address_of(settings: JdbcSettings) -> DatabaseAddress:
     """Return the address and login of the settings.
 
-    Args:
-        settings: The setting `jdbc`.
-
     Raises:
         SettingsError: The URL cannot be parsed or its database is not supported, or a property of
             the connection is not allowed; never shows a value.

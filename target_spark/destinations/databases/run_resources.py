@@ -223,13 +223,7 @@ _SETUP_LOCK = "target-spark setup"
 
 
 class RunResources:
-    """Holds the lock that shows other runs that this run is alive; usable from any thread.
-
-    Args:
-        database: The kind of database.
-        place: Where it is.
-        run: This run.
-    """
+    """Holds the lock that shows other runs that this run is alive; usable from any thread."""
 
     def __init__(self, database: Database, place: DatabaseAddress, run: str) -> None:
         self._database = database

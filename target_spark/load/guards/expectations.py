@@ -28,9 +28,6 @@ class ExpectationGuard(Guard):
     """Collects profiles of streams; methods may be called from any thread.
 
     Streams that the settings name are checked even if nothing of them arrives.
-
-    Args:
-        config: The settings.
     """
 
     def __init__(self, config: TargetConfig) -> None:

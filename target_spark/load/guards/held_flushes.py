@@ -29,11 +29,7 @@ class _HeldFlush:
 
 @dataclass(eq=False)
 class HeldFlushes(Guard):
-    """Holds the flushes of `overwrite` until the end of their stream.
-
-    Args:
-        destination: Aborts flushes that are left out.
-    """
+    """Holds the flushes of `overwrite` until the end of their stream."""
 
     destination: Destination
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

@@ -16,14 +16,7 @@ from target_spark.run_settings import TargetConfig
 
 @dataclass(eq=False)
 class LeaseGuard(Guard):
-    """Takes the lease of each stream, and makes sure before each change that the run has it.
-
-    Args:
-        config: The settings.
-        leases: The leases of the run.
-        destination: Has leases.
-        tables: The tables of the run.
-    """
+    """Takes the lease of each stream, and makes sure before each change that the run has it."""
 
     config: TargetConfig
     leases: RunLeases

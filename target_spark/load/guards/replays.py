@@ -26,14 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class ReplayGuard(Guard):
-    """Distinguishes replays from new records; methods may be called from any thread.
-
-    Args:
-        config: The settings.
-        destination: Keeps the notes.
-        tables: Tables of the run.
-        files: Opens the files that are compared.
-    """
+    """Distinguishes replays from new records; methods may be called from any thread."""
 
     config: TargetConfig
     destination: Destination

@@ -21,12 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class VersionGuard(Guard):
-    """Knows the versions of the rows of a run.
-
-    Args:
-        config: The settings.
-        is_supported: Whether the destination has table versions.
-    """
+    """Knows the versions of the rows of a run."""
 
     config: TargetConfig
     is_supported: bool
