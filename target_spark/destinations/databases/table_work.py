@@ -348,8 +348,7 @@ class TableWork:
                 self.cursor.execute(statement)
         self.connection.commit()
         plan = self.key(request, plan)
-        if sql.immediate:
-            self.cursor.execute(sql.immediate)
+        self.check_constraints()
         # Halving finds one refused row of n by some log2(n) statements, each in a savepoint.
         search = _RefusedRows(self, request, plan)
         results = [row for part in parts for row in search.of(part.url, 0, part.rows)]

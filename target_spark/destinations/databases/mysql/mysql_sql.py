@@ -412,17 +412,13 @@ def _float_text(value: str) -> str:
 def _exact_integer(value: str) -> str:
     """Return an integer for a column of doubles, which would round it."""
     text = f"CAST(CAST({value} AS DOUBLE) AS CHAR)"
-    same = f"CAST({text} AS DECIMAL(30,0)) = {value}"
-    refused = f"CONCAT({value}, ' cannot be stored exactly')"
-    return f"CASE WHEN {value} IS NULL OR {same} THEN {value} ELSE {refused} END"
+    return _exact(value, f"CAST({text} AS DECIMAL(30,0)) = {value}")
 
 
 def _exact_year(value: str) -> str:
     """Return a number for a column of years, which would round it, or add a century."""
     same = f"({value} = ROUND({value}) AND {value} NOT BETWEEN 1 AND 99)"
-    refused = f"CONCAT({value}, ' cannot be stored exactly')"
-    stored = f"CASE {value} WHEN 0 THEN '0000' ELSE ROUND({value}) END"
-    return f"CASE WHEN {value} IS NULL OR {same} THEN {stored} ELSE {refused} END"
+    return _exact(value, same, f"CASE {value} WHEN 0 THEN '0000' ELSE ROUND({value}) END")
 
 
 def _whole_number(value: str) -> str:
@@ -457,8 +453,13 @@ def _from_text(text: str, kind: str, size: str) -> str:
             same = f"{text} NOT REGEXP '[0-9]-' AND {same}"
     else:
         return text
-    refused = f"CONCAT({text}, ' cannot be stored exactly')"
-    return f"CASE WHEN {text} IS NULL OR {same} THEN {text} ELSE {refused} END"
+    return _exact(text, same)
+
+
+def _exact(value: str, same: str, stored: str = "") -> str:
+    """Return a value, or what is stored for it; unless `same`, a text that the server refuses."""
+    refused = f"CONCAT({value}, ' cannot be stored exactly')"
+    return f"CASE WHEN {value} IS NULL OR {same} THEN {stored or value} ELSE {refused} END"
 
 
 def _keeps_digits(text: str, kind: str, size: str) -> str:
