@@ -78,6 +78,11 @@ class Rows:
         return bool(data.true_count) if data.true_count in {0, self.count} else data
 
 
+def _by(kernel: Callable[..., Data]) -> Callable[..., ArrowColumn]:
+    """Return the method that applies a kernel to a column, and to its operand if there is one."""
+    return lambda *operands: called(kernel, *operands)
+
+
 class ArrowColumn:
     """A column; operators and methods are those of Spark's `Column`.
 
@@ -93,48 +98,15 @@ class ArrowColumn:
         self.views: dict[T.DataType, ArrowColumn] = {}
 
     __hash__ = object.__hash__
+    __eq__, __ne__ = _by(pc.equal), _by(pc.not_equal)
+    __lt__, __le__ = _by(pc.less), _by(pc.less_equal)
+    __gt__, __ge__ = _by(pc.greater), _by(pc.greater_equal)
+    __add__, __sub__, __mul__ = _by(pc.add), _by(pc.subtract), _by(pc.multiply)
+    __and__, __or__ = _by(pc.and_kleene), _by(pc.or_kleene)
+    __neg__, __invert__ = _by(pc.negate), _by(pc.invert)
 
-    def __eq__(self, other: object) -> ArrowColumn:  # type: ignore[override]
-        return called(pc.equal, self, other)
-
-    def __ne__(self, other: object) -> ArrowColumn:  # type: ignore[override]
-        return called(pc.not_equal, self, other)
-
-    def __lt__(self, other: Any) -> ArrowColumn:
-        return called(pc.less, self, other)
-
-    def __le__(self, other: Any) -> ArrowColumn:
-        return called(pc.less_equal, self, other)
-
-    def __gt__(self, other: Any) -> ArrowColumn:
-        return called(pc.greater, self, other)
-
-    def __ge__(self, other: Any) -> ArrowColumn:
-        return called(pc.greater_equal, self, other)
-
-    def __add__(self, other: Any) -> ArrowColumn:
-        return called(pc.add, self, other)
-
-    def __sub__(self, other: Any) -> ArrowColumn:
-        return called(pc.subtract, self, other)
-
-    def __mul__(self, other: Any) -> ArrowColumn:
-        return called(pc.multiply, self, other)
-
-    def __mod__(self, other: Any) -> ArrowColumn:
-        return called(_modulo, self, other)
-
-    def __neg__(self) -> ArrowColumn:
-        return called(pc.negate, self)
-
-    def __and__(self, other: Any) -> ArrowColumn:
-        return called(pc.and_kleene, self, other)
-
-    def __or__(self, other: Any) -> ArrowColumn:
-        return called(pc.or_kleene, self, other)
-
-    def __invert__(self) -> ArrowColumn:
-        return called(pc.invert, self)
+    def __mod__(self, by: Any) -> ArrowColumn:
+        return called(_modulo, self, by)
 
     def isNull(self) -> ArrowColumn:  # noqa: N802
         return called(_is_null, self)

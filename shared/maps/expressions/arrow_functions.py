@@ -6,6 +6,7 @@ Rules call them with operands that they have checked. Functions that are not her
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Callable
 from functools import cache, reduce
@@ -80,51 +81,18 @@ def nullif(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
     return when(one != other, one)
 
 
-def size(lists: ArrowColumn) -> ArrowColumn:
-    return called(pc.list_value_length, lists)
+def _kernel(compute: Callable[..., Data]) -> Callable[..., ArrowColumn]:
+    """Return the function of columns that computes this of their values."""
+    return lambda *columns: called(compute, *columns)
 
 
-def get(lists: ArrowColumn, place: ArrowColumn) -> ArrowColumn:
-    return ArrowColumn(lambda rows: _element(rows.array(lists), rows.data(place)))
+def _with_scalars(compute: Callable[..., Data]) -> Callable[..., ArrowColumn]:
+    """Return the same for operands of which all but the first are alike in all rows."""
+    return _kernel(lambda data, *scalars: compute(data, *map(_scalar, scalars)))
 
 
-def _element(lists: pa.ListArray, place: Data) -> Data:
-    inside = pc.and_(pc.greater_equal(place, 0), pc.less(place, pc.list_value_length(lists)))
-    places = pc.add(lists.offsets.slice(0, len(lists)), place)
-    return lists.values.take(pc.if_else(inside, places, None))
-
-
-def isnan(number: ArrowColumn) -> ArrowColumn:
-    return called(pc.is_nan, number)
-
-
-def rint(number: ArrowColumn) -> ArrowColumn:
-    return called(lambda data: pc.round(data, round_mode="half_to_even"), number)
-
-
-def negate(number: ArrowColumn) -> ArrowColumn:
-    return -number
-
-
-def pmod(number: ArrowColumn, by: ArrowColumn) -> ArrowColumn:
-    rest = number % by
-    return when(rest < 0, rest + by).otherwise(rest)
-
-
-def try_add(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
-    return called(_within_64_bits(pc.add_checked), one, other)
-
-
-def try_subtract(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
-    return called(_within_64_bits(pc.subtract_checked), one, other)
-
-
-def try_multiply(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
-    return called(_within_64_bits(pc.multiply_checked), one, other)
-
-
-def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[[Data, Data], Data]:
-    """Return an operation whose result is null if it has more bits."""
+def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[..., ArrowColumn]:
+    """Return the function of an operation whose result is null if it has more bits."""
 
     def compute(*operands: Data) -> Data:
         try:
@@ -137,53 +105,11 @@ def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[[Data, 
         halves = [[_cut(one, part) for one in operands] for part in ((0, half), (half, None))]
         return pa.concat_arrays([compute(*each_half) for each_half in halves])
 
-    return compute
+    return _kernel(compute)
 
 
 def _cut(data: Data, part: tuple[int, int | None]) -> Data:
     return data.slice(*part) if isinstance(data, pa.Array) else data
-
-
-def try_divide(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
-    return called(pc.divide, one, nullif(other, lit(0.0)))
-
-
-def call_function(name: str, one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
-    if name != "div":
-        raise Unsupported(name)
-    return called(pc.divide, one, other)
-
-
-def year(date: ArrowColumn) -> ArrowColumn:
-    return called(pc.year, date)
-
-
-def month(date: ArrowColumn) -> ArrowColumn:
-    return called(pc.month, date)
-
-
-def day(date: ArrowColumn) -> ArrowColumn:
-    return called(pc.day, date)
-
-
-def date_add(date: ArrowColumn, days: ArrowColumn) -> ArrowColumn:
-    return (date.cast("int") + days.cast("int")).cast("date")
-
-
-def date_from_unix_date(days: ArrowColumn) -> ArrowColumn:
-    return days.cast("date")
-
-
-def unix_micros(time: ArrowColumn) -> ArrowColumn:
-    return time.cast("bigint")
-
-
-def lower(text: ArrowColumn) -> ArrowColumn:
-    return called(_cased(str.lower, pc.ascii_lower), text)
-
-
-def upper(text: ArrowColumn) -> ArrowColumn:
-    return called(_cased(str.upper, pc.ascii_upper), text)
 
 
 def _cased(turn: Callable[[str], str], in_ascii: Callable[[Data], Data]) -> Callable[[Data], Data]:
@@ -206,52 +132,65 @@ def _by_element(turn: Callable[[Any], str], data: Data) -> Data:
     return pa.array(map(turned, data.to_pylist()), pa.string())
 
 
-def char_length(text: ArrowColumn) -> ArrowColumn:
-    return called(pc.utf8_length, text)
+size = _kernel(pc.list_value_length)
+isnan = _kernel(pc.is_nan)
+rint = _kernel(lambda data: pc.round(data, round_mode="half_to_even"))
+negate = operator.neg
+try_add = _within_64_bits(pc.add_checked)
+try_subtract = _within_64_bits(pc.subtract_checked)
+try_multiply = _within_64_bits(pc.multiply_checked)
+year, month, day = _kernel(pc.year), _kernel(pc.month), _kernel(pc.day)
+lower = _kernel(_cased(str.lower, pc.ascii_lower))
+upper = _kernel(_cased(str.upper, pc.ascii_upper))
+char_length = length = _kernel(pc.utf8_length)
+startswith, endswith = _with_scalars(pc.starts_with), _with_scalars(pc.ends_with)
+contains, replace = _with_scalars(pc.match_substring), _with_scalars(pc.replace_substring)
+btrim, ltrim = _with_scalars(pc.utf8_trim), _with_scalars(pc.utf8_ltrim)
+rtrim = _with_scalars(pc.utf8_rtrim)
+right = _with_scalars(lambda data, count: pc.utf8_slice_codeunits(data, -count))
 
 
-length = char_length
+def get(lists: ArrowColumn, place: ArrowColumn) -> ArrowColumn:
+    return ArrowColumn(lambda rows: _element(rows.array(lists), rows.data(place)))
 
 
-def startswith(text: ArrowColumn, start: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.starts_with(data, _scalar(scalar)), text, start)
+def _element(lists: pa.ListArray, place: Data) -> Data:
+    inside = pc.and_(pc.greater_equal(place, 0), pc.less(place, pc.list_value_length(lists)))
+    places = pc.add(lists.offsets.slice(0, len(lists)), place)
+    return lists.values.take(pc.if_else(inside, places, None))
 
 
-def endswith(text: ArrowColumn, end: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.ends_with(data, _scalar(scalar)), text, end)
+def pmod(number: ArrowColumn, by: ArrowColumn) -> ArrowColumn:
+    rest = number % by
+    return when(rest < 0, rest + by).otherwise(rest)
 
 
-def contains(text: ArrowColumn, part: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.match_substring(data, _scalar(scalar)), text, part)
+def try_divide(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    return called(pc.divide, one, nullif(other, lit(0.0)))
 
 
-def replace(text: ArrowColumn, old: ArrowColumn, new: ArrowColumn) -> ArrowColumn:
-    def replaced(data: Data, *scalars: Data) -> Data:
-        return pc.replace_substring(data, *map(_scalar, scalars))
-
-    return called(replaced, text, old, new)
-
-
-def btrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.utf8_trim(data, _scalar(scalar)), text, characters)
+def call_function(name: str, one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
+    if name != "div":
+        raise Unsupported(name)
+    return called(pc.divide, one, other)
 
 
-def ltrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.utf8_ltrim(data, _scalar(scalar)), text, characters)
+def date_add(date: ArrowColumn, days: ArrowColumn) -> ArrowColumn:
+    return (date.cast("int") + days.cast("int")).cast("date")
 
 
-def rtrim(text: ArrowColumn, characters: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.utf8_rtrim(data, _scalar(scalar)), text, characters)
+def date_from_unix_date(days: ArrowColumn) -> ArrowColumn:
+    return days.cast("date")
+
+
+def unix_micros(time: ArrowColumn) -> ArrowColumn:
+    return time.cast("bigint")
 
 
 def repeat(text: ArrowColumn, times: ArrowColumn) -> ArrowColumn:
     # Rows of another branch may have any number here.
     none_below = called(lambda count: pc.max_element_wise(count, 0, skip_nulls=False), times)
     return called(pc.binary_repeat, text, none_below)
-
-
-def right(text: ArrowColumn, count: ArrowColumn) -> ArrowColumn:
-    return called(lambda data, scalar: pc.utf8_slice_codeunits(data, -_scalar(scalar)), text, count)
 
 
 def substring(text: ArrowColumn, first: int, count: int) -> ArrowColumn:
