@@ -7,7 +7,7 @@ exactly or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,6 @@ from shared.formats.arrow_types import as_nullable
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
 from shared.spark.spark_release import too_old
-
-_functions: Any = F
 
 
 def arrow_udf(work: Callable[..., Any], result: T.DataType) -> Callable[..., Column]:
@@ -34,7 +32,7 @@ def arrow_udf(work: Callable[..., Any], result: T.DataType) -> Callable[..., Col
     """
     if not hasattr(F, "arrow_udf"):
         raise too_old("the expression needs Python in Spark", "4.1")
-    function: Callable[..., Column] = _functions.arrow_udf(work, result)
+    function: Callable[..., Column] = F.arrow_udf(work, result)
     return function
 
 
@@ -46,33 +44,20 @@ def parse_json(text: Column) -> Column:
     """
     if not hasattr(F, "parse_json"):
         raise too_old("a column of JSON values needs Spark's type VARIANT", "4.0")
-    parsed: Column = _functions.parse_json(text)
-    return parsed
-
-
-def is_variant_null(value: Column) -> Column:
-    """Return whether a variant is the JSON null."""
-    is_null: Column = _functions.is_variant_null(value)
-    return is_null
+    return F.parse_json(text)
 
 
 def is_json_object(text: Column) -> Column:
     """Return whether text is a JSON object."""
     if hasattr(F, "try_variant_get"):
-        parsed = _functions.try_parse_json(text)
-        is_object: Column = _functions.try_variant_get(
-            parsed, "$", "map<string,variant>"
-        ).isNotNull()
-        return is_object
+        return F.try_variant_get(F.try_parse_json(text), "$", "map<string,variant>").isNotNull()
     return F.from_json(text, "map<string,string>").isNotNull()
 
 
 def json_scalar(text: Column, dtype: T.DataType) -> Column:
     """Return a JSON value that is no object; null if it is not of the type."""
     if hasattr(F, "try_variant_get"):
-        parsed = _functions.try_parse_json(text)
-        scalar: Column = _functions.try_variant_get(parsed, "$", dtype.simpleString())
-        return scalar
+        return F.try_variant_get(F.try_parse_json(text), "$", dtype.simpleString())
     row = F.concat(F.lit('{"v":'), text, F.lit("}"))
     return F.from_json(row, T.StructType([T.StructField("v", dtype)]))["v"]
 
@@ -83,8 +68,8 @@ def json_types(texts: DataFrame) -> list[str]:
     Text that is no JSON is ignored; without any, the type is VOID.
     """
     if hasattr(F, "schema_of_variant_agg"):
-        parsed = (_functions.try_parse_json(F.col(name)) for name in texts.columns)
-        merged = texts.agg(*map(_functions.schema_of_variant_agg, parsed)).first()
+        parsed = (F.try_parse_json(F.col(name)) for name in texts.columns)
+        merged = texts.agg(*map(F.schema_of_variant_agg, parsed)).first()
         return ["VOID"] * len(texts.columns) if merged is None else list(merged)
     rows = texts.collect()
     columns = [[row[name] for row in rows if _is_json(row[name])] for name in texts.columns]
@@ -98,8 +83,7 @@ def json_types(texts: DataFrame) -> list[str]:
 def is_valid_utf8(text: Column) -> Column:
     """Return whether the bytes of text are UTF-8."""
     if hasattr(F, "is_valid_utf8"):
-        is_valid: Column = _functions.is_valid_utf8(text)
-        return is_valid
+        return F.is_valid_utf8(text)
     binary = text.cast("binary")
     return binary == F.encode(F.decode(binary, "UTF-8"), "UTF-8")
 
@@ -107,8 +91,7 @@ def is_valid_utf8(text: Column) -> Column:
 def micros_after(start: Column, micros: Column) -> Column:
     """Return a timestamp some microseconds after another."""
     if hasattr(F, "timestamp_add"):
-        moment: Column = _functions.timestamp_add("MICROSECOND", micros, start)
-        return moment
+        return F.timestamp_add("MICROSECOND", micros, start)
     zero = F.lit(0)
     seconds = (micros.cast("decimal(20,0)") / F.lit(1_000_000)).cast("decimal(18,6)")
     return start + F.make_dt_interval(zero, zero, zero, seconds)
@@ -154,18 +137,8 @@ def conformed(frame: DataFrame, want: T.StructType, names: Names = NO_NAMES) -> 
     Raises:
         TypeChangeError: A column had a type whose values the wanted one cannot hold.
     """
-    have = {field.name: field.dataType for field in frame.schema.fields}
     fitting = Fitting(names, _exact)
-    columns = []
-    for field in want.fields:
-        name = names.get((field.name,), field.name)
-        dtype = have.get(name) if name is not None else None
-        if name is None or dtype is None:
-            fitted = F.lit(None).cast(field.dataType)
-        else:
-            fitted = fitting.value(F.col(quoted(name)), dtype, field.dataType, (field.name,))
-        columns.append(fitted.alias(field.name))
-    return frame.select(*columns)
+    return frame.select(*fitting.fields(lambda n: F.col(quoted(n)), frame.schema, want, ()))
 
 
 def check_types(have: T.StructType, want: T.StructType) -> None:
@@ -216,19 +189,26 @@ class Fitting:
         if is_same and not any(key[: len(path)] == path for key in self.names):
             return value
         if isinstance(have, T.StructType) and isinstance(want, T.StructType):
-            return F.when(value.isNotNull(), self._struct(value, have, want, path))
+            fields = self.fields(value.getField, have, want, path)
+            return F.when(value.isNotNull(), F.struct(*fields))
         if isinstance(have, T.ArrayType) and isinstance(want, T.ArrayType):
-            inner, wanted = have.elementType, want.elementType
-            return F.transform(
-                value, lambda item: self.value(item, inner, wanted, (*path, "element"))
-            )
+            element = self._part(have.elementType, want.elementType, (*path, "element"))
+            return F.transform(value, element)
         if isinstance(have, T.MapType) and isinstance(want, T.MapType):
-            return self._map(value, have, want, path)
+            key = self._part(have.keyType, want.keyType, (*path, "key"))
+            content = self._part(have.valueType, want.valueType, (*path, "value"))
+            turned = F.transform_values(value, lambda _, item: content(item))
+            return F.transform_keys(turned, lambda item, _: key(item))
         return value if is_same else self.leaf(value, have, want, path)
 
-    def _struct(self, value: Column, have: T.StructType, want: T.StructType, path: Path) -> Column:
+    def _part(self, have: T.DataType, want: T.DataType, path: Path) -> Callable[[Column], Column]:
+        return lambda item: self.value(item, have, want, path)
+
+    def fields(
+        self, get: Callable[[str], Column], have: T.StructType, want: T.StructType, path: Path
+    ) -> Iterator[Column]:
+        """Yield the wanted fields of a struct; `get` returns an existing one by its name."""
         present = {field.name: field.dataType for field in have.fields}
-        fields = []
         for field in want.fields:
             inner = (*path, field.name)
             name = self.names.get(inner, field.name)
@@ -236,19 +216,8 @@ class Fitting:
             if name is None or dtype is None:
                 fitted = F.lit(None).cast(field.dataType)
             else:
-                fitted = self.value(value.getField(name), dtype, field.dataType, inner)
-            fields.append(fitted.alias(field.name))
-        return F.struct(*fields)
-
-    def _map(self, value: Column, have: T.MapType, want: T.MapType, path: Path) -> Column:
-        def key(item: Column) -> Column:
-            return self.value(item, have.keyType, want.keyType, (*path, "key"))
-
-        def content(item: Column) -> Column:
-            return self.value(item, have.valueType, want.valueType, (*path, "value"))
-
-        turned = F.transform_values(value, lambda _, item: content(item))
-        return F.transform_keys(turned, lambda item, _: key(item))
+                fitted = self.value(get(name), dtype, field.dataType, inner)
+            yield fitted.alias(field.name)
 
 
 def _exact(value: Column, have: T.DataType, want: T.DataType, path: Path) -> Column:

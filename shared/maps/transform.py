@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.formats.record_text import at_path
-from shared.formats.spark_conform import is_variant_null
 from shared.formats.spark_types import T
 from shared.maps.expressions.syntax import ERROR, PARENT
 from shared.settings.texts import quoted
@@ -100,7 +99,7 @@ class Explode:
         element = F.col(_ELEMENT)
         is_there = element.isNotNull()
         if isinstance(self.element, T.VariantType):
-            is_there &= ~is_variant_null(element)
+            is_there &= ~F.is_variant_null(element)
         if bypass is not None:
             frame = frame.filter(is_there | F.col(carried[bypass]).isNotNull())
         elif not outer:

@@ -16,7 +16,6 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from shared.formats.spark_conform import is_variant_null
 from shared.formats.spark_types import T
 from shared.maps.expressions import records, sandbox, scalars
 from shared.maps.expressions.records import NEVER_EMPTY, as_read
@@ -286,7 +285,7 @@ def _is_null(column: Column, data_type: T.DataType | None) -> Column:
     """Return whether a value of any type is null."""
     if not isinstance(data_type, T.VariantType):
         return column.isNull()
-    return column.isNull() | F.coalesce(is_variant_null(column), F.lit(False))
+    return column.isNull() | F.coalesce(F.is_variant_null(column), F.lit(False))
 
 
 def identical(left: Value, right: Value) -> Value:
