@@ -120,15 +120,7 @@ def _orc_type(kind: T.DataType) -> pa.DataType:
 
 def as_nullable(data_type: T.DataType) -> Any:
     """Return the same type with null allowed at every depth, and without metadata."""
-    if isinstance(data_type, T.StructType):
-        fields = [T.StructField(f.name, as_nullable(f.dataType), True) for f in data_type.fields]
-        return T.StructType(fields)
-    if isinstance(data_type, T.ArrayType):
-        return T.ArrayType(as_nullable(data_type.elementType), True)
-    if isinstance(data_type, T.MapType):
-        key, value = as_nullable(data_type.keyType), as_nullable(data_type.valueType)
-        return T.MapType(key, value, True)
-    return data_type
+    return mapped(data_type, lambda kind: kind)
 
 
 def mapped(data_type: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
@@ -176,21 +168,14 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     if table.schema.equals(schema):
         return table.replace_schema_metadata(schema.metadata)
-    rows = table.num_rows
     positions = {name: position for position, name in enumerate(table.column_names)}
     columns = [
-        table.column(positions[field.name])
+        conform_column(table.column(positions[field.name]), field.type)
         if field.name in positions
-        else pa.nulls(rows, field.type)
+        else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]
-    return pa.table(
-        [
-            column if column.type.equals(field.type) else conform_column(column, field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ],
-        schema=schema,
-    )
+    return pa.table(columns, schema=schema)
 
 
 def dropped_fields(
@@ -224,6 +209,8 @@ def conform_column(
     """Return a column converted to another type; errors as `conform`."""
     if isinstance(column, pa.Array):
         return _conform_array(column, kind)
+    if column.type.equals(kind):
+        return column
     return pa.chunked_array([_conform_array(chunk, kind) for chunk in column.chunks], kind)
 
 
@@ -235,7 +222,8 @@ def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         return _conform_struct(array, kind)
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
-        keys, items = (_conform_array(part, wanted) for part, wanted in _map_parts(array, kind))
+        keys = _conform_array(array.keys, kind.key_type)
+        items = _conform_array(array.items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=_mask(array))
     if pa.types.is_list(kind) and pa.types.is_list(array.type):
         values = _conform_array(array.values, kind.value_type)
@@ -244,8 +232,7 @@ def _conform_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    present = {array.type.field(position).name for position in range(array.type.num_fields)}
-    fields = [kind.field(position) for position in range(kind.num_fields)]
+    present, fields = {field.name for field in array.type}, list(kind)
     if not fields:
         return pa.StructArray.from_buffers(kind, len(array), array.is_valid().buffers()[1:])
     children = [
@@ -255,10 +242,6 @@ def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
         for field in fields
     ]
     return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
-
-
-def _map_parts(array: pa.MapArray, kind: pa.MapType) -> tuple[tuple[pa.Array, pa.DataType], ...]:
-    return (array.keys, kind.key_type), (array.items, kind.item_type)
 
 
 def _mask(array: pa.Array) -> pa.Array | None:

@@ -38,6 +38,7 @@ from shared.formats.schema_nodes import (
     FREE_FORM_COLUMN,
     HINT,
     INTEGER_WIDTHS,
+    MAX_DIGITS,
     decimal_bounds,
     hint_of,
     json_schema_to_spark,
@@ -55,23 +56,19 @@ TEXTS = (T.StringType, T.CharType, T.VarcharType)
 _EXACT_IN_DOUBLE = (T.ByteType, T.ShortType, T.IntegerType)
 _LONG_COLUMN = 20
 """Digits that a column of longs is widened to: what formats ask for."""
-_MAX_DIGITS = 38
 
 
-def merge_structs(old: T.StructType, new: T.StructType) -> T.StructType:
+def merge_structs(old: T.StructType, new: T.StructType, path: str = "") -> T.StructType:
     """Return a struct that rows of both fit: old order, added fields last, nullable wins.
 
     Args:
         old: The present columns.
         new: The new columns.
+        path: Where they are, for the error.
 
     Raises:
         SettingsError: A column's types lack a common one; names the column and both.
     """
-    return _struct(old, new, "")
-
-
-def _struct(old: T.StructType, new: T.StructType, path: str) -> T.StructType:
     later = {field.name: field for field in new.fields}
     fields = [_field(field, later.pop(field.name, None), path) for field in old.fields]
     added = [T.StructField(f.name, f.dataType, True) for f in later.values()]
@@ -91,7 +88,7 @@ def _merge(old: T.DataType, new: T.DataType, path: str) -> T.DataType:
     if isinstance(old, T.NullType):
         return new
     if isinstance(old, T.StructType) and isinstance(new, T.StructType):
-        return _struct(old, new, path)
+        return merge_structs(old, new, path)
     if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
         element = _merge(old.elementType, new.elementType, f"{path}[]")
         return T.ArrayType(element, old.containsNull or new.containsNull)
@@ -192,12 +189,14 @@ def _text(old: T.DataType, new: T.DataType) -> T.DataType:
 def _wider_decimal(old: T.DataType, new: T.DataType, *, lossy: bool) -> T.DataType | None:
     if isinstance(old, T.DecimalType) and _holds(old, new):
         return old
-    if not lossy and isinstance(new, T.DecimalType) and _fits_integer(new, old):
+    # A column of integers holds all numbers of one digit less.
+    is_whole = isinstance(new, T.DecimalType) and not new.scale
+    if is_whole and not lossy and new.precision < INTEGERS.get(type(old), 0):
         return old
     long_digits = INTEGERS[T.LongType] if lossy else _LONG_COLUMN
     digits, scales = zip(_shape(old, long_digits), _shape(new, long_digits), strict=True)
     needed = max(digits) + max(scales)
-    return T.DecimalType(needed, max(scales)) if needed <= _MAX_DIGITS else None
+    return T.DecimalType(needed, max(scales)) if needed <= MAX_DIGITS else None
 
 
 def _shape(dtype: T.DataType, long_digits: int) -> tuple[int, int]:
@@ -210,12 +209,6 @@ def _shape(dtype: T.DataType, long_digits: int) -> tuple[int, int]:
 def _holds(column: T.DecimalType, dtype: T.DataType) -> bool:
     digits, scale = _shape(dtype, INTEGERS[T.LongType])
     return column.precision - column.scale >= digits and column.scale >= scale
-
-
-def _fits_integer(new: T.DecimalType, old: T.DataType) -> bool:
-    """Return whether an integer column holds every value of a decimal type."""
-    digits = INTEGERS.get(type(old), 0) - 1
-    return new.scale == 0 and new.precision <= digits
 
 
 def _floating(kinds: set[type[T.DataType]], *, lossy: bool) -> T.DataType | None:
@@ -252,6 +245,7 @@ __all__ = [
 ]
 
 _PLAIN: dict[type[T.DataType], dict[str, Any]] = {
+    T.NullType: {"type": "null"},
     T.DoubleType: {"type": "number"},
     T.BinaryType: {"type": "string", "contentEncoding": "base64"},
     T.BooleanType: {"type": "boolean"},
@@ -269,11 +263,6 @@ _HINTED: dict[type[T.DataType], dict[str, Any]] = {
     T.GeometryType: {"type": "string"},
     T.GeographyType: {"type": "string"},
 }
-
-
-def spark_to_json_schema(struct: T.StructType) -> dict[str, Any]:
-    """Return the JSON Schema of a stream whose records are rows of `struct`."""
-    return _object(struct)
 
 
 def spark_type_to_json_schema(data_type: T.DataType, nullable: bool = True) -> dict[str, Any]:
@@ -302,10 +291,6 @@ def _node(data_type: T.DataType) -> dict[str, Any]:
     if kind not in _BUILDERS:
         raise TypeError(f"type {data_type.simpleString()} has no JSON Schema")
     return _BUILDERS[kind](data_type)
-
-
-def _null(_: T.DataType) -> dict[str, Any]:
-    return {"type": "null"}
 
 
 def _integer(data_type: T.DataType) -> dict[str, Any]:
@@ -343,13 +328,14 @@ def _map(data_type: T.MapType) -> dict[str, Any]:
     return node
 
 
-def _object(data_type: T.StructType) -> dict[str, Any]:
+def spark_to_json_schema(struct: T.StructType) -> dict[str, Any]:
+    """Return the JSON Schema of a stream whose records are rows of `struct`."""
     properties = {
         field.name: spark_type_to_json_schema(field.dataType, field.nullable)
-        for field in data_type.fields
+        for field in struct.fields
     }
     node: dict[str, Any] = {"type": "object", "properties": properties}
-    required = [field.name for field in data_type.fields if not field.nullable]
+    required = [field.name for field in struct.fields if not field.nullable]
     if required:
         node["required"] = required
     if not properties:
@@ -358,7 +344,6 @@ def _object(data_type: T.StructType) -> dict[str, Any]:
 
 
 _BUILDERS: Mapping[type[T.DataType], Callable[[Any], dict[str, Any]]] = {
-    T.NullType: _null,
     **dict.fromkeys(INTEGER_WIDTHS, _integer),
     T.DecimalType: _decimal,
     T.StringType: _string,
@@ -366,5 +351,5 @@ _BUILDERS: Mapping[type[T.DataType], Callable[[Any], dict[str, Any]]] = {
     T.VarcharType: _sized_string,
     T.ArrayType: _array,
     T.MapType: _map,
-    T.StructType: _object,
+    T.StructType: spark_to_json_schema,
 }

@@ -212,7 +212,8 @@ class _SchemaReader:
         if all(isinstance(kind, T.LongType | T.DoubleType) for kind in kinds):
             return T.DoubleType(), nullable
         if all(isinstance(kind, T.StringType | T.DateType | T.TimestampType) for kind in kinds):
-            return (self.text if _has(kinds, self.text) else T.StringType()), nullable
+            has_text = any(type(kind) is type(self.text) for kind in kinds)
+            return (self.text if has_text else T.StringType()), nullable
         return self.text, nullable
 
     def _single(self, name: str, node: Node, seen: tuple[str, ...]) -> T.DataType:
@@ -260,10 +261,6 @@ class _SchemaReader:
             data_type, nullable = self.value(child, seen)
             fields.append(T.StructField(name, data_type, nullable or name not in names))
         return T.StructType(fields)
-
-
-def _has(kinds: Sequence[T.DataType], text: T.DataType) -> bool:
-    return any(type(kind) is type(text) for kind in kinds)
 
 
 def _fold(node: Node, part: Node) -> Node:
