@@ -139,10 +139,8 @@ class EncodingFormat:
         level: int | None = None,
     ) -> None:
         """See `Codec.write`."""
-        if level is None:
-            self._codec.write(url, schema, tables, compression, options)
-        else:
-            self._codec.write(url, schema, tables, compression, options, level)
+        levels = () if level is None else (level,)
+        self._codec.write(url, schema, tables, compression, options, *levels)
 
     def missing(self) -> str | None:
         """Return what to install before its files can be read and written; None if nothing."""

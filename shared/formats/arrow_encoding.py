@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,15 +70,15 @@ class FileMessages:
     def messages(self, batches: Sequence[MessagePlace]) -> Sequence[MessagePlace]:
         """Return the messages of a stream with these record batches."""
         rest = (*self.dictionaries, *batches)
-        return self.schema, *(sorted(rest, key=_start) if self.ordered else rest)
+        return self.schema, *(sorted(rest, key=attrgetter("start")) if self.ordered else rest)
 
 
 class _Fields:
     """A table of a FlatBuffer, whose fields have numbers."""
 
-    def __init__(self, data: bytes, start: int = 0, *, root: bool = False) -> None:
+    def __init__(self, data: bytes, start: int = 0) -> None:
         self._data = data
-        self._start = start + self._read("<I", start) if root else start
+        self._start = start + self._read("<I", start)
 
     def _read(self, code: str, at: int) -> int:
         if at < 0:
@@ -96,7 +97,7 @@ class _Fields:
 
     def table(self, number: int) -> _Fields | None:
         place = self._place(number)
-        return None if place is None else _Fields(self._data, place, root=True)
+        return None if place is None else _Fields(self._data, place)
 
     def structs(self, number: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
         place = self._place(number)
@@ -110,11 +111,7 @@ class _Fields:
 
 
 def layout_of(source: pa.NativeFile) -> FileMessages:
-    """Return where the messages of a file or stream are, without reading their bodies.
-
-    Raises:
-        ContentError: It is truncated or damaged.
-    """
+    """Return where the messages of a file or stream are, without reading their bodies."""
     with _damage():
         if _read(source, 0, len(FILE_MARK)) != FILE_MARK:
             return _stream_layout(source)
@@ -126,7 +123,7 @@ def _file_layout(source: pa.NativeFile) -> FileMessages:
     if end < _AFTER_FILE_MARK or _read(source, end + 4, len(FILE_MARK)) != FILE_MARK:
         raise ContentError("it is truncated: its footer is missing")
     size = int.from_bytes(_read(source, end, 4), "little")
-    footer = _Fields(_read(source, end - size, size), root=True)
+    footer = _Fields(_read(source, end - size, size))
     dictionaries, batches = (
         tuple(MessagePlace(*block) for block in footer.structs(number, _BLOCK)) for number in (2, 3)
     )
@@ -151,10 +148,6 @@ def _stream_layout(source: pa.NativeFile) -> FileMessages:
     )
 
 
-def _start(block: MessagePlace) -> int:
-    return block.start
-
-
 def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
     """Return a message and its kind; 0 for the end of a stream."""
     mark, size = _PREFIX.unpack(_read(source, start, _PREFIX.size))
@@ -162,7 +155,7 @@ def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
         raise IndexError(start)
     if size == 0:
         return MessagePlace(start, _PREFIX.size, 0), 0
-    message = _Fields(_read(source, start + _PREFIX.size, size), root=True)
+    message = _Fields(_read(source, start + _PREFIX.size, size))
     block = MessagePlace(start, _PREFIX.size + size, message.number(3))
     if block.body < 0 or start + block.size > source.size():
         raise ContentError("it is truncated")
@@ -170,22 +163,12 @@ def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
 
 
 def rows_of_block(source: pa.NativeFile, block: MessagePlace) -> int:
-    """Return the rows of a record batch.
-
-    Raises:
-        ContentError: It is truncated or damaged.
-    """
     with _damage():
-        rows, _ = _rows_and_fields(_read(source, block.start, block.head))
-        return rows
+        return _rows_and_fields(_read(source, block.start, block.head))[0]
 
 
 def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
-    """Read a message.
-
-    Raises:
-        ContentError: It is truncated or damaged, or would take more memory than any data does.
-    """
+    """Read a message, unless it would take more memory than any data does."""
     with _damage():
         data = _read(source, block.start, block.size)
         rows, batch = _rows_and_fields(data)
@@ -198,7 +181,7 @@ def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
 
 def _rows_and_fields(data: bytes) -> tuple[int, _Fields | None]:
     """Return the rows of a record batch or dictionary, and the fields that describe its body."""
-    message = _Fields(data, _PREFIX.size, root=True)
+    message = _Fields(data, _PREFIX.size)
     header = message.table(2)
     if message.number(1, "<B") == _DICTIONARY and header:
         header = header.table(1)
@@ -245,20 +228,16 @@ def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
     Raises:
         ContentError: A single row takes more memory than any data does.
     """
-    if not any(_shares(column.type) for column in batch.columns):
-        yield pa.Table.from_batches([batch])
-        return
-    plain = sum(_most_bytes(column) for column in batch.columns)
-    if plain <= limits.TABLE_BYTES:
-        yield pa.Table.from_batches([batch])
-    elif batch.num_rows > 1:
+    shares = any(_shares(column.type) for column in batch.columns)
+    plain = sum(_most_bytes(column) for column in batch.columns) if shares else 0
+    if plain > limits.TABLE_BYTES and batch.num_rows > 1:
         half = batch.num_rows // 2
         yield from bounded_tables(batch.slice(0, half), packed)
         yield from bounded_tables(batch.slice(half), packed)
-    elif plain > max(limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
+        return
+    if plain > max(limits.TABLE_BYTES, limits.FREE_NESTED_BYTES, limits.MAX_RATIO * packed):
         raise ContentError(limits.decoded_text())
-    else:
-        yield pa.Table.from_batches([batch])
+    yield pa.Table.from_batches([batch])
 
 
 def _shares(kind: pa.DataType) -> bool:
@@ -318,10 +297,8 @@ def _longest(array: pa.Array) -> int:
         return _longest(array.values)
     if pa.types.is_struct(kind):
         return sum(map(_longest, array.flatten()))
-    return _longest_list(array) if _is_list(kind) else _longest_plain(array)
-
-
-def _longest_list(array: pa.Array) -> int:
+    if not _is_list(kind):
+        return _longest_plain(array)
     lists = _as_list(array)
     return int(pc.max(pc.list_value_length(lists)).as_py() or 0) * _longest(lists.values)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import importlib
 import io
+import itertools
 import json
 import lzma
 import math
@@ -48,12 +49,8 @@ class ObjectSizes:
     growth: float = 0.0
 
 
-def object_sizes(schema: Any) -> ObjectSizes:
-    """Return what a value of a parsed Avro schema takes."""
-    return _sizes(schema, {})
-
-
 def _sizes(node: Any, named: dict[str, ObjectSizes]) -> ObjectSizes:
+    """Return what a value of a part of a parsed Avro schema takes."""
     if isinstance(node, list):
         return _union_size([_sizes(choice, named) for choice in node])
     if isinstance(node, str):
@@ -158,7 +155,7 @@ class AvroFormat:
         options: StorageOptions | None = None,
     ) -> None:
         """See `Codec`."""
-        avro, turn = _to_avro(pa.struct(list(schema)), _Names())
+        avro, turn = _to_avro(pa.struct(list(schema)), itertools.count(1))
         rows = (
             turn(row)
             for table in tables
@@ -181,7 +178,7 @@ def _bounded_rows(blocks: Any) -> Iterator[list[Any]]:
     Raises:
         ContentError: A block may take more memory than any data does.
     """
-    sizes = object_sizes(blocks.writer_schema)
+    sizes = _sizes(blocks.writer_schema, {})
     rows: list[Any] = []
     taken = 0
     for block in blocks:
@@ -272,43 +269,35 @@ _UNPACKED: Mapping[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-class _Names:
-    """Names of records, each given once, and of fields as Avro allows them."""
-
-    def __init__(self) -> None:
-        self._records = 0
-
-    def record(self) -> str:
-        self._records += 1
-        return f"record_{self._records}"
-
-    @staticmethod
-    def fields(names: list[str]) -> list[str]:
-        """Return allowed names, all different."""
-        taken: set[str] = set()
-        fields = []
-        for name in names:
-            plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
-            plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
-            while plain in taken:
-                plain += "_"
-            taken.add(plain)
-            fields.append(plain)
-        return fields
+def _allowed(names: Iterable[str]) -> list[str]:
+    """Return names of fields as Avro allows them, all different."""
+    allowed: dict[str, None] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
+        while plain in allowed:
+            plain += "_"
+        allowed[plain] = None
+    return list(allowed)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _to_avro(kind: pa.DataType, names: _Names) -> tuple[Any, Turn]:
-    """Return the Avro schema of an Arrow type, and a function to convert Python values for it."""
+def _to_avro(kind: pa.DataType, numbers: Iterator[int]) -> tuple[Any, Turn]:
+    """Return the Avro schema of an Arrow type, and a function to convert Python values for it.
+
+    Args:
+        kind: The type.
+        numbers: Those of further records, which are their names.
+    """
     if pa.types.is_struct(kind):
-        return _record_to_avro(kind, names)
+        return _record_to_avro(kind, numbers)
     if pa.types.is_map(kind):
-        return _map_to_avro(kind, names)
+        return _map_to_avro(kind, numbers)
     if pa.types.is_list(kind):
-        items, turn = _nullable(kind.value_type, names)
+        items, turn = _nullable(kind.value_type, numbers)
         return {"type": "array", "items": items}, lambda value: [turn(item) for item in value]
     return _plain_to_avro(kind), _same
 
@@ -331,20 +320,18 @@ def _plain_to_avro(kind: pa.DataType) -> Any:
     return words.get(kind, "string")
 
 
-def _nullable(kind: pa.DataType, names: _Names) -> tuple[Any, Turn]:
-    avro, turn = _to_avro(kind, names)
+def _nullable(kind: pa.DataType, numbers: Iterator[int]) -> tuple[Any, Turn]:
+    avro, turn = _to_avro(kind, numbers)
     if avro == "null" or turn is _same:
         return avro if avro == "null" else ["null", avro], _same
     return ["null", avro], lambda value: None if value is None else turn(value)
 
 
-def _record_to_avro(kind: pa.StructType, names: _Names) -> tuple[Any, Turn]:
-    record = names.record()
-    fields = [kind.field(position) for position in range(kind.num_fields)]
-    allowed = names.fields([field.name for field in fields])
+def _record_to_avro(kind: pa.StructType, numbers: Iterator[int]) -> tuple[Any, Turn]:
+    record = f"record_{next(numbers)}"
     members, turns = [], []
-    for field, name in zip(fields, allowed, strict=True):
-        avro, turn = _nullable(field.type, names)
+    for field, name in zip(kind, _allowed(field.name for field in kind), strict=True):
+        avro, turn = _nullable(field.type, numbers)
         node = {"name": name, "type": avro, "default": None}
         members.append(node if name == field.name else {**node, _ORIGINAL_NAME: field.name})
         turns.append((name, field.name, turn))
@@ -355,12 +342,12 @@ def _record_to_avro(kind: pa.StructType, names: _Names) -> tuple[Any, Turn]:
     return {"type": "record", "name": record, "fields": members}, convert
 
 
-def _map_to_avro(kind: pa.MapType, names: _Names) -> tuple[Any, Turn]:
+def _map_to_avro(kind: pa.MapType, numbers: Iterator[int]) -> tuple[Any, Turn]:
     if pa.types.is_string(kind.key_type):
-        values, turn = _nullable(kind.item_type, names)
+        values, turn = _nullable(kind.item_type, numbers)
         return {"type": "map", "values": values}, lambda pairs: {k: turn(v) for k, v in pairs}
     entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
-    items, turn = _to_avro(entry, names)
+    items, turn = _to_avro(entry, numbers)
     return {"type": "array", "items": items, _ORIGINAL_NAME: "map"}, lambda pairs: [
         turn({"key": key, "value": value}) for key, value in pairs
     ]
@@ -432,10 +419,6 @@ def _union(choices: list[Any], named: dict[str, Any]) -> tuple[pa.DataType, Turn
     def as_text(value: Any) -> str | None:
         if value is None or isinstance(value, str):
             return value
-        return json.dumps(value, default=_json_default)
+        return json.dumps(value, default=str)
 
     return (pa.string(), as_text) if others else (pa.null(), _same)
-
-
-def _json_default(value: Any) -> str:
-    return str(value)

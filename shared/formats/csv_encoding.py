@@ -122,15 +122,16 @@ def _names(url: str, options: StorageOptions | None) -> list[str]:
     from pyarrow import csv  # noqa: PLC0415
 
     parsing = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
-    for size in (_HEADER_BYTES, BLOCK_BYTES):
+
+    def within(size: int) -> list[str]:
         reading = csv.ReadOptions(block_size=size, use_threads=False)
-        try:
-            with open_input(url, options) as source:
-                return list(csv.open_csv(source, reading, parsing).schema.names)
-        except pa.ArrowInvalid:
-            if size == BLOCK_BYTES:
-                raise
-    return []
+        with open_input(url, options) as source:
+            return list(csv.open_csv(source, reading, parsing).schema.names)
+
+    try:
+        return within(_HEADER_BYTES)
+    except pa.ArrowInvalid:
+        return within(BLOCK_BYTES)
 
 
 def _as_text(
@@ -148,7 +149,8 @@ def _as_text(
     bad: dict[int, str] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         for place, value in enumerate(column.to_pylist()):
-            if value is not None and not _is_text(value):
+            # What is not text is left out, and the rest is shorter.
+            if value is not None and value.decode(errors="ignore").encode() != value:
                 bad.setdefault(place, name)
     for place, name in bad.items():
         values = [column[place].as_py() for column in table.columns]
@@ -173,23 +175,13 @@ def _open_row(table: pa.Table, number: int) -> RefusedRow | None:
 
 def _has_open_quotes(url: str, options: StorageOptions | None) -> bool:
     """Return whether the number of quotation marks in a file is odd."""
-    count = 0
     with open_input(url, options) as source:
-        while chunk := source.read(BLOCK_BYTES):
-            count += chunk.count(b'"')
-    return count % 2 == 1
+        chunks = iter(lambda: source.read(BLOCK_BYTES), b"")
+        return sum(chunk.count(b'"') for chunk in chunks) % 2 == 1
 
 
 def _cast(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema([(name, pa.string()) for name in table.column_names]))
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _quoted(value: bytes | None) -> bytes:

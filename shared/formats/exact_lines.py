@@ -8,7 +8,7 @@ Why beside `fast_json`: Arrow does not say which record of a block is wrong, nor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.formats.json_text import Refused, Value, decode, json_text
@@ -43,7 +43,9 @@ class ExactReader:
     ) -> None:
         self.envelope = envelope
         self.width = len(struct.fields)
-        self._convert = _whole if free_form else field_values(struct, strict)
+        self._convert: Callable[[Mapping[str, Value]], list[Value]] = field_values(struct, strict)
+        if free_form:
+            self._convert = lambda record: [json_text(record)]
 
     def read(self, lines: Iterator[tuple[int, bytes]]) -> ExactRows:
         """Read numbered lines; ignore blank ones."""
@@ -88,7 +90,3 @@ def _or_none(convert: Convert, value: Value) -> Value:
         return convert(value)
     except Refused:
         return None
-
-
-def _whole(record: Mapping[str, Value]) -> list[Value]:
-    return [json_text(record)]

@@ -30,7 +30,7 @@ from shared.formats.arrow_types import (
     spark_to_arrow,
 )
 from shared.formats.json_text import Number, Refused, Value, decode
-from shared.formats.json_values import Convert, converter
+from shared.formats.json_values import converter
 from shared.formats.schema_nodes import MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 
@@ -139,8 +139,11 @@ class FastReader:
             if plain is not None:
                 return self._plain_block(plain)
         lines = framed_lines(data)
-        if not data.isascii():
-            _check_utf8(data)
+        try:
+            if not data.isascii():
+                data.decode()
+        except UnicodeDecodeError:
+            raise BlockRefused from None
         block = self._parse_closed(data)
         table, words = (block, 0) if block is not None else self._parse(data)
         if table.num_rows != lines:
@@ -216,7 +219,9 @@ class FastReader:
         try:
             return _read_json(data, self._read_schema), 0
         except pa.ArrowInvalid:
-            changed, words = _bare_words(data)
+            if b'NaN"' not in data and b'Infinity"' not in data:
+                raise BlockRefused from None
+        changed, words = _WORDS.subn(rb"\1", data)
         try:
             return _read_json(changed, self._read_schema), words
         except pa.ArrowInvalid:
@@ -230,7 +235,9 @@ class FastReader:
             columns = table.column("record").flatten()
         final = [self.arrow_schema.field(field.name).type for field in self._plain]
         return {
-            field.name: column if column.type == kind else _finished(column, field.dataType, kind)
+            field.name: column
+            if column.type == kind
+            else pa.chunked_array([_finish(chunk, field.dataType) for chunk in column.chunks], kind)
             for column, field, kind in zip(columns, self._plain, final, strict=True)
         }
 
@@ -274,14 +281,14 @@ class FastReader:
     def _odd_value(self, field: T.StructField) -> Callable[[Value, bytes], Value]:
         """Return a conversion of orjson's value, or of the line if a fraction could change."""
         convert = converter(field.dataType, self.strict)
-        take = _as_text if isinstance(field.dataType, T.VariantType | JsonText) else _as_decoded
+        is_text = isinstance(field.dataType, T.VariantType | JsonText)
         bare = isinstance(field.dataType, JsonText)
 
         def from_line(value: Value, line: bytes) -> Value:
             if bare and isinstance(value, str):
                 return value
             try:
-                return take(value, convert)
+                return _as_text(value) if is_text else convert(_with_numbers(value))
             except Inexact:
                 record = decode(line)
                 record = record["record"] if self.envelope else record
@@ -291,14 +298,9 @@ class FastReader:
 
 
 def finer_pattern(struct: T.StructType) -> re.Pattern[bytes] | None:
-    """Return what matches times of some columns, at any depth, with digits below microseconds."""
+    """Return what finds the names of times with digits below microseconds, at any depth."""
     names = [re.escape(orjson.dumps(name)) for name in _time_names(struct)]
     return re.compile(rb"(%b)\s*:\s*\"[^\"]*%b" % (b"|".join(names), _FINER)) if names else None
-
-
-def finer_times(pattern: re.Pattern[bytes], data: bytes) -> frozenset[str]:
-    """Return the names of the properties that a pattern of `finer_pattern` matches."""
-    return frozenset(orjson.loads(name) for name in set(pattern.findall(data)))
 
 
 def _time_names(kind: T.DataType, name: str = "") -> Iterator[str]:
@@ -334,19 +336,6 @@ def framed_lines(data: bytes) -> int:
     if data[last] != _NEWLINE:
         raise BlockRefused
     return lines
-
-
-def _check_utf8(data: bytes) -> None:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        raise BlockRefused from None
-
-
-def _bare_words(data: bytes) -> tuple[bytes, int]:
-    if b'NaN"' not in data and b'Infinity"' not in data:
-        raise BlockRefused
-    return _WORDS.subn(rb"\1", data)
 
 
 def _undeclared_in(
@@ -407,14 +396,8 @@ def _read_type(data_type: T.DataType) -> pa.DataType:
     return spark_to_arrow(data_type)
 
 
-def _finished(
-    column: pa.ChunkedArray, data_type: T.DataType, final: pa.DataType
-) -> pa.ChunkedArray:
-    """Convert what was read to its storage type."""
-    return pa.chunked_array([_finish(chunk, data_type) for chunk in column.chunks], final)
-
-
 def _finish(array: pa.Array, data_type: T.DataType) -> pa.Array:
+    """Convert what was read to its storage type."""
     final = spark_to_arrow(as_nullable(data_type))
     if array.type == final:
         return array
@@ -446,16 +429,11 @@ def _non_finite(column: pa.ChunkedArray | pa.Array) -> int:
     return _non_finite(pc.list_flatten(column)) if pa.types.is_list(kind) else 0
 
 
-def _as_text(value: Value, _: Convert) -> str:
+def _as_text(value: Value) -> str:
     written = orjson.dumps(value)
     if _FRACTION.search(written):
         raise Inexact  # orjson may have rounded a number of this value
     return written.decode()
-
-
-def _as_decoded(value: Value, convert: Convert) -> Value:
-    converted: Value = convert(_with_numbers(value))
-    return converted
 
 
 def _with_numbers(value: Value) -> Value:

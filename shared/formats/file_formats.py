@@ -12,29 +12,19 @@ from __future__ import annotations
 
 from shared.encodings.encoding_format import FORMATS, Encoding
 from shared.formats.line_encodings import (
-    BLOCK_BYTES,
-    TABLE_ROWS,
     ContentError,
     bare_lines,
     check_lines,
-    grouped,
-    looks_like,
     packed_lines,
     read_lines,
-    text_bytes,
 )
 
 __all__ = [
-    "BLOCK_BYTES",
     "FORMATS",
-    "TABLE_ROWS",
     "ContentError",
     "Encoding",
     "bare_lines",
     "check_lines",
-    "grouped",
-    "looks_like",
     "packed_lines",
     "read_lines",
-    "text_bytes",
 ]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 
 from shared.formats.arrow_types import as_nullable, rows_without_columns, struct_to_arrow
-from shared.formats.fast_json import BlockRefused, FastReader, LinesRead, finer_pattern, finer_times
+from shared.formats.fast_json import BlockRefused, FastReader, LinesRead, finer_pattern
 from shared.formats.json_text import line_count
 from shared.formats.schema_nodes import JsonText, is_free_form, json_schema_to_spark
 
@@ -62,7 +63,9 @@ class LineReader:
         )
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _line_reader, self._arguments
+        schema, envelope, strict, closed = self._arguments
+        make = partial(LineReader, envelope=envelope, strict=strict, closed=closed)
+        return make, (schema,)
 
     @cached_property
     def _exact(self) -> ExactReader:
@@ -89,8 +92,12 @@ class LineReader:
             if data:
                 return self._fast.read(data)
         parts = list(self._parts(data))
+        tables = [part.table for part in parts] or [self.arrow_schema.empty_table()]
+        table = pa.concat_tables(tables)
+        if len(self.arrow_schema) == 0:
+            table = rows_without_columns(sum(part.table.num_rows for part in parts))
         return LinesRead(
-            self._stacked([part.table for part in parts]),
+            table,
             _joined([p.extracted_at for p in parts], _INSTANT, self._envelope),
             _joined([p.versions for p in parts], pa.int64(), self._envelope),
             sum(p.rows_read for p in parts),
@@ -112,16 +119,13 @@ class LineReader:
             return {}
         return self._fast.undeclared(data.removeprefix(_BYTE_ORDER_MARK))
 
-    def _stacked(self, tables: list[pa.Table]) -> pa.Table:
-        if len(self.arrow_schema) == 0:
-            return rows_without_columns(sum(table.num_rows for table in tables))
-        return pa.concat_tables(tables) if tables else self.arrow_schema.empty_table()
-
     def _parts(self, data: bytes) -> Iterator[LinesRead]:
         """Yield what was read from each piece of a rejected block."""
-        first_line = 0
-        for piece in _pieces(data, PIECE_BYTES):
-            part = None
+        start = first_line = 0
+        while start < len(data):
+            end = data.find(b"\n", start + PIECE_BYTES) + 1 or len(data)
+            piece, part = data[start:end], None
+            start = end
             if len(piece) < len(data):
                 with suppress(BlockRefused):
                     part = self._fast.read(piece)
@@ -142,15 +146,11 @@ class LineReader:
         if self._envelope:
             at = pa.chunked_array([pa.array(rows.extracted, _INSTANT)])
             versions = pa.chunked_array([pa.array(rows.versions, pa.int64())])
-        cut = frozenset[str]() if self._finer is None else finer_times(self._finer, data)
+        # The pattern finds names as JSON has them.
+        finer = set(self._finer.findall(data)) if self._finer else ()
+        cut = frozenset[str](map(orjson.loads, finer))
         rejects = tuple(rows.rejects)
         return LinesRead(table, at, versions, rows.rows_read, line_count(data), rejects, cut=cut)
-
-
-def _line_reader(
-    schema: Mapping[str, Any], envelope: bool, strict: bool, closed: bool
-) -> LineReader:
-    return LineReader(schema, envelope=envelope, strict=strict, closed=closed)
 
 
 def _joined(
@@ -160,12 +160,3 @@ def _joined(
         return None
     chunks = [chunk for part in parts if part is not None for chunk in part.chunks]
     return pa.chunked_array(chunks, data_type)
-
-
-def _pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """Cut after the first newline beyond each `size` bytes."""
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start + size) + 1 or len(data)
-        yield data[start:end]
-        start = end

@@ -144,7 +144,8 @@ def floating(single: bool, strict: bool) -> Convert:
             return value
         if type(value) is str and value in NON_FINITE:
             return NON_FINITE[value]
-        if type(value) is not Number and (strict or not _is_number(value)):
+        is_text = type(value) is str and not strict and _NUMBER.match(value)
+        if type(value) is not Number and not is_text:
             raise not_of_type(value, "number")
         number = _single(value) if single else float(value)
         if number - number != 0:
@@ -152,10 +153,6 @@ def floating(single: bool, strict: bool) -> Convert:
         return number
 
     return convert
-
-
-def _is_number(value: Value) -> bool:
-    return type(value) is str and _NUMBER.match(value) is not None
 
 
 def _single(written: str) -> float:

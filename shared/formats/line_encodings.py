@@ -214,23 +214,16 @@ def _blocks(
             yield from _cut(_range_chunks(source, start, length, block_bytes))
 
 
-def bare_lines(
-    url: str,
-    start: int = 0,
-    length: int | None = None,
-    options: StorageOptions | None = None,
-) -> Iterator[bytes]:
+def bare_lines(url: str, options: StorageOptions | None = None) -> Iterator[bytes]:
     """Yield lines as `read_lines` does, of a file that is labelled as JSON lines.
 
     Raises:
         ContentError: It begins like a file of another format, or as `read_lines`.
         OSError: As `read_lines`.
     """
-    first = start == 0
-    for block in read_lines(url, start, length, options=options):
-        if first:
+    for number, block in enumerate(read_lines(url, options=options)):
+        if not number:
             check_lines(block)
-        first = False
         yield block
 
 

@@ -123,17 +123,8 @@ class ColumnChunk:
             self._header = start + size + max(0, integer(header, 3))
 
 
-def rows_at_once(file: Any, group: int, source: Any) -> int:
-    """Return how many rows of a row group take a bounded amount of memory.
-
-    Args:
-        file: A `pyarrow.parquet.ParquetFile`.
-        group: Number of the row group.
-        source: What the file is read from.
-
-    Raises:
-        ContentError: A single row may take more memory than any data does.
-    """
+def _rows_at_once(file: Any, group: int, source: Any) -> int:
+    """Return how many rows of a row group take a bounded amount of memory."""
     footer = file.metadata.row_group(group)
     columns = range(footer.num_columns)
     rows = max(1, footer.num_rows)
@@ -242,7 +233,7 @@ def read_groups(
         )
         none = True
         for group in chosen:
-            rows = rows_at_once(file, group, pages)
+            rows = _rows_at_once(file, group, pages)
             for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
                 none = False
                 yield pa.Table.from_batches([batch])
@@ -252,12 +243,16 @@ def read_groups(
 
 def packed_bytes(group: Any) -> int:
     """Return the compressed bytes of a row group; raise ContentError if it is a bomb."""
-    columns = [group.column(number) for number in range(group.num_columns)]
+    columns = _chunks(group)
     packed: int = sum(column.total_compressed_size for column in columns)
     plain = sum(column.total_uncompressed_size for column in columns)
     if is_bomb(packed, plain):
         raise ContentError(limits.bomb_text())
     return packed
+
+
+def _chunks(group: Any) -> list[Any]:
+    return [group.column(number) for number in range(group.num_columns)]
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
@@ -273,18 +268,15 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
             footer = parquet.read_metadata(source)
         except pa.ArrowInvalid:
             return []
-    sizes = []
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        columns = map(group.column, range(group.num_columns))
-        sizes.append((sum(column.total_compressed_size for column in columns), group.num_rows))
-    return sizes
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    return [(sum(one.total_compressed_size for one in _chunks(g)), g.num_rows) for g in groups]
 
 
 def spark_reads(footer: Any) -> bool:
     """Return whether Spark has the encodings and codecs of a file, as Arrow has more of them."""
     groups = map(footer.row_group, range(footer.num_row_groups))
-    chunks = (group.column(place) for group in groups for place in range(footer.num_columns))
     return not any(
-        "BYTE_STREAM_SPLIT" in chunk.encodings or chunk.compression == "BROTLI" for chunk in chunks
+        "BYTE_STREAM_SPLIT" in chunk.encodings or chunk.compression == "BROTLI"
+        for group in groups
+        for chunk in _chunks(group)
     )

@@ -138,8 +138,6 @@ class RowReader:
             return None
         if isinstance(data_type, T.VariantType) and self._texts:
             return None
-        if column.type.equals(kind):
-            return column
         if not (_is_text(column.type) and self._texts and _parses(kind)) and not _is_safe(
             column.type, kind
         ):
@@ -157,7 +155,9 @@ class RowReader:
         refusals: dict[int, str],
         cut: set[str],
     ) -> pa.Array:
-        convert = row_converter(field_.dataType, self._strict, self._texts)
+        convert = (_from_text if self._texts else _from_value)(
+            field_.dataType, converter(field_.dataType, self._strict)
+        )
         required = self._strict and not field_.nullable
         if (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and _is_finer(column):
             cut.add(field_.name)
@@ -180,59 +180,43 @@ def _is_finer(column: pa.Array | pa.ChunkedArray) -> bool:
     return getattr(column.type, "unit", None) == "ns"
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+def _is_any(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: any(test(kind) for test in tests)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _parses(kind: pa.DataType) -> bool:
-    """Return whether Arrow reads text as this type as CSV means it."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-    )
+_types = pa.types
+_is_text = _is_any(_types.is_string, _types.is_large_string, _types.is_string_view)
+_is_bytes = _is_any(_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary)
+_is_number = _is_any(_types.is_integer, _types.is_floating, _types.is_decimal)
+_parses = _is_any(_is_number, _types.is_date, _types.is_timestamp)
+"""Whether Arrow reads text as a type as CSV means it."""
+_ALIKE = (
+    _types.is_floating, _types.is_decimal, _types.is_timestamp, _types.is_date, _types.is_time,
+    _is_text, _is_bytes,
+)  # fmt: skip
 
 
 def _is_safe(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether Arrow's checked cast keeps the meaning of every value that it lets pass."""
-    is_ = pa.types
-    if source.equals(target) or is_.is_null(source):
+    if source.equals(target) or _types.is_null(source):
         return True
-    if is_.is_list(target) or is_.is_large_list(source):
+    if _types.is_list(target) or _types.is_large_list(source):
         return (
-            is_.is_list(source)
-            and is_.is_list(target)
+            _types.is_list(source)
+            and _types.is_list(target)
             and _is_safe(source.value_type, target.value_type)
         )
-    if is_.is_struct(target) and is_.is_struct(source):
+    if _types.is_struct(target) and _types.is_struct(source):
         return all(
             source.get_field_index(f.name) < 0 or _is_safe(source.field(f.name).type, f.type)
             for f in (target.field(n) for n in range(target.num_fields))
         )
-    if is_.is_map(target) and is_.is_map(source):
+    if _types.is_map(target) and _types.is_map(source):
         return _is_safe(source.key_type, target.key_type) and _is_safe(
             source.item_type, target.item_type
         )
-    numbers = is_.is_integer(source) and (
-        is_.is_integer(target) or is_.is_floating(target) or is_.is_decimal(target)
-    )
-    alike = (
-        is_.is_floating, is_.is_decimal, is_.is_timestamp, is_.is_date, is_.is_time, _is_text,
-        _is_bytes,
-    )  # fmt: skip
-    return numbers or any(same(source) and same(target) for same in alike)
+    numbers = _types.is_integer(source) and _is_number(target)
+    return numbers or any(same(source) and same(target) for same in _ALIKE)
 
 
 def as_json_value(value: Any) -> Value:
@@ -275,20 +259,7 @@ def row_text(row: Mapping[str, Any]) -> bytes:
     return json_text(as_json_value(row)).encode()
 
 
-def row_converter(data_type: T.DataType, strict: bool, texts: bool) -> Convert:
-    """Return the function that converts a non-null value of a file for an Arrow column.
-
-    Args:
-        data_type: Of the column.
-        strict: Reject values of another type.
-        texts: Values are the texts of a CSV file.
-
-    Raises (from the function):
-        Refused: The value is not of the type.
-    """
-    convert = converter(data_type, strict)
-    if texts:
-        return _from_text(data_type, convert)
+def _from_value(data_type: T.DataType, convert: Convert) -> Convert:
     if isinstance(data_type, _INTERVALS):
         return lambda value: value if type(value) is int else convert(as_json_value(value))
     return lambda value: convert(as_json_value(value))
@@ -438,12 +409,11 @@ def _repaired(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _with_replacements(value: Any, kind: pa.DataType) -> Any:
-    is_ = pa.types
     if value is None or _retyped(kind, _BYTES) == kind:
         return value
-    if is_.is_struct(kind):
+    if _types.is_struct(kind):
         return {field.name: _with_replacements(value[field.name], field.type) for field in kind}
-    if is_.is_map(kind):
+    if _types.is_map(kind):
         return [
             (_with_replacements(k, kind.key_type), _with_replacements(v, kind.item_type))
             for k, v in value
@@ -455,16 +425,15 @@ def _with_replacements(value: Any, kind: pa.DataType) -> Any:
 
 def _retyped(kind: pa.DataType, types: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
     """Return a type without dictionaries, and with some types replaced at each depth."""
-    is_ = pa.types
-    if is_.is_dictionary(kind):
+    if _types.is_dictionary(kind):
         return _retyped(kind.value_type, types)
-    if is_.is_struct(kind):
+    if _types.is_struct(kind):
         return pa.struct([field.with_type(_retyped(field.type, types)) for field in kind])
-    if is_.is_map(kind):
+    if _types.is_map(kind):
         return pa.map_(_retyped(kind.key_type, types), _retyped(kind.item_type, types))
     if not isinstance(kind, _LISTS):
         return types.get(kind, kind)
     items = kind.value_field.with_type(_retyped(kind.value_type, types))
-    if is_.is_fixed_size_list(kind):
+    if _types.is_fixed_size_list(kind):
         return pa.list_(items, kind.list_size)
-    return pa.large_list(items) if is_.is_large_list(kind) else pa.list_(items)
+    return pa.large_list(items) if _types.is_large_list(kind) else pa.list_(items)

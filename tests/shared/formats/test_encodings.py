@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.formats import line_encodings
-from shared.formats.file_formats import FORMATS, grouped, packed_lines, read_lines, text_bytes
-from shared.formats.line_encodings import ROW_GROUP_BYTES
+from shared.formats.file_formats import FORMATS, packed_lines, read_lines
+from shared.formats.line_encodings import ROW_GROUP_BYTES, grouped, text_bytes
 from shared.storage.files import open_input, open_output
 from shared.storage.urls import join, local_path, shown
 
