@@ -113,7 +113,10 @@ class ArrowMap:
         self, values: Iterable[Computed], table: pa.Table
     ) -> list[tuple[pa.Array, pa.Array]]:
         """Compute values; return those of each, and its errors."""
-        columns = {name: _joined(table.column(name)) for name in table.column_names}
+        columns = {
+            name: one.chunk(0) if one.num_chunks == 1 else one.combine_chunks()
+            for name, one in zip(table.column_names, table.columns, strict=True)
+        }
         rows, seen = Rows(columns, table.num_rows), dict[str, pa.Array]()
         return [self._value(one, rows, seen) for one in values]
 
@@ -220,12 +223,5 @@ def _json(value: object) -> str | None:
     if value is None:
         return None
     text = orjson.dumps(value).decode()
-    return _CONTROL.sub(lambda escape: _capital(escape[0]), text) if "\\u" in text else text
-
-
-def _capital(escape: str) -> str:
-    return escape[:2] + escape[2:].upper()
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    capital = lambda escape: escape[0][:2] + escape[0][2:].upper()  # noqa: E731
+    return _CONTROL.sub(capital, text) if "\\u" in text else text

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Node = Mapping[str, Any]
 
-KEPT_KEYWORDS = frozenset(
+_KEPT_KEYWORDS = frozenset(
     {"$schema", "$id", "$defs", "definitions", "title", "description", "type", "required",
      "additionalProperties"}
 )  # fmt: skip
@@ -78,15 +78,10 @@ class Tree:
                 yield below
 
 
-def places(name: str, kind: T.DataType) -> Iterator[NestedChange]:
-    """Yield the values inside a property: an object first, then its fields."""
-    yield from _places((name,), kind, 0)
-
-
 def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
     """Return lines for the log if an entry names a nested field as if it were a property."""
     top = name.partition(".")[0]
-    inside = places(top, struct[top].dataType) if top in struct.names else ()
+    inside = places((top,), struct[top].dataType) if top in struct.names else ()
     if name not in (".".join(place.path) for place in inside):
         return []
     pattern = f"[{name[0]}]{name[1:]}"
@@ -94,13 +89,14 @@ def path_hints(name: str, struct: T.StructType, where: Where) -> list[str]:
     return [f"{where.setting}: {problem}"]
 
 
-def _places(path: tuple[str, ...], kind: T.DataType, depth: int) -> Iterator[NestedChange]:
+def places(path: tuple[str, ...], kind: T.DataType, depth: int = 0) -> Iterator[NestedChange]:
+    """Yield the values inside a value at a path: an object first, then its fields."""
     while isinstance(kind, T.ArrayType):
         kind, depth = kind.elementType, depth + 1
     for item in kind if isinstance(kind, T.StructType) else ():
         below = (*path, item.name)
         yield NestedChange(below, depth, item.dataType)
-        yield from _places(below, item.dataType, depth)
+        yield from places(below, item.dataType, depth)
 
 
 def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
@@ -139,11 +135,22 @@ def changed_schema(document: Node, node: Node, kind: T.DataType, tree: Tree) -> 
     inside = object_node(document, node)
     if not isinstance(kind, T.StructType) or inside is None:
         return spark_type_to_json_schema(changed_type(kind, tree))
-    types = node_types(resolved)
-    kept = {k: v for k, v in inside.items() if k in KEPT_KEYWORDS or k.startswith("x-")}
-    kept["type"] = ["object", "null"] if types is None or "null" in types else "object"
-    kept["properties"] = dict(_properties(document, inside, kind, tree))
-    required = [name for name in kept.pop("required", ()) if not _is_changed(tree, name)]
+    types, fields = node_types(resolved), tree.fields
+    is_nullable = types is None or "null" in types
+    return with_properties(
+        {**inside, "type": ["object", "null"] if is_nullable else "object"},
+        dict(_properties(document, inside, kind, tree)),
+        [n for n in inside.get("required", ()) if not isinstance(fields.get(n), NestedChange)],
+    )
+
+
+def with_properties(
+    node: Node, properties: Mapping[str, Node], required: Sequence[str]
+) -> dict[str, Any]:
+    """Return the schema of an object with other properties, and what still holds of it."""
+    kept = {k: v for k, v in node.items() if k in _KEPT_KEYWORDS or k.startswith("x-")}
+    kept.pop("required", None)
+    kept["properties"] = properties
     return {**kept, "required": required} if required else kept
 
 
@@ -159,10 +166,6 @@ def _properties(
             yield name, changed_schema(document, node, types[name].dataType, below)
         elif below.planned is not None:
             yield name, spark_type_to_json_schema(below.planned.result)
-
-
-def _is_changed(tree: Tree, name: str) -> bool:
-    return isinstance(tree.fields.get(name), NestedChange)
 
 
 def changed(name: str, kind: T.DataType, tree: Tree) -> Computed:
@@ -401,7 +404,11 @@ class Maker:
             SettingsError: As for `make`.
         """
         if isinstance(definition, Sql):
-            return _sql_condition(self.make(definition, None, where), where)
+            result = self.make(definition, None, where)
+            if result.computed is None or not isinstance(result.data_type, T.BooleanType):
+                kind = result.data_type.simpleString()
+                raise SettingsError(f"a filter in SQL must be a boolean, not {kind}", where=where)
+            return Condition(result.computed)
         truth = plan(definition, replace(self.names, own=None), where, truth=True)
         texts = {item.text for item in properties if isinstance(item, Expression)}
         if not truth.compiled and not truth.fresh and definition.text in texts:
@@ -427,13 +434,6 @@ class Maker:
     def _note(self, planned: Planned, where: Where) -> None:
         note = f"{where.setting}: runs in Python: {planned.why}"
         self.notes += [note] if note not in self.notes else []
-
-
-def _sql_condition(result: Result, where: Where) -> Condition:
-    if result.computed is None or not isinstance(result.data_type, T.BooleanType):
-        kind = result.data_type.simpleString()
-        raise SettingsError(f"a filter in SQL must be a boolean, not {kind}", where=where)
-    return Condition(result.computed)
 
 
 def _reads_self(expression: Expression) -> bool:

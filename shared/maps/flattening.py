@@ -22,6 +22,7 @@ from shared.maps.transform import Cell, Explode
 from shared.settings.checking import nearest
 
 Node = Mapping[str, Any]
+Step = Callable[[Column], Column] | None
 
 _WORD_START = re.compile(r"(?:^|_)(.)")
 _SMALL = re.compile(r"[a-z]")
@@ -82,7 +83,7 @@ def _parts(leaf: Leaf, document: Node, rules: Flattening) -> Iterator[Leaf]:
     elif isinstance(kind, T.VariantType):
         yield _as_text(leaf, name, lambda column: column.cast("string"))
     elif isinstance(kind, T.StringType) and _may_nest(document, leaf.node):
-        yield replace(_as_text(leaf, name, None))
+        yield _as_text(leaf, name, None)
     else:
         yield replace(leaf, cell=replace(leaf.cell, name=name))
 
@@ -94,7 +95,7 @@ def _field(leaf: Leaf, field: T.StructField, inside: Node) -> Leaf:
     if cell.computed is None and finish is None:
         cell = replace(cell, path=(*cell.path, field.name))
     else:
-        cell = replace(cell, finish=_then_field(finish, field.name))
+        cell = replace(cell, finish=_then(finish, lambda column: column.getField(field.name)))
     node = inside.get("properties", {}).get(field.name)
     if node is None:
         node = spark_type_to_json_schema(field.dataType, field.nullable)
@@ -106,21 +107,15 @@ def _field(leaf: Leaf, field: T.StructField, inside: Node) -> Leaf:
     )
 
 
-def _then_field(finish: Callable[[Column], Column] | None, name: str) -> Callable[[Column], Column]:
-    if finish is None:
-        return lambda column: column.getField(name)
-    return lambda column: finish(column).getField(name)
+def _then(first: Step, second: Step) -> Step:
+    if first is None or second is None:
+        return first or second
+    return lambda column: second(first(column))
 
 
-def _as_text(
-    leaf: Leaf, name: str, write: Callable[[Column], Column] | None, *, is_json: bool = False
-) -> Leaf:
-    before = leaf.cell.finish
-    is_json = is_json and leaf.cell.computed is None and before is None
-    finish = before if write is None else write
-    if before is not None and write is not None:
-        finish = lambda column: write(before(column))  # noqa: E731
-    text = T.StringType()
+def _as_text(leaf: Leaf, name: str, write: Step, *, is_json: bool = False) -> Leaf:
+    is_json = is_json and leaf.cell.computed is None and leaf.cell.finish is None
+    text, finish = T.StringType(), _then(leaf.cell.finish, write)
     cell = replace(leaf.cell, name=name, data_type=text, finish=finish, is_json=is_json)
     return replace(
         leaf, cell=cell, node={"type": ["string", "null"] if cell.nullable else "string"}
@@ -203,7 +198,7 @@ def _array(rule: MapRule, text: str, struct: T.StructType) -> tuple[tuple[str, .
     where = setting_of(rule.key, "__explode__")
     depths: dict[str, tuple[int, tuple[str, ...], T.DataType]] = {}
     for column in struct:
-        for place in places(column.name, column.dataType):
+        for place in places((column.name,), column.dataType):
             key = (place.depth, place.path, place.data_type)
             depths.setdefault(".".join(place.path), key)
     depths |= {column.name: (0, (column.name,), column.dataType) for column in struct}

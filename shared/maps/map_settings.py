@@ -28,15 +28,12 @@ NULL = "__NULL__"
 """Means null in configurations that cannot hold one."""
 
 SETTING = "stream_maps"
-OPTIONS = (
-    *("__filter__", "__alias__", "__source__", "__else__", "__key_properties__"),
-    *("__explode__", "__index__"),
-)
 
 Definition = Expression | Sql | None
 """How a property is computed; None drops it."""
 
 Report = Callable[[Location, str], None]
+Reader = Callable[[Location, Json, Report], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
         if name in _READERS:
             options.update(_READERS[name](path, definition, report))
         elif name.startswith("__"):
-            report(path, f"unknown option; {_options_text(name, OPTIONS)}")
+            report(path, f"unknown option; {_options_text(name, tuple(_READERS))}")
         elif _is_null(definition):
             properties.append(Property(name, None))
         else:
@@ -183,7 +180,7 @@ def _rule(key: str, value: Mapping[str, Json], report: Report) -> MapRule:
 
 def _definition(path: Location, value: Json, report: Report) -> Expression | Sql | None:
     """Return the parsed expression; report a problem and return None if it is invalid."""
-    where = Where(setting=".".join((SETTING, *map(str, path))))
+    where = setting_of(str(path[0]), str(path[1]))
     try:
         if isinstance(value, str):
             return parse(value, where)
@@ -219,47 +216,42 @@ def _read_keys(path: Location, value: Json, report: Report) -> dict[str, Any]:
     return {"keys": tuple(dict.fromkeys(value))}
 
 
-def _read_source(path: Location, value: Json, report: Report) -> dict[str, Any]:
-    if not isinstance(value, str) or not value:
-        report(path, "must be the name or pattern of the stream that is copied")
-        return {}
-    return {"source": value}
+def _text_reader(name: str, meaning: str) -> Reader:
+    def read(path: Location, value: Json, report: Report) -> dict[str, Any]:
+        if not isinstance(value, str) or not value:
+            report(path, f"must be {meaning}")
+            return {}
+        return {name: value}
+
+    return read
 
 
-def _read_explode(path: Location, value: Json, report: Report) -> dict[str, Any]:
-    if not isinstance(value, str) or not value:
-        report(path, "must be the name of an array, or its path: names joined by dots")
-        return {}
-    return {"explode": value}
-
-
-def _read_index(path: Location, value: Json, report: Report) -> dict[str, Any]:
-    if not isinstance(value, str) or not value:
-        report(path, "must be the name of the property for an element's place in the array")
-        return {}
-    return {"index": value}
+_text_of_alias = _text_reader("alias", "a name, or an expression over __stream_name__")
 
 
 def _read_alias(path: Location, value: Json, report: Report) -> dict[str, Any]:
-    if not isinstance(value, str) or not value:
-        report(path, "must be a name, or an expression over __stream_name__")
-        return {}
+    option = _text_of_alias(path, value, report)
     try:
-        alias_of(value, "stream", setting_of(str(path[0]), str(path[1])))
+        if option:
+            alias_of(option["alias"], "stream", setting_of(str(path[0]), str(path[1])))
     except SettingsError as error:
         report(path, _with_hint(error))
         return {}
-    return {"alias": value}
+    return option
 
 
-_READERS: Mapping[str, Callable[[Location, Json, Report], dict[str, Any]]] = {
+_READERS: Mapping[str, Reader] = {
     "__filter__": _read_filter,
+    "__alias__": _read_alias,
+    "__source__": _text_reader("source", "the name or pattern of the stream that is copied"),
     "__else__": _read_else,
     "__key_properties__": _read_keys,
-    "__source__": _read_source,
-    "__alias__": _read_alias,
-    "__explode__": _read_explode,
-    "__index__": _read_index,
+    "__explode__": _text_reader(
+        "explode", "the name of an array, or its path: names joined by dots"
+    ),
+    "__index__": _text_reader(
+        "index", "the name of the property for an element's place in the array"
+    ),
 }
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.json_schema import json_schema_to_spark
+from shared.formats.schema_nodes import HINT
 from shared.singer import messages
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 METADATA = "_sdc_"
 """How the names of these columns begin."""
@@ -30,9 +28,6 @@ REPLACED = frozenset(COLUMNS) - {DELETED_AT}
 VALID_FROM, VALID_TO, IS_CURRENT = "_sdc_valid_from", "_sdc_valid_to", "_sdc_is_current"
 VERSION_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT)
 """Columns that `load_method: history` adds."""
-
-HINT = "x-spark-type"
-"""As in `shared.formats.schema_nodes`, which needs pyspark."""
 
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -102,7 +97,7 @@ def record_schema(schema: Mapping[str, Any], add: bool) -> Mapping[str, Any]:
     return changed if properties else {**changed, HINT: "struct"}
 
 
-def stored_columns(schema: Mapping[str, Any], add: bool) -> StructType:
+def stored_columns(schema: Mapping[str, Any], add: bool) -> T.StructType:
     """Return the columns that a stream's rows are stored with: all metadata columns or none."""
     plain = json_schema_to_spark(record_schema(schema, add=False))
     fields = [field for field in plain.fields if field.name not in COLUMNS]

@@ -162,7 +162,12 @@ def _tree(text: str) -> exp.Expr:
 
     statements = sqlglot.parse(f"{_HEAD}{text}{_TAIL}", dialect="spark")
     select = statements[0]
-    if len(statements) != 1 or not isinstance(select, exp.Select) or _is_more(select):
+    expected = {"expressions", "kind"}
+    if (
+        len(statements) != 1
+        or not isinstance(select, exp.Select)
+        or any(value for key, value in select.args.items() if key not in expected)
+    ):
         raise _RejectedError("it is not a single expression")
     for tree in select.expressions:
         for name, reason in _REJECTED_NODES.items():
@@ -172,10 +177,6 @@ def _tree(text: str) -> exp.Expr:
     if len(select.expressions) != 1 or not isinstance(select.expressions[0], exp.Paren):
         raise _RejectedError("it is not a single expression")
     return select.expressions[0]
-
-
-def _is_more(select: exp.Select) -> bool:
-    return any(value for key, value in select.args.items() if key not in ("expressions", "kind"))
 
 
 def _names(tree: exp.Expr, tokens: list[Token]) -> Iterator[tuple[str, int]]:

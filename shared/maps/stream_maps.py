@@ -13,15 +13,14 @@ from shared.errors import InvalidSettingsError, SettingsError, Where
 from shared.formats.json_schema import spark_type_to_json_schema
 from shared.formats.schema_nodes import is_free_form, object_node, resolved_node
 from shared.maps.column_makers import (
-    KEPT_KEYWORDS,
     Maker,
-    Result,
     Spark,
     Tree,
     changed,
     changed_schema,
     path_hints,
     places,
+    with_properties,
 )
 from shared.maps.expressions.syntax import PARENT
 from shared.maps.expressions.values import Names
@@ -188,7 +187,10 @@ class _Output:
         lines = self._lines()
         self._check_hidden()
         if is_free_form(source.schema):
-            return self._free_form(bool(lines) or rule.filter is not None or rule.only_named)
+            if lines or rule.filter is not None or rule.only_named:
+                text = f"the schema of stream {source.stream!r} has no properties to map"
+                self._add_problem(setting_of(rule.key), text)
+            return StreamOutput(self.name, source.schema, tuple(self.keys), None)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
         touched = (
@@ -226,18 +228,12 @@ class _Output:
             self.problems.append(str(error))
             return stream
 
-    def _add_problem(self, where: Where, text: str) -> None:
-        self.problems.append(str(SettingsError(text, where=where)))
+    def _add_problem(self, where: Where, text: str, hint: str = "") -> None:
+        self.problems.append(str(SettingsError(text, where=where, hint=hint)))
 
     def _add_problems(self, error: SettingsError) -> None:
         problems = error.problems if isinstance(error, InvalidSettingsError) else (str(error),)
         self.problems.extend(problems)
-
-    def _free_form(self, has_lines: bool) -> StreamOutput:
-        if has_lines:
-            text = f"the schema of stream {self.source.stream!r} has no properties to map"
-            self._add_problem(setting_of(self.rule.key), text)
-        return StreamOutput(self.name, self.source.schema, tuple(self.keys), None)
 
     def _lines(self) -> dict[str, _Line]:
         """Return the entry that applies to each property: its own, else the last pattern."""
@@ -332,7 +328,7 @@ class _Output:
     def _inside(self, name: str, kind: T.DataType) -> Tree:
         """Return the changes that patterns of paths make inside a property."""
         tree, done = Tree(), set[tuple[str, ...]]()
-        for place in places(name, kind) if name not in COLUMNS else ():
+        for place in places((name,), kind) if name not in COLUMNS else ():
             line = self._line_of(".".join(place.path))
             if line is None or any(place.path[: len(path)] == path for path in done):
                 continue
@@ -357,7 +353,7 @@ class _Output:
         if name in self.keys:
             text = f"{name!r} is a key property of {self.name!r} and cannot be dropped"
             hint = "list the remaining keys in '__key_properties__', or set it to null"
-            self.problems.append(str(SettingsError(text, where=where, hint=hint)))
+            self._add_problem(where, text, hint)
             self.failed.add(name)
         elif name not in self.properties:
             match = nearest(name, self.properties)
@@ -366,16 +362,16 @@ class _Output:
 
     def _computed(self, name: str, definition: Any, where: Where) -> Iterator[Leaf]:
         try:
-            yield self._leaf(name, self.maker.make(definition, name, where))
+            result = self.maker.make(definition, name, where)
         except SettingsError as error:
             self._add_problems(error)
             self.failed.add(name)
-
-    def _leaf(self, name: str, result: Result) -> Leaf:
+            return
         if result.path:
-            return self._copied(name, result.path)
-        cell = Cell(name, result.data_type, computed=result.computed)
-        return Leaf(cell, spark_type_to_json_schema(result.data_type))
+            yield self._copied(name, result.path)
+        else:
+            cell = Cell(name, result.data_type, computed=result.computed)
+            yield Leaf(cell, spark_type_to_json_schema(result.data_type))
 
     def _copied(self, name: str, path: tuple[str, ...]) -> Leaf:
         """Return a property that is a column of the stream, or a field inside one."""
@@ -392,7 +388,8 @@ class _Output:
             field = kind[part] if isinstance(kind, T.StructType) and part in kind.names else None
             if field is None:
                 return Leaf(Cell(name, T.NullType()), node or {}, False)
-            node = node if node is not None else _default_schema(field)
+            if node is None:
+                node = spark_type_to_json_schema(field.dataType, field.nullable)
             node = nullable_node(node) if nullable else node
             required = required and named and not nullable
             nullable = nullable or field.nullable
@@ -403,15 +400,9 @@ class _Output:
         return Leaf(Cell(name, kind, nullable, path), node or {}, required)
 
     def _schema(self, leaves: Sequence[Leaf]) -> dict[str, Any]:
-        kept = {
-            key: value
-            for key, value in self.source.root.items()
-            if key in KEPT_KEYWORDS or key.startswith("x-")
-        }
-        kept["properties"] = {leaf.cell.name: leaf.node for leaf in leaves}
+        properties = {leaf.cell.name: leaf.node for leaf in leaves}
         required = [leaf.cell.name for leaf in leaves if leaf.required]
-        kept.pop("required", None)
-        return {**kept, "required": required} if required else kept
+        return with_properties(self.source.root, properties, required)
 
     def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
         """Return the keys under their new names."""
@@ -424,12 +415,8 @@ class _Output:
                 match = nearest(name, names)
                 hint = f"did you mean {match!r}?" if match else ""
                 text = f"the key property {name!r} is not a property of the mapped stream"
-                self.problems.append(str(SettingsError(text, where=where, hint=hint)))
+                self._add_problem(where, text, hint)
         return renamed
-
-
-def _default_schema(field: T.StructField) -> Mapping[str, Any]:
-    return spark_type_to_json_schema(field.dataType, field.nullable)
 
 
 def _transform(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.formats.arrow_types import holds
 from shared.formats.record_text import at_path
 from shared.formats.spark_types import T
 from shared.maps.expressions.syntax import ERROR, PARENT
@@ -356,6 +357,7 @@ def _cell(cell: Cell, values: _Values, skipped: Column | None) -> Column:
 
 LONGEST_SHOWN = 200
 """Characters of an expression that a reason shows."""
+_UNHASHABLE = (T.MapType, T.VariantType)
 
 
 @dataclass(frozen=True)
@@ -390,21 +392,13 @@ class SafeSql:
     def _succeeds(self) -> Column:
         value = F.expr(self.text)
         hashed = F.hash(value).cast("string")
-        forced = hashed if _can_be_hashed(self.data_type) else F.to_json(F.struct(value))
+        forced = F.to_json(F.struct(value)) if holds(self.data_type, _UNHASHABLE) else hashed
         # Under a condition: what two expressions share is else computed ahead of both, unguarded.
         return F.try_to_binary(F.when(self._always(), forced), F.lit("utf-8")).isNotNull()
 
     def _always(self) -> Column:
         """Return a condition that is always true, but that Spark cannot fold."""
         for name, kind in self.reads.items():
-            if _can_be_hashed(kind):
+            if not holds(kind, _UNHASHABLE):
                 return F.bit_count(F.hash(F.col(quoted(name)))) >= 0
         return F.spark_partition_id() >= 0
-
-
-def _can_be_hashed(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return all(_can_be_hashed(field.dataType) for field in kind)
-    if isinstance(kind, T.ArrayType):
-        return _can_be_hashed(kind.elementType)
-    return not isinstance(kind, (T.MapType, T.VariantType))

@@ -296,7 +296,8 @@ class _Compiler:
         if dotted is not None:
             call = self._arguments(node)
             salted = len(call.args) > 1 or "salt" in call.keywords
-            if dotted == "hash_value" and not salted and not _is_salt(self._names.config.get(SALT)):
+            salt = self._names.config.get(SALT)
+            if dotted == "hash_value" and not salted and not (isinstance(salt, str) and salt):
                 raise _Wrong(node, _NO_SALT)
             return functions.function(dotted, call, self._names)
         if not isinstance(func, ast.Attribute):
@@ -341,7 +342,9 @@ class _Compiler:
         inside = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
         parts, star = [settled(self.value(part)) for part in inside], _has_star(node)
         if not star and all(part.is_constant for part in parts):
-            return folded(lambda *constants: _CONTAINERS[type(node)](constants), *parts)
+            makes: Mapping[type[ast.AST], Callable[..., object]]
+            makes = {ast.List: list, ast.Tuple: tuple, ast.Set: frozenset}
+            return folded(lambda *constants: makes[type(node)](constants), *parts)
         item = None if star else joined(part.kind for part in parts)
         kind = ANY if isinstance(node, ast.Set) else Kind("list", item=item)
         return uncompiled(kind, "a list", *parts)
@@ -385,15 +388,6 @@ class _Compiler:
         kinds = [self._branch(part, self.value).kind for part in (*inside, *results)]
         self._bound = before
         return kinds[len(inside)]
-
-
-_CONTAINERS: Mapping[type[ast.AST], Callable[..., object]] = {
-    **{ast.List: list, ast.Tuple: tuple, ast.Set: frozenset}
-}
-
-
-def _is_salt(value: object) -> bool:
-    return isinstance(value, str) and value != ""
 
 
 def _has_star(node: ast.List | ast.Tuple | ast.Set) -> bool:

@@ -65,7 +65,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         self.functions.update(sandbox.containers(self.meter))
         for kind in _NEVER:
             del self.nodes[kind]
-        self.nodes[ast.Constant] = _constant
+        self.nodes[ast.Constant] = lambda node: node.value
         self.attributes = sandbox.attributes()
         self.expression = expression
         self.expr = expression.text
@@ -184,10 +184,6 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
 
 _LONG = frozenset({str, bytes, list, tuple, set, dict})
 _NEVER = (ast.Assign, ast.AugAssign, ast.Import)
-
-
-def _constant(node: ast.Constant) -> Any:
-    return node.value
 
 
 def short_error(error: BaseException) -> str:
