@@ -183,11 +183,6 @@ def dropped_fields(
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the fields of structs that `conform` drops, at any depth of structs and lists.
 
-    Args:
-        column: Values that are to be converted.
-        kind: Their new type.
-        path: Where they are.
-
     Yields:
         The path of a field, and how many of its values are not null.
     """

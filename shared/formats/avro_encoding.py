@@ -288,9 +288,7 @@ def _same(value: Any) -> Any:
 def _to_avro(kind: pa.DataType, numbers: Iterator[int]) -> tuple[Any, Turn]:
     """Return the Avro schema of an Arrow type, and a function to convert Python values for it.
 
-    Args:
-        kind: The type.
-        numbers: Those of further records, which are their names.
+    Records are named by the next numbers.
     """
     if pa.types.is_struct(kind):
         return _record_to_avro(kind, numbers)

@@ -121,11 +121,7 @@ to outgrow Parquet's limit of 1 MiB: the writer then gives it up, in every row g
 
 
 def dictionary_paths(table: pa.Table) -> list[str]:
-    """Return the Parquet paths of the columns to write with a dictionary.
-
-    Args:
-        table: The first rows of the file.
-    """
+    """Return the Parquet paths to write with a dictionary, by the first rows of a file."""
     step = max(_ROWS, table.num_rows // _PLACES)
     starts = range(0, max(1, table.num_rows), step)
     # Runs of rows: values of a sorted column repeat beside each other.
@@ -209,11 +205,6 @@ def read_footer(
     name: str, url: str, options: StorageOptions | None = None
 ) -> tuple[int | None, dict[str, Facts]]:
     """Return the rows that a file says it has, None if its encoding does not; facts of columns.
-
-    Args:
-        name: Name of the encoding.
-        url: The file.
-        options: Options of its storage.
 
     Raises:
         OSError: The file cannot be opened, or is not ORC.

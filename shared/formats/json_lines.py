@@ -109,12 +109,7 @@ class LineReader:
         )
 
     def undeclared(self, data: bytes, lines: LinesRead) -> dict[tuple[str, ...], int]:
-        """Return the properties that the schema does not name, and how many values were seen.
-
-        Args:
-            data: What was read.
-            lines: The result.
-        """
+        """Return the properties that the schema does not name, and how many values were seen."""
         if not lines.unexpected:
             return {}
         return self._fast.undeclared(data.removeprefix(_BYTE_ORDER_MARK))

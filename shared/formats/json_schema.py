@@ -61,13 +61,8 @@ _LONG_COLUMN = 20
 def merge_structs(old: T.StructType, new: T.StructType, path: str = "") -> T.StructType:
     """Return a struct that rows of both fit: old order, added fields last, nullable wins.
 
-    Args:
-        old: The present columns.
-        new: The new columns.
-        path: Where they are, for the error.
-
     Raises:
-        SettingsError: A column's types lack a common one; names the column and both.
+        SettingsError: A column's types lack a common one; names the column, below `path`, and both.
     """
     later = {field.name: field for field in new.fields}
     fields = [_field(field, later.pop(field.name, None), path) for field in old.fields]

@@ -141,12 +141,7 @@ class ArrowMap:
 
 
 def arrow_map(transform: Transform, source: T.StructType) -> ArrowMap | None:
-    """Return a map in the form that needs no Spark; None if only Spark computes some of it.
-
-    Args:
-        transform: The map.
-        source: The source columns.
-    """
+    """Return a map in the form that needs no Spark; None if only Spark computes some of it."""
     if transform.explode is not None:
         return None
     condition = None if transform.filter is None else transform.filter.computed

@@ -339,12 +339,7 @@ class Maker:
         self._columns = frozenset(self.names.struct.names)
 
     def make(self, definition: Expression | Sql, name: str | None, where: Where) -> Result:
-        """Plan the value of a property.
-
-        Args:
-            definition: The definition in the map.
-            name: The property that it makes; None for a filter.
-            where: Its place in the settings.
+        """Plan the value of a property, or of a filter without a name.
 
         Raises:
             SettingsError: It cannot be computed from this stream's records.
@@ -367,12 +362,7 @@ class Maker:
         return result
 
     def inside(self, place: NestedChange, definition: Definition, where: Where) -> NestedChange:
-        """Plan the value at a place inside a property.
-
-        Args:
-            place: The place.
-            definition: The definition in the map; None drops the value.
-            where: Its place in the settings.
+        """Plan the value at a place inside a property; None as its definition drops it.
 
         Raises:
             SettingsError: It cannot be computed from the value alone.
@@ -394,11 +384,7 @@ class Maker:
     ) -> Condition:
         """Plan a filter: the truth value of a Python expression, or a boolean in SQL.
 
-        Args:
-            definition: The definition in the map.
-            where: Its place in the settings.
-            properties: The definitions of properties; a value that Python computes for one of
-                them is not computed again for the filter.
+        A value that Python computes for one of the properties is not computed again for the filter.
 
         Raises:
             SettingsError: As for `make`.

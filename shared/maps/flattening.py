@@ -47,12 +47,7 @@ class Leaf:
 
 
 def flattened(leaves: Sequence[Leaf], document: Node, rules: Flattening) -> tuple[Leaf, ...]:
-    """Flatten a stream's properties.
-
-    Args:
-        leaves: The properties.
-        document: The stream's whole JSON Schema, for references in it.
-        rules: The settings of flattening.
+    """Flatten a stream's properties; references in them are to the stream's whole JSON Schema.
 
     Raises:
         ValueError: Two paths lead to one name.
@@ -163,12 +158,6 @@ def exploded(
     rule: MapRule, document: Node, root: Node, struct: T.StructType
 ) -> tuple[Explode, dict[str, Any]]:
     """Plan the records of an entry with `__explode__`.
-
-    Args:
-        rule: The entry.
-        document: The JSON Schema of the source stream.
-        root: Its root.
-        struct: The columns of its rows.
 
     Returns:
         How rows are made, and the JSON Schema of the elements.

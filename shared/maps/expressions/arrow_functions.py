@@ -235,10 +235,7 @@ def each(
 ) -> tuple[ArrowColumn, ArrowColumn]:
     """Return the columns of what a Python function returns for each row, and of what it raises.
 
-    Args:
-        function: Takes the values of the operands.
-        kind: The kind of its results; not one of lists and dicts.
-        operands: The columns of its operands.
+    The kind of its results is not one of lists and dicts.
     """
     take = taken(kind)
 

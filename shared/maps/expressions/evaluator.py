@@ -78,10 +78,7 @@ class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         self.changes = any(isinstance(node, ast.Attribute) and node.attr == "pop" for node in nodes)
 
     def value(self, record: dict[str, Any]) -> Any:
-        """Evaluate for a record.
-
-        Args:
-            record: Its columns; may be changed.
+        """Evaluate for a record, which may be changed.
 
         Raises:
             Exception: Any error of Python.

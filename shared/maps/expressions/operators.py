@@ -298,13 +298,7 @@ def identical(left: Value, right: Value) -> Value:
 
 
 def among(value: Value, parts: Sequence[Value], *, hashed: bool) -> Value:
-    """Return whether a value is one of several.
-
-    Args:
-        value: The value to find.
-        parts: The elements.
-        hashed: Whether they are those of a set, or the keys of a dict.
-    """
+    """Return whether a value is one of several: those of a set or dict if they are `hashed`."""
     if hashed and value.kind.name in {"list", "dict"}:
         raise Fails(f"TypeError: unhashable type: '{value.kind.name}'")
     operands = [value, *parts]
@@ -381,13 +375,7 @@ def negated(value: Value) -> Value:
 
 
 def chosen(test: Value, body: Value, otherwise: Value) -> Value:
-    """Return `body if test else otherwise`; only errors of the branch taken count.
-
-    Args:
-        test: Any value; its truth decides.
-        body: The result if it is true.
-        otherwise: The result if not.
-    """
+    """Return `body if test else otherwise`; only errors of the branch taken count."""
     asked = truth(test)
     if asked.is_constant:
         return body if asked.constant else otherwise

@@ -273,11 +273,7 @@ class Fakes:
             factory.random = random.Random()  # noqa: S311 - not one that other fakes share
 
     def begin(self, record: int) -> None:
-        """Start a record.
-
-        Args:
-            record: A hash of its content.
-        """
+        """Start a record, of whose content this is a hash."""
         text = f"{self._settings.seed}\n{record}\n{self._settings.label}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
         for factory in self._faker.factories:
@@ -343,9 +339,7 @@ def _check_argument(name: str, parameter: str, value: Any) -> None:
 def result_kind(name: str, settings: FakeSettings) -> str:
     """Return the kind of the result of a function of `fake`; `any` if the library does not say.
 
-    Args:
-        name: The function.
-        settings: How values are invented: languages have functions of their own.
+    Languages have functions of their own.
     """
     try:
         return Fakes(settings).kind(name)

@@ -150,13 +150,7 @@ def arrival(data_type: T.DataType) -> Arrival:
 
 
 def result_kind(kind: Kind, struct: T.StructType, reads: Iterable[str]) -> Kind:
-    """Return the kind that results need: `any` for a VARIANT, with the places of a decimal.
-
-    Args:
-        kind: The kind of the expression's result.
-        struct: The columns of the record.
-        reads: Those that the expression reads.
-    """
+    """Return the kind that results need: `any` for a VARIANT, a decimal with all places read."""
     types = (struct[name].dataType for name in reads)
     scales = [decimal.scale for decimal in types if isinstance(decimal, T.DecimalType)]
     if kind.name == "decimal":

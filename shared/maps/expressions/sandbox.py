@@ -67,10 +67,6 @@ def _is_heavy(value: object) -> bool:
 def value_weight(value: object, limit: int) -> int:
     """Count the characters and elements that a value's text has at least, at any depth.
 
-    Args:
-        value: Anything.
-        limit: Where to stop counting.
-
     Returns:
         The count; any number above `limit` if it is more than that.
     """

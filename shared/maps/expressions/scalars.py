@@ -48,14 +48,7 @@ _GROUPS = 4
 
 
 def arithmetic(symbol: str, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    """Return `left symbol right` of two numbers.
-
-    Args:
-        symbol: The operator.
-        function: The operator in Python.
-        left: A number.
-        right: A number.
-    """
+    """Return `left symbol right` of two numbers; `function` is the operator in Python."""
     if left.mixed or right.mixed:
         return _mixed(symbol, function, left, right)
     names = {left.kind.name, right.kind.name}
@@ -243,13 +236,7 @@ TO_ISO = Rule(lambda date: date.cast("string"))
 
 
 def shifted(function: Callable[..., Any], date: Value, delta: datetime.timedelta) -> Value:
-    """Return a date shifted by as many whole days.
-
-    Args:
-        function: What it is in Python.
-        date: The date.
-        delta: How far; only the days count.
-    """
+    """Return a date shifted by as many whole days; `function` does it in Python."""
     first, last, days = datetime.date.min, datetime.date.max, delta.days
     if abs(days) > (last - first).days:
         raise Fails(_OUT_OF_RANGE)

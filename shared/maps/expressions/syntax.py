@@ -75,11 +75,7 @@ class Expression:
 
 
 def parse(text: str, where: Where) -> Expression:
-    """Parse an expression.
-
-    Args:
-        text: The expression, in Python.
-        where: Its place in the settings.
+    """Parse an expression of Python.
 
     Raises:
         SettingsError: It is not an expression, or a part is not allowed; with the position.

@@ -176,10 +176,7 @@ def failing(text: str) -> Value:
 def uncompiled(kind: Kind, why: str, *operands: Value) -> Value:
     """Return a value that only the evaluator can compute.
 
-    Args:
-        kind: The kind of the value.
-        why: The reason; that of the first operand which has no column itself comes before it.
-        operands: Its operands.
+    The reason of the first operand which has no column itself comes before `why`.
     """
     return Value(kind, why=_why_of(*operands) or why)
 
