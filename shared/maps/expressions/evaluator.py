@@ -12,7 +12,7 @@ import ast
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from shared.maps.expressions.personal import Fakes, FakeSettings
 from shared.maps.expressions.value_kinds import Kind
 
 LONGEST_ERROR = 500
+Readers = Sequence[Callable[[pa.Array], list[Any]]]
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Task:
     arrivals: Sequence[Arrival]
     kind: Kind
     fake: FakeSettings | None = None
-    _ready: Ready | None = None
+    _ready: tuple[Evaluator, Readers, Fakes | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ready": None}
@@ -222,18 +223,15 @@ class Task:
         """
         if self._ready is None:
             fakes = Fakes(self.fake) if self.fake else None
-            live = {"fake": fakes} if fakes else {}
-            readers = [reader(arrival) for arrival in self.arrivals]
-            self._ready = Ready(Evaluator(self.expression, live), readers, taken(self.kind), fakes)
-        return self._evaluated(self._ready, arrays)
-
-    def _evaluated(self, ready: Ready, arrays: Sequence[pa.Array]) -> pa.StructArray:
+            evaluator = Evaluator(self.expression, {"fake": fakes} if fakes else {})
+            self._ready = evaluator, [reader(arrival) for arrival in self.arrivals], fakes
+        evaluator, readers, fakes = self._ready
+        evaluate, take = evaluator.value, taken(self.kind)
         rows, own = len(arrays[0]), arrays[: len(self.arrivals)]
         values: list[Any] = []
         errors: list[str | None] = []
-        evaluate, take, fakes = ready.evaluator.value, ready.take, ready.fakes
         seeds = arrays[-1].to_pylist() if self.fake and self.fake.seed is not None else None
-        for at, record in enumerate(self._records(ready, own, rows)):
+        for at, record in enumerate(self._records(readers, own, rows)):
             error = None
             try:
                 if isinstance(record, Exception):
@@ -248,16 +246,16 @@ class Task:
         return results(self.kind, values, errors)
 
     def _records(
-        self, ready: Ready, arrays: Sequence[pa.Array], rows: int
+        self, readers: Readers, arrays: Sequence[pa.Array], rows: int
     ) -> Sequence[dict[str, Any] | Exception]:
         """Read a batch; if that fails, one by one, so that one record does not spoil others."""
         try:
-            return records(self.expression.columns, ready.readers, arrays, rows)
+            return records(self.expression.columns, readers, arrays, rows)
         except (RecursionError, ValueError, ArithmeticError) as error:
             if rows == 1:
                 return [error]
             ones = ([array.slice(at, 1) for array in arrays] for at in range(rows))
-            return [self._records(ready, one, 1)[0] for one in ones]
+            return [self._records(readers, one, 1)[0] for one in ones]
 
 
 def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.Array:
@@ -269,12 +267,3 @@ def evaluated_inside(task: Task, arrays: Sequence[pa.Array], depth: int) -> pa.A
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
     return pa.ListArray.from_arrays(offsets, below, mask=lists.is_null())
-
-
-class Ready(NamedTuple):
-    """Parts of a task that are not sent to executors."""
-
-    evaluator: Evaluator
-    readers: list[Callable[[pa.Array], list[Any]]]
-    take: Callable[[Any], Any]
-    fakes: Fakes | None

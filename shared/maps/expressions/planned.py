@@ -34,7 +34,6 @@ class Planned:
     """An expression, ready to be computed.
 
     Attributes:
-        expression: The expression.
         result: The type of its column.
         source: Path of the column that it is, unchanged; empty if it is computed.
         why: Why Python computes it, on the executors; empty if Spark does.
@@ -46,7 +45,6 @@ class Planned:
             that Spark does not hold; None if there is none.
     """
 
-    expression: Expression
     result: DataType
     source: tuple[str, ...] = ()
     why: str = ""
@@ -129,12 +127,12 @@ def plan(
         # `item['sku']` fails if `item` is None.
         source = value.source if value.error is None else ()
         result, raw = value.data_type, value.raw
-        return Planned(expression, result, source, "", reads, _value=raw, _error=value.error)
+        return Planned(result, source, "", reads, _value=raw, _error=value.error)
     fresh = not _FRESH.isdisjoint(_named(expression.tree))
     if value.column is None or value.kind.name == "any":
         python = _in_python(expression, names, where, value, reads, truth=truth)
         return replace(python, fresh=fresh)
-    planned = Planned(expression, data_type_of(value.kind), (), "", reads, fresh)
+    planned = Planned(data_type_of(value.kind), (), "", reads, fresh)
     work = partial(_task, expression, names, value.kind, reads, truth=truth)
     return replace(planned, evaluated=work, _value=value.column, _error=value.error)
 
@@ -155,7 +153,7 @@ def _in_python(
     why = value.why or "only Python knows its result"
     reads = frozenset(names.struct.names) if keyed else reads
     result = data_type_of(task.kind)
-    return Planned(expression, result, (), why, reads, python=python, evaluated=lambda: task)
+    return Planned(result, (), why, reads, python=python, evaluated=lambda: task)
 
 
 def _task(

@@ -52,12 +52,13 @@ def names(frame: DataFrame, **options: Any) -> Names:
 def planned_as(text: str, frame: DataFrame, kind: Kind | None = None, **options: Any) -> Planned:
     """Plan; with a kind, by Python even if Spark could compute it."""
     where = Where(setting=f"stream_maps.s.{text}")
-    actual = plan(parse(text, where), names(frame, **options), where)
+    expression = parse(text, where)
+    actual = plan(expression, names(frame, **options), where)
     if kind is None:
         return actual
     value = Value(kind, why="a test")
     return planned._in_python(
-        actual.expression, names(frame, **options), where, value, actual.reads, truth=False
+        expression, names(frame, **options), where, value, actual.reads, truth=False
     )
 
 
