@@ -91,9 +91,7 @@ class ArrowMap:
                 halves = (table.slice(0, count // 2), table.slice(count // 2))
                 return pa.concat_tables([self._part(half, keep) for half in halves])
             empty = self._mapped(table.slice(0, 0), keep)
-            failed = {
-                name: pa.nulls(1, empty.schema.field(name).type) for name in empty.schema.names
-            }
+            failed = {field.name: pa.nulls(1, field.type) for field in empty.schema}
             failed[ERROR] = pa.array([f"OverflowError: {error}"])
             return pa.table({**failed, **{name: table.column(name) for name in keep}})
 

@@ -193,9 +193,8 @@ class _Output:
             return StreamOutput(self.name, source.schema, tuple(self.keys), None)
         condition = self._condition(lines)
         leaves = self._leaves(lines)
-        touched = (
-            any(leaf.cell.computed is not None for leaf in leaves) or source.explode is not None
-        )
+        computed = any(leaf.cell.computed for leaf in leaves)
+        touched = computed or bool(lines or condition or source.explode)
         rules = source.settings.flattening
         keys = {name: name for name in self.keys}
         if rules.active:
@@ -206,10 +205,9 @@ class _Output:
                 parts = tuple(leaves)
             keys = {part.path[0]: part.cell.name for part in parts if len(part.path) == 1}
             leaves = list(parts)
-        elif not lines and condition is None and not rule.only_named and not touched:
-            return StreamOutput(self.name, source.schema, self._checked_keys(leaves, keys), None)
         checked = self._checked_keys(leaves, keys)
-        if condition is None and not lines and not touched and _is_identity(leaves, source):
+        is_whole = not rules.active and not rule.only_named
+        if not touched and (is_whole or _is_identity(leaves, source)):
             return StreamOutput(self.name, source.schema, checked, None)
         transform = _transform(leaves, condition, self.maker, source.explode)
         notes = tuple(self.maker.notes)
