@@ -301,7 +301,7 @@ def _entry_points(group: str) -> Iterator[tuple[metadata.EntryPoint, str]]:
 
 _JSONL = EncodingFormat(
     name="jsonl",
-    implementation="shared.formats.jsonl_encoding:LineFormat",
+    implementation="shared.formats.line_encodings:LineFormat",
     suffix=".json",
     compressions=PACKINGS,
     levels={"gzip": 9},
@@ -324,7 +324,7 @@ _BUILT_IN = (
     ),
     EncodingFormat(
         name="orc",
-        implementation="shared.formats.orc_encoding:OrcFormat",
+        implementation="shared.formats.columnar_encoding:OrcFormat",
         suffix=".orc",
         compressions=("none", "snappy", "zstd", "zlib", "lz4"),
         default_compression="snappy",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shared.encodings.encoding_format import grouped_encoding
-from shared.formats.line_encodings import ROW_GROUP_BYTES, ContentError, grouped
+from shared.formats.line_encodings import ROW_GROUP_BYTES, ContentError, check_mark, grouped
 from shared.storage.access import StorageOptions
 from shared.storage.files import open_output, open_random
 
@@ -99,16 +99,13 @@ def has_no_null(footer: Any, names: Sequence[str]) -> bool:
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     if not places.keys() >= set(names):
         return False
-    for name in names:
-        place = places[name]
+    groups = [one for one in map(footer.row_group, range(footer.num_row_groups)) if one.num_rows]
+    for place in map(places.__getitem__, names):
         if footer.schema.column(place).max_definition_level == 0:
             continue  # declared so
-        for group in range(footer.num_row_groups):
-            if not footer.row_group(group).num_rows:
-                continue
-            statistics = footer.row_group(group).column(place).statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return False
+        chunks = [group.column(place).statistics for group in groups]
+        if any(one is None or not one.has_null_count or one.null_count for one in chunks):
+            return False
     return True
 
 
@@ -199,6 +196,41 @@ class ParquetFormat:
                 writer.write_table(group, row_group_size=max(1, group.num_rows))
                 group = None  # before the next one is collected
                 group = next(groups, None)
+
+
+class OrcFormat:
+    """ORC; instants are written as `timestamp with local time zone`."""
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        check_mark(url, b"ORC", "orc", options)
+        with open_random(url, options) as source:
+            file = orc.ORCFile(source)
+            for stripe in range(file.nstripes):
+                yield pa.Table.from_batches([file.read_stripe(stripe)])
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+    ) -> None:
+        """See `Codec`."""
+        from pyarrow import orc  # noqa: PLC0415
+
+        codec = "uncompressed" if compression == "none" else compression
+        with (
+            open_output(url, options=options) as sink,
+            orc.ORCWriter(sink, compression=codec) as writer,
+        ):
+            writer.write(schema.empty_table())
+            for group in grouped(tables, ROW_GROUP_BYTES):
+                writer.write(group)
+                del group  # before the next one is collected
 
 
 def read_footer(

@@ -11,6 +11,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -326,36 +327,8 @@ def _value(value: Value, name: str, convert: Convert, nullable: bool) -> Value:
 
 def converter(data_type: T.DataType, strict: bool) -> Convert:
     """Return the function that turns a non-null JSON value into what Arrow takes."""
-    if isinstance(data_type, T.StructType):
-        return _struct(data_type, strict)
-    if isinstance(data_type, T.ArrayType):
-        return _array(data_type, strict)
-    if isinstance(data_type, T.MapType):
-        return _map(data_type, strict)
-    if isinstance(data_type, T.DecimalType):
-        return decimal(data_type.precision, data_type.scale)
-    if type(data_type) in INTEGER_WIDTHS:
-        low, high = INTEGER_WIDTHS[type(data_type)]
-        return integer(low, high, strict)
-    make = _SCALARS.get(type(data_type))
-    return make(strict) if make else string(strict, any_json=False)
-
-
-_SCALARS: Mapping[type[T.DataType], Callable[[bool], Convert]] = {
-    T.NullType: lambda _: nothing,
-    T.FloatType: lambda strict: floating(True, strict),
-    T.DoubleType: lambda strict: floating(False, strict),
-    T.BooleanType: boolean,
-    T.BinaryType: lambda _: binary,
-    T.DateType: date,
-    T.TimestampType: lambda _: instant,
-    T.TimestampNTZType: lambda _: instant,
-    T.TimeType: lambda _: time,
-    T.DayTimeIntervalType: lambda _: day_time,
-    T.YearMonthIntervalType: lambda _: year_month,
-    T.VariantType: lambda _: json_text,
-    JsonText: lambda strict: string(strict, True),
-}
+    make = _CONVERTERS.get(type(data_type))
+    return make(data_type, strict) if make else string(strict, any_json=False)
 
 
 def _struct(data_type: T.StructType, strict: bool) -> Convert:
@@ -409,3 +382,25 @@ def _key(data_type: T.DataType) -> Convert:
             raise not_of_type(key, data_type.simpleString()) from None
 
     return from_text
+
+
+_CONVERTERS: Mapping[type[T.DataType], Callable[[Any, bool], Convert]] = {
+    T.StructType: _struct,
+    T.ArrayType: _array,
+    T.MapType: _map,
+    T.DecimalType: lambda kind, _: decimal(kind.precision, kind.scale),
+    **dict.fromkeys(INTEGER_WIDTHS, lambda k, strict: integer(*INTEGER_WIDTHS[type(k)], strict)),
+    T.NullType: lambda *_: nothing,
+    T.FloatType: lambda _, strict: floating(True, strict),
+    T.DoubleType: lambda _, strict: floating(False, strict),
+    T.BooleanType: lambda _, strict: boolean(strict),
+    T.BinaryType: lambda *_: binary,
+    T.DateType: lambda _, strict: date(strict),
+    T.TimestampType: lambda *_: instant,
+    T.TimestampNTZType: lambda *_: instant,
+    T.TimeType: lambda *_: time,
+    T.DayTimeIntervalType: lambda *_: day_time,
+    T.YearMonthIntervalType: lambda *_: year_month,
+    T.VariantType: lambda *_: json_text,
+    JsonText: lambda _, strict: string(strict, True),
+}

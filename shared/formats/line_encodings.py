@@ -16,6 +16,7 @@ from shared.storage.files import (
     codec_of_head,
     head_of,
     open_input,
+    open_output,
     open_random,
     unpacked,
 )
@@ -225,6 +226,30 @@ def bare_lines(url: str, options: StorageOptions | None = None) -> Iterator[byte
         if not number:
             check_lines(block)
         yield block
+
+
+class LineFormat:
+    """JSON objects, one a line; rows to write are texts that end in a newline."""
+
+    def read(self, url: str, options: StorageOptions | None = None) -> Iterator[pa.Table]:
+        """See `Codec`: one column of whole lines, many lines in each value."""
+        for block in bare_lines(url, options):
+            yield pa.table({"value": pa.array([block], pa.large_binary())})
+
+    def write(
+        self,
+        url: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        compression: str,
+        options: StorageOptions | None = None,
+        level: int | None = None,
+    ) -> None:
+        """See `Codec`; the schema's only column holds the lines."""
+        with open_output(url, compression, options, level) as sink:
+            for table in tables:
+                for chunk in table.column(schema.names[0]).chunks:
+                    sink.write(text_bytes(chunk))
 
 
 def packed_lines(
