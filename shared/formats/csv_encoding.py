@@ -177,7 +177,7 @@ def _has_open_quotes(url: str, options: StorageOptions | None) -> bool:
     """Return whether the number of quotation marks in a file is odd."""
     with open_input(url, options) as source:
         chunks = iter(lambda: source.read(BLOCK_BYTES), b"")
-        return sum(chunk.count(b'"') for chunk in chunks) % 2 == 1
+        return bool(sum(chunk.count(b'"') for chunk in chunks) % 2)
 
 
 def _cast(table: pa.Table) -> pa.Table:

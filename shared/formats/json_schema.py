@@ -185,8 +185,8 @@ def _wider_decimal(old: T.DataType, new: T.DataType, *, lossy: bool) -> T.DataTy
     if isinstance(old, T.DecimalType) and _holds(old, new):
         return old
     # A column of integers holds all numbers of one digit less.
-    is_whole = isinstance(new, T.DecimalType) and not new.scale
-    if is_whole and not lossy and new.precision < INTEGERS.get(type(old), 0):
+    own = INTEGERS.get(type(old), 0)
+    if isinstance(new, T.DecimalType) and not (lossy or new.scale) and new.precision < own:
         return old
     long_digits = INTEGERS[T.LongType] if lossy else _LONG_COLUMN
     digits, scales = zip(_shape(old, long_digits), _shape(new, long_digits), strict=True)

@@ -94,7 +94,6 @@ Typed = tuple[T.DataType, bool]
 
 _TEXT = T.StringType()
 _UNBOUNDED_INTEGER_DIGITS = 20
-_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _WIDE = Context(prec=100)
 _STRING_FORMATS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _DECIMAL_FORMATS = ("singer.decimal", "x-singer.decimal")
@@ -309,18 +308,14 @@ def _string(node: Node) -> T.DataType:
 
 def _integer(node: Node) -> T.DataType | None:
     """Return the exact width, or long if the schema has none; None beyond 38 digits."""
-    if _BOUNDS.isdisjoint(node):
-        return T.LongType()
     low, high = _bound(node, "inimum"), _bound(node, "aximum")
-    if low is None and high is None:
-        return T.LongType()
     for kind, width in INTEGER_WIDTHS.items():
         if low == width[0] and high == width[1]:
             return kind()
-    widest = max(bound.copy_abs() for bound in (low, high) if bound is not None)
     smallest, largest = INTEGER_WIDTHS[T.LongType]
     if (low is None or low >= smallest) and (high is None or high <= largest):
         return T.LongType()
+    widest = max(bound.copy_abs() for bound in (low, high) if bound is not None)
     return T.DecimalType(MAX_DIGITS, 0) if widest <= decimal_bounds(MAX_DIGITS)[1] else None
 
 

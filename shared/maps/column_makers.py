@@ -287,7 +287,6 @@ def _beside(number: int) -> Callable[[Column, Column], Column]:
 
 Spark = Callable[[], "SparkSession"]
 
-_SELF = "self"
 _FILTER = "filter"
 _FALSE = r'^(null|false|-?0(\.0+)?(E-?\d+)?|""|\[\]|\{\})$'
 _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
@@ -349,7 +348,8 @@ class Maker:
         if isinstance(definition, Sql):
             planned_sql = plan_sql(definition, self.names.struct, own, where, self.spark)
             return Result(planned_sql.data_type, replace(planned_sql, label=label))
-        key = (definition.text, own if _reads_self(definition) else None)
+        names = {node.id for node in ast.walk(definition.tree) if isinstance(node, ast.Name)}
+        key = (definition.text, own if "self" in names else None)
         if key in self._results:
             return self._results[key]
         planned = plan(definition, replace(self.names, own=own), where)
@@ -420,8 +420,3 @@ class Maker:
     def _note(self, planned: Planned, where: Where) -> None:
         note = f"{where.setting}: runs in Python: {planned.why}"
         self.notes += [note] if note not in self.notes else []
-
-
-def _reads_self(expression: Expression) -> bool:
-    names = (node.id for node in ast.walk(expression.tree) if isinstance(node, ast.Name))
-    return _SELF in names

@@ -7,7 +7,7 @@ Java, read files, the environment or the session, and calls only functions that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from shared.settings.checking import nearest
 from shared.settings.texts import quoted
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructType
     from sqlglot import Token, exp
@@ -244,9 +243,12 @@ def _check_functions(sql: Sql) -> None:
     functions = _spark_functions()
     for name, place in sql.functions:
         if name not in functions:
-            match = nearest(name, functions)
-            hint = f" (nearest: {match!r})" if match else ""
-            raise _RejectedError(f"Spark has no function {name!r}{hint}", place)
+            raise _RejectedError(f"Spark has no function {name!r}{_near(name, functions)}", place)
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    match = nearest(name, names)
+    return f" (nearest: {match!r})" if match else ""
 
 
 @cache
@@ -270,10 +272,7 @@ def _column(name: str, place: int, columns: list[str], own: str | None) -> str:
     if spelled is None and name.lower() == "self" and own is not None:
         return own
     if spelled is None:
-        match = nearest(name, columns)
-        raise _RejectedError(
-            f"unknown column {name!r}" + (f" (nearest: {match!r})" if match else ""), place
-        )
+        raise _RejectedError(f"unknown column {name!r}{_near(name, columns)}", place)
     return spelled
 
 
@@ -304,11 +303,8 @@ def _type_of(
         frame = session.createDataFrame([], struct).select(F.monotonically_increasing_id(), one)
         kind: Any = frame.schema["one"].dataType
     except PySparkException as error:
-        reason = f"Spark rejects the SQL expression: {_reason(error)}"
-        raise SettingsError(reason, where=where) from None
+        reason = re.sub(r"\s*SQLSTATE: \w+\s*$", "", first_line(error))
+        text = f"Spark rejects the SQL expression: {reason}"
+        raise SettingsError(text, where=where) from None
     data_type: DataType = kind["value"].dataType
     return data_type
-
-
-def _reason(error: PySparkException) -> str:
-    return re.sub(r"\s*SQLSTATE: \w+\s*$", "", first_line(error))

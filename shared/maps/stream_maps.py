@@ -209,9 +209,14 @@ class _Output:
         is_whole = not rules.active and not rule.only_named
         if not touched and (is_whole or _is_identity(leaves, source)):
             return StreamOutput(self.name, source.schema, checked, None)
-        transform = _transform(leaves, condition, self.maker, source.explode)
+        cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.computed)
+        values = tuple(dict.fromkeys(cell.computed for cell in cells if cell.computed is not None))
         notes = tuple(self.maker.notes)
-        return StreamOutput(self.name, self._schema(leaves), checked, transform, notes)
+        transform = Transform(cells, values, condition, notes, source.explode)
+        properties = {leaf.cell.name: leaf.node for leaf in leaves}
+        required = [leaf.cell.name for leaf in leaves if leaf.required]
+        changed = with_properties(source.root, properties, required)
+        return StreamOutput(self.name, changed, checked, transform, notes)
 
     def _name(self) -> str:
         rule, stream = self.rule, self.source.stream
@@ -397,11 +402,6 @@ class _Output:
             node = spark_type_to_json_schema(kind, nullable)
         return Leaf(Cell(name, kind, nullable, path), node or {}, required)
 
-    def _schema(self, leaves: Sequence[Leaf]) -> dict[str, Any]:
-        properties = {leaf.cell.name: leaf.node for leaf in leaves}
-        required = [leaf.cell.name for leaf in leaves if leaf.required]
-        return with_properties(self.source.root, properties, required)
-
     def _checked_keys(self, leaves: Sequence[Leaf], keys: Mapping[str, str]) -> tuple[str, ...]:
         """Return the keys under their new names."""
         names = {leaf.cell.name for leaf in leaves}
@@ -415,14 +415,6 @@ class _Output:
                 text = f"the key property {name!r} is not a property of the mapped stream"
                 self._add_problem(where, text, hint)
         return renamed
-
-
-def _transform(
-    leaves: Sequence[Leaf], condition: Condition | None, maker: Maker, explode: Explode | None
-) -> Transform:
-    cells = tuple(leaf.cell for leaf in leaves if leaf.cell.path or leaf.cell.computed)
-    computed = dict.fromkeys(cell.computed for cell in cells if cell.computed is not None)
-    return Transform(cells, tuple(computed), condition, tuple(maker.notes), explode)
 
 
 def _is_identity(leaves: Sequence[Leaf], source: _SourceStream) -> bool:

@@ -98,7 +98,7 @@ class ArrowColumn:
         self.views: dict[T.DataType, ArrowColumn] = {}
 
     __hash__ = object.__hash__
-    __eq__, __ne__ = _by(pc.equal), _by(pc.not_equal)
+    __eq__, __ne__ = _by(pc.equal), _by(pc.not_equal)  # type: ignore[assignment]
     __lt__, __le__ = _by(pc.less), _by(pc.less_equal)
     __gt__, __ge__ = _by(pc.greater), _by(pc.greater_equal)
     __add__, __sub__, __mul__ = _by(pc.add), _by(pc.subtract), _by(pc.multiply)

@@ -51,8 +51,8 @@ from shared.spark.session import try_cast
 
 _DIGITS = "[0-9](?:_?[0-9])*"
 _INTEGER = rf"\A[+-]?{_DIGITS}\z"
-_FLOATING = rf"\A[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)\z"
-_SPECIAL = r"\A[+-]?(?i:nan|inf|infinity)\z"
+_FINITE = rf"\A[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)\z"
+_FLOAT = rf"(?:{_FINITE})|(?:\A[+-]?(?i:nan|inf|infinity)\z)"
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,6 @@ def _float_of_text(text: Column) -> Column:
     return value.otherwise(try_cast(_without_underscores(number), "double"))
 
 
-def _unlike(pattern: str, message: str) -> Check:
-    """Return the check of a text that is not a number."""
-
-    def error(text: Column) -> Column:
-        return F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
-
-    return lambda text: ~F.rlike(scalars.number_text(text), F.lit(pattern)), error
-
-
 def _whole(number: Column, *_: Column) -> Column:
     return try_cast(number, "bigint")
 
@@ -125,8 +116,14 @@ _FROM_FLOAT: list[Check] = [
     (lambda number, *_: F.isnan(number), "ValueError: cannot convert float NaN to integer"),
     (lambda number, *_: (number >= 2.0**63) | (number < -(2.0**63)), OVERFLOW),
 ]
-_NO_INT = _unlike(_INTEGER, "invalid literal for int() with base 10")
-_NO_FLOAT = _unlike(f"(?:{_FLOATING})|(?:{_SPECIAL})", "could not convert string to float")
+_NO_INT: Check = (
+    lambda text: ~F.rlike(scalars.number_text(text), F.lit(_INTEGER)),
+    scalars.wrong_text("invalid literal for int() with base 10"),
+)
+_NO_FLOAT: Check = (
+    lambda text: ~F.rlike(scalars.number_text(text), F.lit(_FLOAT)),
+    scalars.wrong_text("could not convert string to float"),
+)
 _INTS: Mapping[str, Rule] = {
     **{"int": Rule(_whole), "bool": Rule(_whole), "float": Rule(_whole, _FROM_FLOAT)},
     "decimal": Rule(_whole, [_TOO_LARGE]),

@@ -131,14 +131,13 @@ def _within(value: Column, depth: int, change: Callable[[Column], Column]) -> Co
 
 def view(data_type: T.DataType) -> Callable[[Column], Column]:
     """Return a function that converts a column to what `arrival` says."""
+    if isinstance(data_type, (*_TEXT, T.NullType)):
+        return lambda column: column.cast("string")
     if isinstance(data_type, _PLAIN):
-        text = isinstance(data_type, _TEXT)
-        return lambda column: column.cast("string") if text else column
+        return lambda column: column
     if isinstance(data_type, T.FloatType):
         # Through its text: 0.1 must not become 0.10000000149.
         return lambda column: column.cast("string").cast("double")
-    if isinstance(data_type, T.NullType):
-        return lambda column: column.cast("string")
     return lambda column: json_column(column, data_type)
 
 

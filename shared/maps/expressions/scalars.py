@@ -219,11 +219,13 @@ def _date(text: Column) -> Column:
     return F.when(~F.startswith(text, F.lit("0000")), try_cast(text, "date"))
 
 
-def _wrong_date(text: Column) -> Column:
-    return F.concat(F.lit("ValueError: Invalid isoformat string: '"), text, F.lit("'"))
+def wrong_text(message: str) -> Make:
+    """Return the error of a text that has no value."""
+    return lambda text: F.concat(F.lit(f"ValueError: {message}: '"), text, F.lit("'"))
 
 
-FROM_ISO = Rule(_iso_date, [(lambda text: _iso_date(text).isNull(), _wrong_date)])
+_NO_DATE: Check = (lambda text: _iso_date(text).isNull(), wrong_text("Invalid isoformat string"))
+FROM_ISO = Rule(_iso_date, [_NO_DATE])
 """How Spark computes `date.fromisoformat`."""
 PARTS: Mapping[str, Rule] = {
     "year": Rule(lambda date: F.year(date).cast("bigint")),
