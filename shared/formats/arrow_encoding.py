@@ -221,12 +221,7 @@ def _damage() -> Iterator[None]:
 def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
     """Yield the rows of a batch as tables that stay bounded when their columns become plain.
 
-    Args:
-        batch: The rows.
-        packed: Bytes that they take in their file.
-
-    Raises:
-        ContentError: A single row takes more memory than any data does.
+    They take the `packed` bytes in their file: a single row that takes too many more is refused.
     """
     shares = any(_shares(column.type) for column in batch.columns)
     plain = sum(_most_bytes(column) for column in batch.columns) if shares else 0

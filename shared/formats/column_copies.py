@@ -86,11 +86,6 @@ class ColumnCopy:
     def write(self, url: str, compression: str, options: StorageOptions = NO_OPTIONS) -> int | None:
         """Write all rows into a new file; write nothing if there are none.
 
-        Args:
-            url: The file.
-            compression: That of all columns.
-            options: Options of its storage.
-
         Returns:
             The number of rows; None if they have to be read.
 

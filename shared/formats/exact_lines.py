@@ -29,14 +29,7 @@ class ExactRows:
 
 
 class ExactReader:
-    """Reads lines with converters made once from the stream's columns.
-
-    Args:
-        struct: The columns, text columns that take any JSON marked by `JsonText`.
-        free_form: The only column takes the whole record.
-        envelope: Lines are RECORD messages, not bare records.
-        strict: Reject values of another type, even if nothing would be lost.
-    """
+    """Reads lines with converters made once from the columns; arguments as `FastReader`."""
 
     def __init__(
         self, struct: T.StructType, *, free_form: bool, envelope: bool, strict: bool

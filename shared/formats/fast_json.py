@@ -97,7 +97,7 @@ class FastReader:
         arrow_schema: The schema of the tables.
         free_form: The only column takes the whole record.
         envelope: Lines are RECORD messages, not bare records.
-        strict: As for `ExactReader`.
+        strict: Reject values of another type, even if nothing would be lost.
         closed: Report whether there are properties without a column.
     """
 

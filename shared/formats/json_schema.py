@@ -35,7 +35,6 @@ from typing import Any
 from shared.errors import SettingsError
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.schema_nodes import (
-    FREE_FORM_COLUMN,
     HINT,
     INTEGER_WIDTHS,
     MAX_DIGITS,
@@ -230,7 +229,6 @@ def _time(old: T.DataType, new: T.DataType) -> T.DataType | None:
 
 
 __all__ = [
-    "FREE_FORM_COLUMN",
     "HINT",
     "json_schema_to_spark",
     "merge_structs",
@@ -261,11 +259,7 @@ _HINTED: dict[type[T.DataType], dict[str, Any]] = {
 
 
 def spark_type_to_json_schema(data_type: T.DataType, nullable: bool = True) -> dict[str, Any]:
-    """Return the JSON Schema of one value.
-
-    Args:
-        data_type: Any Spark SQL type.
-        nullable: Whether null is allowed too.
+    """Return the JSON Schema of one value, of any Spark SQL type.
 
     Raises:
         TypeError: For a user-defined type.

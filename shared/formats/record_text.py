@@ -57,11 +57,7 @@ _KEYS_AS_THEY_ARE = (T.StringType, T.CharType, T.VarcharType)
 
 
 def record_json(columns: T.StructType) -> Column:
-    """Return a string column: each row's record as one JSON object, exact for every type.
-
-    Args:
-        columns: The columns to write, with the types they have in the frame.
-    """
+    """Return a string column: each row's record as one JSON object, exact for every type."""
     fields = [_written(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in columns.fields]
     return F.to_json(F.struct(*fields), JSON_OPTIONS) if fields else F.lit("{}")
 

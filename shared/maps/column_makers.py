@@ -122,11 +122,7 @@ def changed_type(kind: T.DataType, tree: Tree) -> T.DataType:
 def changed_schema(document: Node, node: Node, kind: T.DataType, tree: Tree) -> Node:
     """Return the JSON Schema of an object, or of arrays of objects, after the changes.
 
-    Args:
-        document: The stream's whole schema, for references in it.
-        node: What it said before.
-        kind: The type before.
-        tree: The changes.
+    References in it are to the stream's whole schema, the document.
     """
     resolved = resolved_node(document, node)
     items = resolved.get("items")
@@ -307,10 +303,7 @@ _TRUTH: Mapping[type[T.DataType], Callable[[Column], Column]] = {
 class Result:
     """The value that a definition computes.
 
-    Attributes:
-        data_type: Its type.
-        computed: How it is computed; None if it is only a copy.
-        path: If it is only a copy: the source column, and the fields that lead into it.
+    A mere copy has the path of a source column, and of the fields that lead into it, instead.
     """
 
     data_type: T.DataType
@@ -322,10 +315,7 @@ class Result:
 class Maker:
     """Makes the values of one output; computes an expression that occurs twice only once.
 
-    Attributes:
-        names: What expressions can name.
-        spark: Returns the session that determines the types of SQL expressions.
-        notes: Lines for the log.
+    Notes are lines for the log; `spark` returns the session that types SQL expressions.
     """
 
     names: Names

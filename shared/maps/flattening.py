@@ -31,14 +31,7 @@ _SHORTEST = 3
 
 @dataclass(frozen=True)
 class Leaf:
-    """A property of a record, or a property that flattening derives from one.
-
-    Attributes:
-        cell: Its column.
-        node: Its JSON Schema.
-        required: Whether every record has it.
-        path: The names that lead to it.
-    """
+    """A property of a record, or one that flattening derives, and the names that lead to it."""
 
     cell: Cell
     node: Node

@@ -38,12 +38,7 @@ Reader = Callable[[Location, Json, Report], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Property:
-    """One entry of a map.
-
-    Attributes:
-        name: The property, or a pattern of names.
-        definition: How the property is computed; None drops it.
-    """
+    """One entry of a map: a property, or a pattern of names, and how it is computed."""
 
     name: str
     definition: Definition
@@ -97,12 +92,7 @@ class MapRule:
 
 @dataclass(frozen=True)
 class MapRules:
-    """The whole setting.
-
-    Attributes:
-        rules: In the order of the settings.
-        others_removed: Streams without a rule are dropped (`__else__`).
-    """
+    """The whole setting; `others_removed` if streams without a rule are dropped (`__else__`)."""
 
     rules: tuple[MapRule, ...] = ()
     others_removed: bool = False

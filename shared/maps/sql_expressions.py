@@ -208,14 +208,9 @@ def plan_sql(
     where: Where,
     spark: Callable[[], SparkSession] | None,
 ) -> Computed:
-    """Plan the value of an SQL expression.
+    """Plan the value of an SQL expression, in which `self` is the property that it makes.
 
-    Args:
-        sql: The expression.
-        struct: The columns that it can name.
-        own: The property that it makes; the expression can call it `self`.
-        where: Its place in the settings.
-        spark: Returns the session that determines the type; None for the active one.
+    The session determines the type; without `spark`, the active one.
 
     Raises:
         SettingsError: It names an unknown column, or Spark rejects it.

@@ -35,12 +35,7 @@ from shared.settings.checking import nearest
 class StreamOutput:
     """A mapped stream under one name.
 
-    Attributes:
-        stream: The name.
-        schema: JSON Schema of its records.
-        key_properties: Its keys.
-        transform: The transform of rows; None if rows are unchanged.
-        notes: Lines for the log.
+    `transform` is None if rows are unchanged; `notes` are lines for the log.
     """
 
     stream: str

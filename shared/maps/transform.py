@@ -165,11 +165,9 @@ class Computed:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """The condition for rows to keep.
+    """The condition for rows to keep: a value, and what turns it into a boolean if it is none.
 
-    Attributes:
-        computed: The value that decides.
-        truth: Turns it into a boolean; None if it is one. Null counts as false.
+    Null counts as false.
     """
 
     computed: Computed
@@ -366,12 +364,7 @@ class SafeSql:
 
     Functions such as `try_to_binary` return null if anything below them fails. So one of them
     wraps a hash of the expression's value, and the value itself is evaluated only if that hash
-    is not null.
-
-    Attributes:
-        text: The expression.
-        data_type: Its type.
-        reads: The types of the columns that it reads.
+    is not null. `reads` are the types of the columns that it reads.
     """
 
     text: str

@@ -139,10 +139,6 @@ class Case(ArrowColumn):
 
     A trial of all branches tells its type. Without one, a batch in which no row takes any other
     branch than None has values of no type, which most kernels refuse.
-
-    Args:
-        branches: Conditions and values.
-        other: The value if none holds.
     """
 
     def __init__(

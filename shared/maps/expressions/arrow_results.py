@@ -206,15 +206,12 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def results(kind: Kind, values: Sequence[Any], errors: list[str | None]) -> pa.StructArray:
-    """Combine values and errors of a batch to one column.
+    """Combine values and errors of a batch to one column: structs of `value` and `error`.
 
     Args:
         kind: The kind of the values.
         values: The values as `taken` converts them.
         errors: Why a value is missing, for each; this function adds errors.
-
-    Returns:
-        Structs of `value` and `error`.
     """
     column = storage(kind)
     stored = _stored(values, column, errors)
@@ -255,12 +252,7 @@ _SPECIAL_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": 
 
 @dataclass(frozen=True)
 class Arrival:
-    """How a column arrives: unchanged, or as JSON text.
-
-    Attributes:
-        text: Whether it is JSON text.
-        kind: What the text holds.
-    """
+    """How a column arrives: unchanged, or as JSON text of values of a kind."""
 
     text: bool = False
     kind: Kind = STR

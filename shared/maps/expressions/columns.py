@@ -55,13 +55,7 @@ class _Wrong(Exception):  # noqa: N818
 def compiled(
     expression: Expression, names: Names, where: Where, *, is_truth: bool = False
 ) -> tuple[Value, frozenset[str]]:
-    """Compile an expression.
-
-    Args:
-        expression: The expression.
-        names: The names that it can use.
-        where: Its place in the settings.
-        is_truth: Return its truth, as a filter needs it: a bool that is never None.
+    """Compile an expression, or its truth, as a filter needs it: a bool that is never None.
 
     Returns:
         Its value, without a column if only the evaluator computes the same as Python; and the

@@ -49,9 +49,7 @@ class PortableExpression:
 class Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
     """Evaluates one expression for record after record.
 
-    Args:
-        expression: The expression.
-        live: Names of things that are not data; they have a method `attribute(name)`.
+    Names in `live` are not of data, but of things with a method `attribute(name)`.
     """
 
     def __init__(

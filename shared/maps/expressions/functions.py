@@ -57,12 +57,7 @@ _FLOAT = rf"(?:{_FINITE})|(?:\A[+-]?(?i:nan|inf|infinity)\z)"
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of a call.
-
-    Attributes:
-        args: Positional ones.
-        keywords: Those with a name.
-    """
+    """The arguments of a call."""
 
     args: tuple[Value, ...] = ()
     keywords: Mapping[str, Value] = field(default_factory=dict)

@@ -86,9 +86,7 @@ class Planned:
     def inside(self, values: Column, depth: int) -> Column:
         """Make arrays of structs of `value` and `error`; only for what Python computes.
 
-        Args:
-            values: Arrays of so many levels, of the values of `self`.
-            depth: The levels.
+        The arrays have so many levels, of the values of `self`.
         """
         assert self.python is not None  # noqa: S101
         return self.python.inside(values, depth)

@@ -52,10 +52,7 @@ _PLAIN = (T.BooleanType, T.IntegralType, T.DoubleType, *_TEXT)
 class Python:
     """An expression that Python computes: a column of values and errors.
 
-    Attributes:
-        task: The work of the executors.
-        struct: The columns of the record.
-        keyed: Whether it needs a column that distinguishes records.
+    It is `keyed` if it needs a column that distinguishes records.
     """
 
     task: Task

@@ -308,11 +308,7 @@ def json_dumps(value: Any, **keywords: Any) -> str:
 
 
 class Namespace:
-    """The part of a module that expressions see.
-
-    Args:
-        parts: What it holds, by name.
-    """
+    """The part of a module that expressions see, by name."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self.parts = parts

@@ -65,9 +65,7 @@ _WORDS: dict[type[ast.AST], str] = {
 class Expression:
     """An expression whose syntax is right.
 
-    Attributes:
-        text: As it was written.
-        tree: Its syntax tree; positions count from the first character that is not a space.
+    Positions in its tree count from the first character that is not a space.
     """
 
     text: str

@@ -13,13 +13,13 @@ from jsonschema import Draft7Validator
 from pyspark.sql import types as T  # noqa: N812
 
 from shared.formats.json_schema import (
-    FREE_FORM_COLUMN,
     HINT,
     json_schema_to_spark,
     spark_to_json_schema,
     spark_type_to_json_schema,
     struct_to_arrow,
 )
+from shared.formats.schema_nodes import FREE_FORM_COLUMN
 
 F = T.StructField
 LEAVES = [
