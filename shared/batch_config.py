@@ -100,11 +100,11 @@ def validate(
     if not any(_is_set(str(key), value) for key, value in config.items()):
         return Validated(side)
     target = read_document(config, side or "target", is_shared=side is None)
-    problems = _problems(target)
-    warnings: list[str] = []
+    readings, warnings = [target], list[str]()
     if side is None:
-        problems = [*_problems(read_document(config, "tap", is_shared=True)), *problems]
+        readings.insert(0, read_document(config, "tap", is_shared=True))
         warnings += _shared_warnings(config)
+    problems = [one for r in readings for one in (*r.problems, *rule_problems(r))]
     if problems:
         return Validated(side, problems=tuple(dict.fromkeys(problems)), warnings=tuple(warnings))
     strategy = _strategy(target)
@@ -140,10 +140,6 @@ def without_invalid(value: Json) -> Json:
     if isinstance(value, list):
         return [without_invalid(item) for item in value if item is not INVALID]
     return value
-
-
-def _problems(reading: Reading) -> list[Problem]:
-    return [*reading.problems, *rule_problems(reading)]
 
 
 def _shared_warnings(config: Mapping[str, Any]) -> Iterator[str]:
@@ -204,11 +200,7 @@ def as_json(validated: Validated) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Read the settings in a file, or as JSON on standard input (`-`).
-
-    Raises:
-        ValueError: With what is wrong, in one line.
-    """
+    """Read the settings in a file, or as JSON on standard input (`-`)."""
     if settings_format(Path(name)) != "JSON":
         return read_settings_file(Path(name))
     try:

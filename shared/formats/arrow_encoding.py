@@ -404,11 +404,7 @@ def _decoded(messages: pa.NativeFile, packed: int) -> Iterator[pa.Table]:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Check offsets and texts, which Arrow does not when it reads.
-
-    Raises:
-        ContentError: A column is not as its type says.
-    """
+    """Check offsets and texts, which Arrow does not when it reads."""
     batch.validate()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

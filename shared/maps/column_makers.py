@@ -207,11 +207,7 @@ def _values(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
 
 @dataclass(frozen=True)
 class _Rebuilt:
-    """Rebuilds an object, and reports what failed in it.
-
-    Attributes:
-        results: Of the values inside arrays, on the current level.
-    """
+    """Rebuilds an object, and reports what failed in it; results are of its level of arrays."""
 
     results: Results
 

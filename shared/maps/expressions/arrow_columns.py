@@ -78,9 +78,22 @@ class Rows:
         return bool(data.true_count) if data.true_count in {0, self.count} else data
 
 
-def _by(kernel: Callable[..., Data]) -> Callable[..., ArrowColumn]:
-    """Return the method that applies a kernel to a column, and to its operand if there is one."""
-    return lambda *operands: called(kernel, *operands)
+def kernel(compute: Callable[..., Data]) -> Callable[..., ArrowColumn]:
+    """Return the function of columns that computes this of their values."""
+    return lambda *operands: called(compute, *operands)
+
+
+def _modulo(data: Data, by: Data) -> Data:
+    """Return the remainder of integers, with the sign of the dividend."""
+    # The least integer has no quotient by -1.
+    by = pc.if_else(pc.equal(by, -1), 1, by)
+    return pc.subtract(data, pc.multiply(pc.divide(data, by), by))
+
+
+def _is_null(data: Data) -> Data:
+    if isinstance(data, pa.Array) and not data.null_count:
+        return pa.scalar(False)
+    return pc.is_null(data)
 
 
 class ArrowColumn:
@@ -98,18 +111,14 @@ class ArrowColumn:
         self.views: dict[T.DataType, ArrowColumn] = {}
 
     __hash__ = object.__hash__
-    __eq__, __ne__ = _by(pc.equal), _by(pc.not_equal)  # type: ignore[assignment]
-    __lt__, __le__ = _by(pc.less), _by(pc.less_equal)
-    __gt__, __ge__ = _by(pc.greater), _by(pc.greater_equal)
-    __add__, __sub__, __mul__ = _by(pc.add), _by(pc.subtract), _by(pc.multiply)
-    __and__, __or__ = _by(pc.and_kleene), _by(pc.or_kleene)
-    __neg__, __invert__ = _by(pc.negate), _by(pc.invert)
-
-    def __mod__(self, by: Any) -> ArrowColumn:
-        return called(_modulo, self, by)
-
-    def isNull(self) -> ArrowColumn:  # noqa: N802
-        return called(_is_null, self)
+    __eq__, __ne__ = kernel(pc.equal), kernel(pc.not_equal)  # type: ignore[assignment]
+    __lt__, __le__ = kernel(pc.less), kernel(pc.less_equal)
+    __gt__, __ge__ = kernel(pc.greater), kernel(pc.greater_equal)
+    __add__, __sub__ = kernel(pc.add), kernel(pc.subtract)
+    __mul__, __mod__ = kernel(pc.multiply), kernel(_modulo)
+    __and__, __or__ = kernel(pc.and_kleene), kernel(pc.or_kleene)
+    __neg__, __invert__ = kernel(pc.negate), kernel(pc.invert)
+    isNull = kernel(_is_null)  # noqa: N815
 
     def isNotNull(self) -> ArrowColumn:  # noqa: N802
         return ~self.isNull()
@@ -216,19 +225,6 @@ def _try_cast(data: Data, kind: pa.DataType) -> Data:
         raise Unsupported(f"{data.type} as {kind}")
     inside = pc.and_(pc.greater_equal(data, _LEAST), pc.less(data, _MOST))
     return _cast(pc.if_else(inside, data, None), kind)
-
-
-def _modulo(data: Data, by: Data) -> Data:
-    """Return the remainder of integers, with the sign of the dividend."""
-    # The least integer has no quotient by -1.
-    by = pc.if_else(pc.equal(by, -1), 1, by)
-    return pc.subtract(data, pc.multiply(pc.divide(data, by), by))
-
-
-def _is_null(data: Data) -> Data:
-    if isinstance(data, pa.Array) and not data.null_count:
-        return pa.scalar(False)
-    return pc.is_null(data)
 
 
 View: TypeAlias = Callable[[pa.Array], pa.Array]

@@ -23,6 +23,7 @@ from shared.maps.expressions.arrow_columns import (
     Rows,
     called,
     column,
+    kernel,
     unchanged,
     view,
 )
@@ -81,14 +82,9 @@ def nullif(one: ArrowColumn, other: ArrowColumn) -> ArrowColumn:
     return when(one != other, one)
 
 
-def _kernel(compute: Callable[..., Data]) -> Callable[..., ArrowColumn]:
-    """Return the function of columns that computes this of their values."""
-    return lambda *columns: called(compute, *columns)
-
-
 def _with_scalars(compute: Callable[..., Data]) -> Callable[..., ArrowColumn]:
     """Return the same for operands of which all but the first are alike in all rows."""
-    return _kernel(lambda data, *scalars: compute(data, *map(_scalar, scalars)))
+    return kernel(lambda data, *scalars: compute(data, *map(_scalar, scalars)))
 
 
 def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[..., ArrowColumn]:
@@ -105,7 +101,7 @@ def _within_64_bits(operation: Callable[[Data, Data], Data]) -> Callable[..., Ar
         halves = [[_cut(one, part) for one in operands] for part in ((0, half), (half, None))]
         return pa.concat_arrays([compute(*each_half) for each_half in halves])
 
-    return _kernel(compute)
+    return kernel(compute)
 
 
 def _cut(data: Data, part: tuple[int, int | None]) -> Data:
@@ -132,17 +128,17 @@ def _by_element(turn: Callable[[Any], str], data: Data) -> Data:
     return pa.array(map(turned, data.to_pylist()), pa.string())
 
 
-size = _kernel(pc.list_value_length)
-isnan = _kernel(pc.is_nan)
-rint = _kernel(lambda data: pc.round(data, round_mode="half_to_even"))
+size = kernel(pc.list_value_length)
+isnan = kernel(pc.is_nan)
+rint = kernel(lambda data: pc.round(data, round_mode="half_to_even"))
 negate = operator.neg
 try_add = _within_64_bits(pc.add_checked)
 try_subtract = _within_64_bits(pc.subtract_checked)
 try_multiply = _within_64_bits(pc.multiply_checked)
-year, month, day = _kernel(pc.year), _kernel(pc.month), _kernel(pc.day)
-lower = _kernel(_cased(str.lower, pc.ascii_lower))
-upper = _kernel(_cased(str.upper, pc.ascii_upper))
-char_length = length = _kernel(pc.utf8_length)
+year, month, day = kernel(pc.year), kernel(pc.month), kernel(pc.day)
+lower = kernel(_cased(str.lower, pc.ascii_lower))
+upper = kernel(_cased(str.upper, pc.ascii_upper))
+char_length = length = kernel(pc.utf8_length)
 startswith, endswith = _with_scalars(pc.starts_with), _with_scalars(pc.ends_with)
 contains, replace = _with_scalars(pc.match_substring), _with_scalars(pc.replace_substring)
 btrim, ltrim = _with_scalars(pc.utf8_trim), _with_scalars(pc.utf8_ltrim)

@@ -98,9 +98,6 @@ class _Compiler:
     """Walks a syntax tree in the order in which Python evaluates it.
 
     Every method returns a value, or raises `Fails` or `_Wrong`.
-
-    Attributes:
-        reads: The columns that it has met.
     """
 
     def __init__(self, names: Names) -> None:
