@@ -20,12 +20,7 @@ class Number(str):
 
 
 class Refused(ValueError):  # noqa: N818 - a verdict, not a failure
-    """A value does not fit its property.
-
-    Args:
-        reason: What is wrong, without the property's name.
-        path: Names and positions that lead to the value, outermost first.
-    """
+    """A value does not fit its property; names and positions lead to it, outermost first."""
 
     def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
         super().__init__(reason)

@@ -39,11 +39,6 @@ class CheckedPages:
     """A Parquet file, as Arrow reads it, whose pages hold no more than its footer says.
 
     Writers differ in whether they count headers, so only twice as much, and a mebibyte, is a lie.
-
-    Args:
-        source: The file.
-        footer: Its `pyarrow.parquet.FileMetaData`.
-        groups: The row groups that are read.
     """
 
     closed = False

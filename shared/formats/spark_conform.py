@@ -21,11 +21,7 @@ from shared.spark.spark_release import too_old
 
 
 def arrow_udf(work: Callable[..., Any], result: T.DataType) -> Callable[..., Column]:
-    """Return a function of columns that Python computes in Arrow arrays.
-
-    Args:
-        work: Takes one `pyarrow.Array` per column, and returns one.
-        result: Type of the result.
+    """Return a function of columns that Python computes: an Arrow array of those of its operands.
 
     Raises:
         SettingsError: Spark is older than 4.1.

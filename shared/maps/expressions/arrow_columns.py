@@ -35,10 +35,7 @@ _LEAST, _MOST = -(2.0**63), 2.0**63
 class Rows:
     """A batch, and what is computed of it.
 
-    Args:
-        columns: The columns of the records, of one length.
-        count: The length.
-        everything: Compute branches that no row takes as well, to see that it can be done.
+    With `everything`, branches that no row takes are computed as well, to see that it can be done.
     """
 
     def __init__(
@@ -97,13 +94,9 @@ def _is_null(data: Data) -> Data:
 
 
 class ArrowColumn:
-    """A column; operators and methods are those of Spark's `Column`.
+    """A column, computed in each batch; operators and methods are those of Spark's `Column`.
 
-    Args:
-        compute: Computes its values in a batch.
-
-    Attributes:
-        views: The same as expressions see it, by its type.
+    `views` are the same as expressions see it, by its type.
     """
 
     def __init__(self, compute: Callable[[Rows], Data]) -> None:

@@ -50,12 +50,7 @@ def text_of(value: Any) -> str | None:
 
 
 def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str | None:
-    """Return the digest of salt and value, in hexadecimal.
-
-    Args:
-        value: The value to hide.
-        salt: Text before the value.
-        algorithm: One of `ALGORITHMS`.
+    """Return the digest of salt and value, in hexadecimal, by one of `ALGORITHMS`.
 
     Raises:
         TypeError: The salt is not a text.
@@ -74,11 +69,7 @@ def hash_value(value: Any, salt: Any = None, algorithm: Any = "sha256") -> str |
 
 
 class Salted:
-    """`hash_value` with a default salt.
-
-    Args:
-        salt: The salt of the settings.
-    """
+    """`hash_value` with a default salt, that of the settings."""
 
     def __init__(self, salt: Any) -> None:
         self._salt = salt
@@ -92,11 +83,6 @@ class Salted:
 
 def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
     """Replace all characters but the last ones; all of them if the text is not longer than those.
-
-    Args:
-        value: The value to hide.
-        keep_last: How many are kept.
-        char: The character for each of the others.
 
     Raises:
         TypeError: An option is of the wrong type.
@@ -119,10 +105,6 @@ def mask(value: Any, keep_last: Any = 4, char: Any = "*") -> str | None:
 def truncate(value: Any, length: Any) -> str | None:
     """Keep the first characters only.
 
-    Args:
-        value: The value to cut.
-        length: How many are kept.
-
     Raises:
         TypeError: The length is not an integer.
         ValueError: It is negative.
@@ -142,12 +124,8 @@ def _check_count(function: str, name: str, value: Any) -> None:
 def redact(value: Any, pattern: Any = None, replacement: Any = REDACTED) -> str | None:
     """Replace every match of a pattern, or the whole text without a pattern.
 
-    Patterns are RE2's, whose time grows only with the length of the text.
-
-    Args:
-        value: The value with parts to hide.
-        pattern: The pattern of the parts.
-        replacement: The text for each match, without references to groups.
+    Patterns are RE2's, whose time grows only with the length of the text. The replacement has no
+    references to groups.
 
     Raises:
         TypeError: An option is not a text.
