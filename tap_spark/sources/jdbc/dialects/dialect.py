@@ -1,6 +1,6 @@
 """What a database's dialect says: quoting, metadata of its tables, and values as SQL.
 
-`SqlDialect` and `MetadataDialect` have the parts that most share, `GenericDialect` what holds for
+`Dialect` and `MetadataDialect` have the parts that most share, `GenericDialect` what holds for
 unknown databases.
 """
 
@@ -57,97 +57,17 @@ class QueryRunner(Protocol):
         ...
 
 
-class Dialect(Protocol):
-    """The SQL and metadata of one database."""
-
-    name: str
-
-    def quote(self, name: str) -> str:
-        """Quote an identifier; it may have any characters."""
-        ...
-
-    def table(self, parts: Sequence[str]) -> str:
-        """Quote a table's name with its schema."""
-        ...
-
-    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
-        """Describe every table and view the user may read, by a handful of metadata queries.
-
-        Args:
-            run_query: Queries the database.
-            only: Describe this table alone, even if the user may not read it.
-        """
-        ...
-
-    def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
-        """Describe the columns of a query.
-
-        Args:
-            run_query: Queries the database.
-            source: The query, as a named subquery.
-        """
-        ...
-
-    def row_widths(
-        self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
-    ) -> str | None:
-        """Select the mean and the greatest width of some rows: one row with `mean` and `most`.
-
-        Args:
-            columns: The columns whose bytes count.
-            source: The table's name, or a named subquery.
-            table: The table; None for a query.
-            rows: How many rows to look at.
-
-        Returns:
-            None if the driver does not keep many rows, or the widths cannot be had.
-        """
-        ...
-
-    def literal(self, value: Any, column: ColumnInfo) -> str:
-        """Write a bookmark's JSON value as SQL for comparisons with a column.
-
-        Raises:
-            ValueError: It is not a value of the column's type.
-        """
-        ...
-
-    def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL for comparisons with bookmarks: in the column's `order`."""
-        ...
-
-    def compared(self, column: ColumnInfo, operator: str, value: Any) -> str:
-        """Write a comparison of a column of a table with a bookmark's JSON value as SQL.
-
-        Raises:
-            ValueError: It is not a value of the column's type.
-        """
-        ...
-
-    def missing(self, column: ColumnInfo) -> str:
-        """Write a condition that is true where the column is read as null."""
-        ...
-
-    def present(self, column: ColumnInfo) -> str:
-        """Write a condition that is true where the column is not read as null."""
-        ...
-
-    def greatest(self, column: ColumnInfo, source: str) -> str:
-        """Select the greatest value of a column, under the column's name, as the database orders.
-
-        Args:
-            column: The column.
-            source: A table or subquery, with its conditions in parentheses.
-        """
-        ...
-
-
 def dialect_for(url: str) -> Dialect:
     """Find the dialect of a JDBC URL; a generic one if the database is unknown."""
-    driver = driver_of(url)
-    module, name = MODULES[driver.database if driver else "other"].split(":")
+    module, name = MODULES[database_name(url)].split(":")
     dialect: Dialect = getattr(import_module(f"tap_spark.sources.jdbc.dialects.{module}"), name)()
     return dialect
+
+
+def database_name(url: str) -> str:
+    """Return the short name of a URL's database; `other` if it is unknown."""
+    driver = driver_of(url)
+    return driver.database if driver else "other"
 
 
 class KeyOrder(Enum):
@@ -234,19 +154,25 @@ _MOMENT = re.compile(
 _MAX_DIGITS = 38
 
 
-class SqlDialect:
-    """Standard SQL; databases override what differs."""
+class Dialect:
+    """The SQL and metadata of one database: standard SQL; databases override what differs."""
 
     name = "other"
     open_quote = close_quote = '"'
 
+    def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
+        """Describe every table and view the user may read, by a handful of metadata queries.
+
+        Args:
+            run_query: Queries the database.
+            only: Describe this table alone, even if the user may not read it.
+        """
+        raise NotImplementedError
+
     def quote(self, name: str) -> str:
-        """Quote an identifier; the closing quote inside of it is doubled."""
-        return (
-            self.open_quote
-            + name.replace(self.close_quote, self.close_quote * 2)
-            + (self.close_quote)
-        )
+        """Quote an identifier, which may have any characters; a closing quote is doubled."""
+        inside = name.replace(self.close_quote, self.close_quote * 2)
+        return f"{self.open_quote}{inside}{self.close_quote}"
 
     def table(self, parts: Sequence[str]) -> str:
         """Quote a table's name with its schema."""
@@ -263,13 +189,23 @@ class SqlDialect:
         return "'" + value.replace("'", "''") + "'"
 
     def key(self, column: ColumnInfo) -> str:
-        """Write the column as SQL for comparisons with bookmarks."""
+        """Write the column as SQL for comparisons with bookmarks: in the column's `order`."""
         return self.quote(column.name)
 
     def row_widths(
         self, columns: Sequence[ColumnInfo], source: str, table: TableInfo | None, rows: int
     ) -> str | None:
-        """Select the mean and the greatest width of some rows; None if they cannot be had."""
+        """Select the mean and the greatest width of some rows: one row with `mean` and `most`.
+
+        Args:
+            columns: The columns whose bytes count.
+            source: The table's name, or a named subquery.
+            table: The table; None for a query.
+            rows: How many rows to look at.
+
+        Returns:
+            None if the driver does not keep many rows, or the widths cannot be had.
+        """
         del columns, source, table, rows
         return None
 
@@ -277,7 +213,7 @@ class SqlDialect:
     """SQL that writes a value as text; `{}` is the column."""
 
     def query_columns(self, run_query: QueryRunner, source: str) -> tuple[ColumnInfo, ...]:
-        """Describe the columns of a query as Spark's reader does."""
+        """Describe the columns of a query, a named subquery, as Spark's reader does."""
         struct = run_query.struct(f"SELECT * FROM {source}")  # noqa: S608
         return tuple(map(self.described, struct.fields))
 
@@ -310,7 +246,12 @@ class SqlDialect:
         return f"{self.key(column)} IS NOT NULL"
 
     def greatest(self, column: ColumnInfo, source: str) -> str:
-        """Select the greatest value of a column, under the column's name."""
+        """Select the greatest value of a column, under the column's name, as the database orders.
+
+        Args:
+            column: The column.
+            source: A table or subquery, with its conditions in parentheses.
+        """
         key = self.quote(column.name)
         return f"SELECT MAX({key}) AS {key} FROM {source} tap_spark_keys"  # noqa: S608
 
@@ -351,7 +292,7 @@ class SqlDialect:
         return f"TIMESTAMP '{day} {clock}{zone if kind == 'timestamp' else ''}'"
 
 
-class MetadataDialect(SqlDialect):
+class MetadataDialect(Dialect):
     """A database whose metadata is read by three queries: tables, primary keys, columns.
 
     Each query has `{wanted}` among its conditions. Rows carry `schema` and `name` of the table;
@@ -365,21 +306,16 @@ class MetadataDialect(SqlDialect):
     """SQL for the schema of a table that is named without one."""
 
     def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
-        """Describe every table and view the user may read, by three queries.
-
-        Args:
-            run_query: Queries the database.
-            only: Describe this table alone.
-        """
+        """Describe every table and view the user may read, by three queries."""
         wanted = self.all_tables
         if only:
             schema = self.this_schema if only[0] is None else self.text(only[0])
             wanted = self.one_table.format(schema=schema, name=self.text(only[1]))
-        tables = self._run_query(run_query, self.tables_query, wanted)
-        keys = group_rows(self._run_query(run_query, self.keys_query, wanted), "schema", "name")
-        columns = group_rows(
-            self._run_query(run_query, self.columns_query, wanted), "schema", "name"
+        tables, *parts = (
+            self._run_query(run_query, query, wanted)
+            for query in (self.tables_query, self.keys_query, self.columns_query)
         )
+        keys, columns = (group_rows(rows, "schema", "name") for rows in parts)
         described = []
         for row in tables:
             at = (row["schema"], row["name"])
@@ -502,10 +438,8 @@ FROM INFORMATION_SCHEMA.TABLES WHERE {wanted}"""
 USERS = "UPPER(TABLE_SCHEMA) NOT IN ('INFORMATION_SCHEMA', 'PG_CATALOG', 'SYS', 'SYSTEM')"
 
 
-class GenericDialect(SqlDialect):
+class GenericDialect(Dialect):
     """Standard quotes, INFORMATION_SCHEMA, and types as Spark's reader sees them."""
-
-    name = "other"
 
     def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
         """Describe every table and view, by one query, and one for each table.
@@ -513,22 +447,14 @@ class GenericDialect(SqlDialect):
         Keys and row counts are unknown.
         """
         if only:
-            parts = tuple(part for part in only if part is not None)
-            return [self._table(run_query, TableInfo(only[0], only[1], "table", ()), parts)]
-        rows = run_query(TABLES.format(wanted=USERS))
-        tables = [
-            TableInfo(
-                schema=row["t_schema"],
-                name=row["t_name"],
-                kind="view" if "VIEW" in str(row["t_type"]).upper() else "table",
-                columns=(),
-            )
-            for row in rows
-        ]
-        return sorted_tables(self._table(run_query, table, table.parts) for table in tables)
+            return [self._table(run_query, TableInfo(*only, "table", ()))]
+        tables = []
+        for row in run_query(TABLES.format(wanted=USERS)):
+            kind = "view" if "VIEW" in str(row["t_type"]).upper() else "table"
+            tables.append(TableInfo(row["t_schema"], row["t_name"], kind, ()))
+        return sorted_tables(self._table(run_query, table) for table in tables)
 
-    def _table(self, run_query: QueryRunner, table: TableInfo, parts: tuple[str, ...]) -> TableInfo:
-        struct = run_query.struct("SELECT * FROM " + self.table(parts))  # noqa: S608 - quoted
-        columns = tuple(map(self.described, struct.fields))
+    def _table(self, run_query: QueryRunner, table: TableInfo) -> TableInfo:
+        columns = self.query_columns(run_query, self.table(table.parts))
         keys = tuple(column.name for column in columns if is_ordered(column.spark_type))
         return replace(table, columns=columns, replication_keys=keys)

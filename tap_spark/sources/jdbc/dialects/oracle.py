@@ -92,11 +92,7 @@ WHERE {wanted}"""
         return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
-        """Write a bookmark's JSON value as SQL for comparisons with a column.
-
-        Raises:
-            ValueError: It is not a value of the column's type.
-        """
+        """See `Dialect.literal`."""
         is_number = column.spark_type == "string" and column.sql_type.startswith(_NUMBERS)
         return number(value) if is_number else super().literal(value, column)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from tap_spark.sources.jdbc.dialects.dialect import (
     ColumnInfo,
+    Dialect,
     KeyOrder,
     QueryRunner,
     Row,
-    SqlDialect,
     TableInfo,
     TableName,
     decimal,
@@ -87,12 +87,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def column_type(row: Mapping[str, Any], quoted: str) -> tuple[str, str]:
-    """Return Spark's type of a column and the SQL that reads it.
-
-    Args:
-        row: The column's row of the metadata query.
-        quoted: Its quoted name.
-    """
+    """Return Spark's type of a column and the SQL that reads it, by its row of the metadata."""
     if row["element"] is not None:
         return _array(row, quoted)
     if not row["builtin"]:
@@ -130,12 +125,7 @@ def order_of(row: Mapping[str, Any], spark_type: str) -> KeyOrder:
 
 
 def query_precision(row: Mapping[str, Any], spark_type: str) -> dict[str, Any]:
-    """Return the precision of a query's `numeric`, which Spark's reader knows, up to 38 digits.
-
-    Args:
-        row: The column's row of the metadata query.
-        spark_type: Spark's type of the column.
-    """
+    """Return the precision of a query's `numeric`, which Spark's reader knows, up to 38 digits."""
     match = _DECIMAL.fullmatch(spark_type)
     if match is None or row["base"] != "numeric" or _NUMERIC.search(row["base_words"]):
         return {}
@@ -282,18 +272,13 @@ READABLE_TABLE = "pg_catalog.has_any_column_privilege(c.oid, 'SELECT')"
 READABLE_COLUMN = "pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')"
 
 
-class PostgreSqlDialect(SqlDialect):
+class PostgreSqlDialect(Dialect):
     """Quotes, metadata and values of PostgreSQL."""
 
     name = "postgresql"
 
     def tables(self, run_query: QueryRunner, only: TableName | None = None) -> list[TableInfo]:
-        """Describe every table and view the user may read, by two or three queries.
-
-        Args:
-            run_query: Queries the database.
-            only: Describe this table alone, even if the user may not read it.
-        """
+        """Describe every table and view the user may read, by two or three queries."""
         # The exact size needs a lock, which a table that is being altered does not grant.
         size = "pg_catalog.pg_relation_size(l.oid)" if only else "l.relpages::bigint * 8192"
         wanted = self._named(only) if only else f"{READABLE} AND {READABLE_TABLE}"
@@ -353,8 +338,7 @@ class PostgreSqlDialect(SqlDialect):
         return f"c.relname = {self.text(name)} AND n.nspname = {self.text(schema)}"
 
     def _table(self, row: Row, rows: Iterable[Row]) -> TableInfo:
-        rows = list(rows)
-        columns = tuple(self._column(item) for item in rows)
+        columns = tuple(map(self._column, rows))
         readable = {column.name for column in columns}
         key = json.loads(row["primary_key"] or "[]")
         indexed = {*json.loads(row["indexed"] or "[]"), *key}
@@ -376,23 +360,14 @@ class PostgreSqlDialect(SqlDialect):
         )
 
     def _column(self, row: Row) -> ColumnInfo:
-        spark_type, expression = column_type(row, self.quote(row["name"]))
-        return ColumnInfo(
-            row["name"],
-            row["words"],
-            spark_type,
-            bool(row["nullable"]),
-            expression,
-            order=order_of(row, spark_type),
-            copied=copied_expression(row, self.quote(row["name"])),
-        )
+        name, quoted = row["name"], self.quote(row["name"])
+        kind, expression = column_type(row, quoted)
+        order, copied = order_of(row, kind), copied_expression(row, quoted)
+        nullable = bool(row["nullable"])
+        return ColumnInfo(name, row["words"], kind, nullable, expression, "", order, copied)
 
     def text(self, value: str) -> str:
-        """Write a string as SQL that means the same with every setting of the server.
-
-        Raises:
-            ValueError: It has a NUL character.
-        """
+        """Write a string as SQL that means the same with every setting of the server."""
         return "E" + super().text(value).replace("\\", "\\\\")
 
     def key(self, column: ColumnInfo) -> str:
@@ -411,11 +386,7 @@ class PostgreSqlDialect(SqlDialect):
         return f"{rows} ORDER BY {key} DESC LIMIT 1"
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
-        """Write a bookmark's JSON value as SQL for comparisons with a column.
-
-        Raises:
-            ValueError: It is not a value of the column's type.
-        """
+        """See `Dialect.literal`."""
         written = super().literal(value, column)
         return f"{written}::uuid" if column.sql_type == "uuid" else written
 
