@@ -21,7 +21,6 @@ from shared.engine.engine import SERVER_ROWS, Engine, Work
 from shared.errors import Where
 from shared.formats.arrow_types import struct_to_arrow
 from shared.spark.conf import is_one_process
-from shared.spark.packages import driver_of
 from tap_spark.sources.driver_rows import driver_rows, is_read_by_threads
 from tap_spark.sources.jdbc.copy_reader import (
     BATCH_BYTES,
@@ -31,6 +30,7 @@ from tap_spark.sources.jdbc.copy_reader import (
     CopySession,
     read_batches,
 )
+from tap_spark.sources.jdbc.dialects.dialect import database_name
 from tap_spark.sources.jdbc.jdbc_query import EXPORT, DatabaseSnapshot, cannot_export, struct_of
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
@@ -121,7 +121,7 @@ class CopyRule:
             SettingsError: The URL or a property is rejected.
             SourceError: The database cannot be reached.
         """
-        if not is_postgresql(connection):
+        if database_name(str(connection.url)) != "postgresql":
             return None
         reader_options(connection)
         try:
@@ -172,19 +172,13 @@ def why_spark(stream: StreamConfig) -> str:
 
 def why_jdbc(connection: ConnectionConfig, options: Iterable[str] = ()) -> str:
     """Return why JDBC reads a database, as far as the settings tell; else an empty text."""
-    if not is_postgresql(connection):
+    if database_name(str(connection.url)) != "postgresql":
         return "JDBC: no PostgreSQL"
     try:
         _login(connection, options)
     except LeftToJdbc as reason:
         return f"JDBC: {reason}"
     return ""
-
-
-def is_postgresql(connection: ConnectionConfig) -> bool:
-    """Return whether the URL of a connection is one of PostgreSQL."""
-    driver = driver_of(str(connection.url))
-    return driver is not None and driver.database == "postgresql"
 
 
 def _login(connection: ConnectionConfig, options: Iterable[str]) -> CopyLogin:
@@ -199,9 +193,6 @@ def _login(connection: ConnectionConfig, options: Iterable[str]) -> CopyLogin:
 
 def copy_login(connection: ConnectionConfig) -> CopyLogin:
     """Return how libpq connects as the JDBC driver would.
-
-    Args:
-        connection: One with a URL.
 
     Raises:
         LeftToJdbc: libpq cannot, or may do it in another way.

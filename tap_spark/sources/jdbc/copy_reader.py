@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES, FILE_BATCH_BYTES = 512 * 1024, 8 * 1024 * 1024
 """Bytes of a batch whose rows go on at once, and of one for files; a longer row is one alone."""
-SESSION = (
-    "SET LOCAL DateStyle = 'ISO'",
-    "SET LOCAL extra_float_digits = 3",
-)
+SESSION = ("SET LOCAL DateStyle = 'ISO'", "SET LOCAL extra_float_digits = 3")
 """What the JDBC driver sets, too: it decides how values are written as text."""
 _SERVER_WORDS = re.compile(r"((?:ERROR|FATAL|PANIC)):\s+([^\n]+)")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
@@ -174,20 +171,9 @@ def read_batches(
     begin: Sequence[str],
     query: str,
     schema: pa.Schema,
-    size: int = BATCH_BYTES,
+    size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a SELECT over a connection of its own.
-
-    Args:
-        login: The server.
-        begin: Statements that begin the transaction.
-        query: The SELECT.
-        schema: Types of its columns.
-        size: Bytes of a batch.
-
-    Raises:
-        CopyError: See `CopySession.batches`.
-    """
+    """Yield the rows of a SELECT over a connection of its own; see `CopySession.batches`."""
     with closing(CopySession(login, begin)) as session:
         yield from session.batches(query, schema, size)
 
@@ -215,16 +201,6 @@ def _typed(array: pa.Array, wanted: pa.Field) -> pa.Array:
     return array if array.type == wanted.type else array.cast(wanted.type)
 
 
-def copied_schema(columns: Sequence[ColumnInfo]) -> pa.Schema:
-    """Return what the expressions of columns return, as `c0`, `c1`, ….
-
-    Dates are numbers, arrays JSON text: see `ColumnInfo.spark_type`.
-    """
-    return pa.schema(
-        [pa.field(f"c{n}", _copied_type(item.spark_type)) for n, item in enumerate(columns)]
-    )
-
-
 _TYPES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),
@@ -241,6 +217,7 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 
 def _copied_type(words: str) -> pa.DataType:
+    """Return what an expression returns: dates as numbers, arrays as JSON text."""
     if words.startswith("array<"):
         return pa.string()
     if words.startswith("decimal("):
@@ -290,11 +267,7 @@ class CopySource:
         return replace(self, begin=begin_statements(snapshot))
 
     def task(self, queries: Sequence[str], columns: Sequence[ColumnInfo]) -> CopyTask:
-        """Return what reads the rows of SELECTs, each in one task.
-
-        Args:
-            queries: The SELECTs.
-            columns: The columns of each, which are named `c0`, `c1`, ….
+        """Return what reads the rows of SELECTs of columns `c0`, `c1`, …, each in one task.
 
         Raises:
             CopyError: The server cannot be reached, or rejects the first of them.
@@ -302,7 +275,8 @@ class CopySource:
         # What the server rejects is an error here, not that of a job.
         with closing(CopySession(self.login, self.begin)) as session:
             session.rows(f"{queries[0]} LIMIT 0")
-        return CopyTask(self, tuple(queries), copied_schema(columns))
+        schema = pa.schema([(f"c{n}", _copied_type(c.spark_type)) for n, c in enumerate(columns)])
+        return CopyTask(self, tuple(queries), schema)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -21,19 +21,19 @@ from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.schema_nodes import type_of_hint
 from shared.formats.spark_conform import micros_after
 from shared.settings.texts import quoted
-from shared.spark.packages import driver_of
 from shared.spark.session import HeldConnection, hold_connection, sql_state
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.sources.frame_helpers import col, fail_job
 from tap_spark.sources.jdbc.copy_reader import FILE_BATCH_BYTES
+from tap_spark.sources.jdbc.dialects.dialect import database_name
 from tap_spark.sources.jdbc.metadata import (
     NO_IDLE_TIMEOUT,
     REPEATABLE,
+    JdbcQueryRunner,
     init_statement,
-    query_runner,
     reader_options,
 )
-from tap_spark.sources.jdbc.part_plan import range_condition
+from tap_spark.sources.jdbc.part_plan import key_type_of, range_condition
 from tap_spark.sources.source_declaration import option_problems
 from tap_spark.sources.source_failures import with_retries
 from tap_spark.state.stream_plans import ArrowTasks, Slice
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tap_spark.sources.jdbc.part_plan import KeyInterval
 
 
-_WORDS = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 _ARRAY = "array<"
 
 
@@ -59,7 +58,7 @@ def spark_type(words: str) -> T.DataType:
     """
     if words.startswith(_ARRAY):
         return T.ArrayType(spark_type(words[len(_ARRAY) : -1]), True)
-    kind = type_of_hint(_WORDS.get(words, words))
+    kind = type_of_hint(key_type_of(words))
     if kind is None:
         raise ValueError(f"{words!r} is not a Spark type")
     return kind
@@ -84,8 +83,8 @@ def typed_columns(
     """Cast the result of the JDBC reader for each column's expression to the column's type.
 
     Args:
-        frame: The rows read, with a column for each expression: arrays as JSON text, and dates and
-            timestamps as days and microseconds since 1970, if the expression returns them so.
+        frame: The rows read: arrays as JSON text, and dates and timestamps as days and microseconds
+            since 1970, if the expression returns them so.
         columns: What to select, in this order.
         names: The names of these columns in `frame`, if they are not their own.
     """
@@ -298,12 +297,9 @@ class JdbcQuery:
         return Slice(self._named(frame))
 
     def _all(self, extra: Sequence[str]) -> dict[str, str]:
-        types = custom_schema(self._ours())
+        types = custom_schema(replace(item, name=f"c{n}") for n, item in enumerate(self.columns))
         query = {"dbtable": self.subquery(extra)} | ({"customSchema": types} if types else {})
         return {**self.options, **query}
-
-    def _ours(self) -> list[ColumnInfo]:
-        return [replace(item, name=f"c{number}") for number, item in enumerate(self.columns)]
 
     def _named(self, frame: DataFrame) -> DataFrame:
         names = [f"c{number}" for number in range(len(self.columns))]
@@ -311,29 +307,19 @@ class JdbcQuery:
 
 
 def session_options(
-    url: str, options: Mapping[str, str], own: Mapping[str, str], snapshot: DatabaseSnapshot | None
+    connection: ConnectionConfig, own: Mapping[str, str], snapshot: DatabaseSnapshot | None = None
 ) -> dict[str, str]:
     """Return the options of Spark's reader for sessions that read.
 
     Args:
-        url: JDBC URL.
-        options: Options that connect to the database.
+        connection: The database.
         own: Options of the stream.
         snapshot: The snapshot for the sessions, if any.
     """
-    begin = init_statement(url, snapshot.name if snapshot else None)
+    begin = init_statement(str(connection.url), snapshot.name if snapshot else None)
+    statement = "; ".join(text for text in (begin, own.get(INIT)) if text)
     values = {name: value for name, value in own.items() if name != INIT}
-    merged = {**options, **values}
-    statements = [text for text in (begin, own.get(INIT)) if text]
-    if statements:
-        merged[INIT] = "; ".join(statements)
-    return merged
-
-
-def database_name(url: str) -> str:
-    """Return the short name of a URL's database; `other` if it is unknown."""
-    driver = driver_of(url)
-    return driver.database if driver else "other"
+    return reader_options(connection) | values | ({INIT: statement} if statement else {})
 
 
 EXPORT = "SELECT pg_catalog.pg_export_snapshot()"
@@ -363,41 +349,33 @@ def snapshot_of(
 ) -> Iterator[DatabaseSnapshot | None]:
     """Hold a snapshot of a database while the block runs.
 
-    Args:
-        spark: The session.
-        connection: The database.
-        where: The place that errors name.
-
     Yields:
         The snapshot; None if the database has none to share, or the settings turn it off.
 
     Raises:
         SourceError: The database cannot be reached.
     """
-    driver = driver_of(str(connection.url))
-    database = driver.database if driver else ""
+    database = database_name(str(connection.url))
     if not connection.snapshot or database not in ("postgresql", "oracle"):
         yield None
     elif database == "oracle":
         yield _scn(spark, connection, where)
     else:
         held = with_retries(lambda: _held(spark, connection, where), connection, where)
-        try:
-            yield None if held is None else held.snapshot
-        finally:
-            if held is not None:
-                held.connection.close()
+        if held is None:
+            yield None
+            return
+        session, snapshot = held
+        with closing(session):
+            yield snapshot
 
 
-@dataclass(frozen=True)
-class _HeldSnapshot:
-    connection: HeldConnection
-    snapshot: DatabaseSnapshot
-
-
-def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _HeldSnapshot | None:
+def _held(
+    spark: SparkSession, connection: ConnectionConfig, where: Where
+) -> tuple[HeldConnection, DatabaseSnapshot] | None:
     options = reader_options(connection)
-    held = hold_connection(spark, options["url"], options["driver"], _properties(options))
+    own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    held = hold_connection(spark, options["url"], options["driver"], own)
     if held is None:
         _log.warning(
             "%s: reading in one part, as Spark Connect cannot hold a snapshot; to read in several, "
@@ -408,7 +386,7 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
     try:
         held.run(REPEATABLE)
         held.run(NO_IDLE_TIMEOUT)
-        return _HeldSnapshot(held, DatabaseSnapshot(name=held.run(EXPORT)))
+        return held, DatabaseSnapshot(name=held.run(EXPORT))
     except Exception as error:
         held.close()
         if not cannot_export(sql_state(error), where):
@@ -417,28 +395,18 @@ def _held(spark: SparkSession, connection: ConnectionConfig, where: Where) -> _H
 
 
 def cannot_export(state: str | None, where: Where) -> bool:
-    """Return whether an error says that a server cannot export a snapshot; log it then.
-
-    Args:
-        state: SQLSTATE of the error of `EXPORT`, if it has one.
-        where: The stream.
-    """
+    """Return whether the SQLSTATE of `EXPORT` means that a server cannot; log it then."""
     if state not in _NO_EXPORT:
         return False
     _log.warning("%s: reading in one part, as the database cannot share a snapshot", where)
     return True
 
 
-def _properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the reader's options that are the driver's."""
-    return {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
-
-
 def _scn(
     spark: SparkSession, connection: ConnectionConfig, where: Where
 ) -> DatabaseSnapshot | None:
     try:
-        number = int(query_runner(spark, connection, where)(SCN)[0]["scn"])
+        number = int(JdbcQueryRunner(spark, connection, where)(SCN)[0]["scn"])
     except SourceError as error:
         _log.warning("%s; reading in one part (grant EXECUTE on DBMS_FLASHBACK)", error)
         return None
@@ -476,30 +444,24 @@ def jdbc_options(stream: StreamConfig) -> JdbcOptions:
     """
     names = {option.name.lower(): option.name for option in READER}
     properties = {names.get(name.lower(), name): value for name, value in stream.options.items()}
-    for name, text in chain(
-        option_problems(KIND, READER, stream.options), _problems(properties, stream)
-    ):
+    problems = (option_problems(KIND, READER, stream.options), _problems(properties, stream))
+    for name, text in chain.from_iterable(problems):
         where = Where(stream=stream.name, setting=f"options['{name}']")
         raise SettingsError(text, where=where)
-    database = stream.database
-    wanted = (
-        int(properties[PARTS]) if PARTS in properties else database.partitions if database else None
-    )
+    wanted = stream.database.partitions if stream.database else None
     return JdbcOptions(
         reader={name: value for name, value in properties.items() if name not in SPLIT_OPTIONS},
         split_column=properties.get(COLUMN),
         split={name: properties[name] for name in SPLIT_OPTIONS[1:] if name in properties},
-        partitions=wanted,
+        partitions=int(properties[PARTS]) if PARTS in properties else wanted,
     )
 
 
 def _problems(properties: Mapping[str, str], stream: StreamConfig) -> Iterator[tuple[str, str]]:
     bounds = [name for name in SPLIT_OPTIONS[:3] if name in properties]
-    if bounds and any(name not in properties for name in SPLIT_OPTIONS):
-        yield (
-            bounds[0],
-            "also needs " + ", ".join(name for name in SPLIT_OPTIONS if name not in properties),
-        )
+    missing = [name for name in SPLIT_OPTIONS if name not in properties]
+    if bounds and missing:
+        yield bounds[0], "also needs " + ", ".join(missing)
     for name in ("fetchsize", PARTS):
         if name in properties and int(properties[name]) < 1:
             yield name, "must be at least 1"

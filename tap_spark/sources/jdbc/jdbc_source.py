@@ -34,18 +34,11 @@ from tap_spark.sources.jdbc.dialects.dialect import (
 from tap_spark.sources.jdbc.jdbc_query import (
     JdbcOptions,
     JdbcQuery,
-    database_name,
     jdbc_options,
     session_options,
     struct_of,
 )
-from tap_spark.sources.jdbc.metadata import (
-    JdbcQueryRunner,
-    described_table,
-    query_runner,
-    reader_options,
-    table_info,
-)
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, described_table
 from tap_spark.sources.jdbc.read_slices import JdbcRead, read_slices
 from tap_spark.sources.read_only_sql import as_subquery, check_reads
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
@@ -95,16 +88,15 @@ def greatest_width(columns: Iterable[ColumnInfo]) -> int | None:
     """Return the most bytes of a row by the declared types; None if they have no limit."""
     total = 0
     for column in columns:
-        if column.spark_type.startswith(("string", "binary", "array")):
-            length = _LENGTH.search(column.sql_type)
-            if column.spark_type == "string" and length:
-                total += int(length[1]) * _BYTES_OF_CHARACTER
-            elif column.spark_type == "string" and _SHORT.match(column.sql_type.lower()):
-                total += _SHORT_BYTES
-            else:
-                return None
-        else:
+        length = _LENGTH.search(column.sql_type)
+        if not column.spark_type.startswith(("string", "binary", "array")):
             total += _FIXED_BYTES
+        elif column.spark_type == "string" and length:
+            total += int(length[1]) * _BYTES_OF_CHARACTER
+        elif column.spark_type == "string" and _SHORT.match(column.sql_type.lower()):
+            total += _SHORT_BYTES
+        else:
+            return None
     return total
 
 
@@ -119,14 +111,7 @@ def fitting_rows(
 ) -> int:
     """Return how many rows the driver may fetch at a time, by a sample of their widths.
 
-    Args:
-        spark: The session.
-        connection: The database.
-        dialect: Its dialect.
-        columns: The columns that are read.
-        source: The table's name, or a named subquery.
-        table: The table; None for a query.
-        options: Options of Spark's reader.
+    For `columns`, `source` and `table` see `Dialect.row_widths`; `options` are Spark's reader's.
     """
     limit = connection.fetch_size
     width = greatest_width(columns)
@@ -168,14 +153,13 @@ class JdbcSource:
         self.stream = stream
         self.where = Where(stream=stream.name)
         self.connection = _connection(stream)
-        self.url = str(self.connection.url)
-        self.dialect = dialect_for(self.url)
+        self.dialect = dialect_for(str(self.connection.url))
         self.options = jdbc_options(stream)
         self.key_properties = stream.key_properties
         self.parts: tuple[str, ...] = ()
         if stream.query is not None:
             place = Where(stream=stream.name, setting="query")
-            check_reads(stream.query, database_name(self.url), place)
+            check_reads(stream.query, self.dialect.name, place)
         else:
             self.parts = _parts(stream)
 
@@ -197,7 +181,8 @@ class JdbcSource:
             options = self._fitted(spark, query.columns, query.source, table)
         elif table is None:
             query = replace(query, source=self._query("?"))
-        query = replace(query, options=self._options(options), copy=copy)
+        own = session_options(self.connection, options.reader)
+        query = replace(query, options=own, copy=copy)
         split = self._split({column.name: column for column in columns})
         yield from read_slices(JdbcRead(spark, self.connection, plan, options, query, table, split))
 
@@ -261,9 +246,7 @@ class JdbcSource:
         """Return how to read by COPY; None if JDBC reads."""
         names = (*self.options.reader, *(["partitionColumn"] if self.options.split_column else []))
         login = RULE.login(self.connection, self.where, names, spark)
-        if login is None:
-            return None
-        return CopySource(login)
+        return None if login is None else CopySource(login)
 
     def _key(
         self, name: str, columns: tuple[ColumnInfo, ...], table: TableInfo | None
@@ -296,11 +279,8 @@ class JdbcSource:
             return None
         if copy is not None:
             return asked(copy.login, self.connection, self.where, self._table_on_driver)
-        return table_info(spark, self.connection, self.parts, self.where)
-
-    def _options(self, own: JdbcOptions | None = None) -> dict[str, str]:
-        own = own or self.options
-        return session_options(self.url, reader_options(self.connection), own.reader, None)
+        run_query = JdbcQueryRunner(spark, self.connection, self.where)
+        return described_table(run_query, self.connection, self.parts, self.where)
 
     def _fitted(
         self,
@@ -312,18 +292,17 @@ class JdbcSource:
         """Return the stream's options, with the rows of a fetch if they do not set them."""
         if "fetchsize" in self.options.reader:
             return self.options
-        rows = fitting_rows(
-            spark, self.connection, self.dialect, columns, source, table, self._options()
-        )
+        options = session_options(self.connection, self.options.reader)
+        rows = fitting_rows(spark, self.connection, self.dialect, columns, source, table, options)
         return replace(self.options, reader={**self.options.reader, "fetchsize": str(rows)})
 
     def _query(self, mark: str = "??") -> str:
-        text = as_subquery(str(self.stream.query), database_name(self.url), mark)
-        return f"{text} {QUERY}"
+        return f"{as_subquery(str(self.stream.query), self.dialect.name, mark)} {QUERY}"
 
     def _columns_of_query(self, spark: SparkSession) -> tuple[ColumnInfo, ...]:
         """Describe the columns of a query, which the database is asked for."""
-        run_query = JdbcQueryRunner(spark, self.connection, self.where, self._options())
+        options = session_options(self.connection, self.options.reader)
+        run_query = JdbcQueryRunner(spark, self.connection, self.where, options)
         if not any(name.lower() == "customschema" for name in self.options.reader):
             try:
                 columns = self.dialect.query_columns(run_query, self._query())
@@ -434,7 +413,7 @@ class DatabaseTables:
             SourceError: The database cannot be reached or read.
             SettingsError: The URL or a property is rejected.
         """
-        return self._listed(query_runner(spark, self._config))
+        return self._listed(JdbcQueryRunner(spark, self._config))
 
     @property
     def on_driver(self) -> bool:
@@ -454,13 +433,12 @@ class DatabaseTables:
         return with_retries(lambda: opened(login, listed), self._config)
 
     def _listed(self, run_query: QueryRunner) -> list[DiscoveredTable]:
-        tables = dialect_for(str(self._config.url)).tables(run_query)
-        return [self._discovered(table) for table in tables if self._is_wanted(table)]
-
-    def _is_wanted(self, table: TableInfo) -> bool:
-        if table.is_view and not self._config.views:
-            return False
-        return is_wanted(self._config, table.schema, table.name)
+        return [
+            self._discovered(table)
+            for table in dialect_for(str(self._config.url)).tables(run_query)
+            if (self._config.views or not table.is_view)
+            and is_wanted(self._config, table.schema, table.name)
+        ]
 
     def _discovered(self, table: TableInfo) -> DiscoveredTable:
         stream = StreamConfig(

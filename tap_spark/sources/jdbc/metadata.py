@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.errors import SettingsError, SourceError, Where
 from shared.spark.packages import driver_of
-from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, dialect_for
+from tap_spark.sources.jdbc.dialects.dialect import QueryRunner, database_name, dialect_for
 from tap_spark.sources.source_failures import REDISCOVER, with_retries
 from tap_spark.stream_config import ConnectionConfig, property_problems
 
@@ -71,11 +71,7 @@ REPEATABLE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def session_properties(url: str) -> dict[str, str]:
-    """Return the default properties of sessions, without those that `url` sets.
-
-    Args:
-        url: JDBC URL.
-    """
+    """Return the default properties of sessions, without those that the JDBC URL sets."""
     text = url.strip()
     if text.lower() in _IN_MEMORY:
         return {}
@@ -97,27 +93,20 @@ def begin_statements(snapshot: str | None) -> tuple[str, ...]:
 
 
 def init_statement(url: str, snapshot: str | None = None) -> str | None:
-    """Return the statement that begins a session that reads.
+    """Return the statement that begins a session that reads; None if a session needs none.
 
     Args:
         url: JDBC URL.
         snapshot: Name of the snapshot for the session, if any.
-
-    Returns:
-        None if a session needs none.
     """
-    driver = driver_of(url)
-    database = driver.database if driver else ""
+    database = database_name(url)
     if database == "postgresql":
         return "; ".join(begin_statements(snapshot))
     return "PRAGMA query_only = 1" if database == "sqlite" else None
 
 
 def reader_options(connection: ConnectionConfig) -> dict[str, str]:
-    """Return the options with which Spark's reader connects to a database.
-
-    Args:
-        connection: One with a URL.
+    """Return the options with which Spark's reader connects to a database that has a URL.
 
     Raises:
         SettingsError: The URL or a property could load classes, read files or the like, and
@@ -156,9 +145,12 @@ class JdbcQueryRunner:
 
     Args:
         spark: The session.
-        connection: The database.
+        connection: The database, which has a URL.
         where: The place that errors name; by default the connection.
         options: Options of the reader, if not those of the connection alone.
+
+    Raises:
+        SettingsError: The URL or a property is rejected.
     """
 
     def __init__(
@@ -201,48 +193,20 @@ class JdbcQueryRunner:
         return with_retries(action, self._connection, self._where)
 
 
-def query_runner(
-    spark: SparkSession, connection: ConnectionConfig, where: Where | None = None
-) -> QueryRunner:
-    """Return what queries a database.
-
-    Args:
-        spark: The session.
-        connection: One with a URL.
-        where: The place that errors name; by default the connection.
-
-    Raises:
-        SettingsError: The URL or a property is rejected.
-    """
-    return JdbcQueryRunner(spark, connection, where)
-
-
-def table_info(
-    spark: SparkSession,
-    connection: ConnectionConfig,
-    parts: tuple[str, ...],
-    where: Where | None = None,
+def described_table(
+    run_query: QueryRunner, connection: ConnectionConfig, parts: tuple[str, ...], where: Where
 ) -> TableInfo:
     """Describe one table as it is now.
 
     Args:
-        spark: The session.
-        connection: One with a URL.
+        run_query: Queries the database.
+        connection: The database.
         parts: Schema and name, or the name alone.
         where: The place that errors name.
 
     Raises:
         SourceError: The table does not exist, or the database cannot be reached.
-        SettingsError: The URL or a property is rejected.
     """
-    where = where or Where(setting=f"connections['{connection.name}']")
-    return described_table(query_runner(spark, connection, where), connection, parts, where)
-
-
-def described_table(
-    run_query: QueryRunner, connection: ConnectionConfig, parts: tuple[str, ...], where: Where
-) -> TableInfo:
-    """Describe one table by a query runner; see `table_info`."""
     *schemas, name = parts
     schema = schemas[-1] if schemas else None
     tables = dialect_for(str(connection.url)).tables(run_query, (schema, name))

@@ -150,13 +150,11 @@ def plan_parts(
         near = abs(key.correlation or 0) >= WELL_ORDERED
         count = min(-(-rows // SLICE_ROWS), max(1, len(inside) // parts))
         if count > 1 and (near or ordered):
-            return PartPlan(
-                slices=group_ranges(key_intervals(spread_evenly(inside[1:], count * parts)), count)
-            )
+            ranges = key_intervals(spread_evenly(inside[1:], count * parts))
+            return PartPlan(slices=group_ranges(ranges, count))
         if (start is not None or end is not None) and share < SMALL_SHARE:
-            return PartPlan(
-                slices=(key_intervals(spread_evenly(inside, _useful_count(rows, parts))),)
-            )
+            useful = max(1, min(parts, -(-rows // PART_ROWS)))
+            return PartPlan(slices=(key_intervals(spread_evenly(inside, useful)),))
     if statistics.pages is not None:
         return PartPlan(pages=tuple(page_starts(statistics.pages, parts)))
     return PartPlan()
@@ -189,14 +187,7 @@ def group_ranges(ranges: Sequence[KeyInterval], count: int) -> tuple[tuple[KeyIn
 
 
 def even_bounds(low: Json, high: Json, parts: int, key_type: str) -> list[Json]:
-    """Return values that cut the span of a whole-number, date or timestamp key evenly.
-
-    Args:
-        low: Least value of the table.
-        high: Greatest value.
-        parts: The number of parts.
-        key_type: Spark's name of the type.
-    """
+    """Return values that cut the span of a whole-number, date or timestamp key into parts."""
     first, last = as_number(low, key_type), as_number(high, key_type)
     span = last - first + 1
     numbers = {first + span * number // parts for number in range(1, parts)} - {first}
@@ -219,13 +210,7 @@ def from_number(number: int, key_type: str) -> Json:
 
 
 def range_condition(column: str, part: KeyInterval, literal: Literal) -> str | None:
-    """Write a range as a condition; None if it is everything.
-
-    Args:
-        column: The key, quoted.
-        part: The range.
-        literal: Writes a value.
-    """
+    """Write a range of a column, which is quoted, as a condition; None if it is everything."""
     low = None if part.low is None else f"{column} >= {literal(part.low)}"
     high = None if part.high is None else f"{column} < {literal(part.high)}"
     if low is None:
@@ -241,10 +226,6 @@ def page_conditions(column: str, starts: Sequence[int]) -> list[str]:
         f"{column} >= {first}" + ("" if end is None else f" AND {column} < {end}")
         for first, end in zip(places, ends, strict=True)
     ]
-
-
-def _useful_count(rows: int, parts: int) -> int:
-    return max(1, min(parts, -(-rows // PART_ROWS)))
 
 
 def _is_less(first: Json, second: Json, key_type: str) -> bool:
@@ -272,7 +253,7 @@ FROM tree JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_am m ON
 """A table with its partitions and inheriting tables, as conditions on blocks apply to all."""
 
 KEY_STATISTICS = """
-SELECT s.correlation::float8 AS correlation, {bounds} AS bounds,
+SELECT s.correlation::float8 AS correlation, pg_catalog.array_to_json({bounds})::text AS bounds,
   EXISTS (
     SELECT FROM pg_catalog.pg_index i
     JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -287,30 +268,24 @@ LEFT JOIN pg_catalog.pg_stats s
 WHERE n.nspname = {schema} AND c.relname = {name}
 ORDER BY s.inherited DESC NULLS LAST LIMIT 1
 """
-_BOUNDS = "pg_catalog.array_to_json({bounds})::text"
 
 
 def table_statistics(
     run_query: QueryRunner, database: str, table: TableInfo, key: ColumnInfo | None
 ) -> TableStatistics:
-    """Read the statistics of a table.
-
-    Args:
-        run_query: Queries the database.
-        database: Its short name.
-        table: The table.
-        key: The replication key, if there is one.
+    """Read the statistics of a table of a database, by its short name, and of a replication key.
 
     Raises:
         SourceError: The database cannot be reached.
     """
+    of_metadata = TableStatistics(size=table.size_bytes, rows=table.row_count)
     if database != "postgresql" or table.schema is None:
-        return TableStatistics(size=table.size_bytes, rows=table.row_count)
+        return of_metadata
     text = PostgreSqlDialect().text
     names = {"schema": text(table.schema), "name": text(table.name)}
     row = run_query(TABLE_STATISTICS.format(**names))[0]
     if not row["heap"]:
-        return TableStatistics(size=table.size_bytes, rows=table.row_count)
+        return of_metadata
     blocks = row["pages"] if row["version"] >= RANGES_OF_BLOCKS else None
     statistics = KeyStatistics() if key is None else _key(run_query, names, key)
     return TableStatistics(blocks, row["size"], row["row_count"], statistics)
@@ -326,20 +301,17 @@ def _key(run_query: QueryRunner, names: dict[str, str], key: ColumnInfo) -> KeyS
             "(SELECT pg_catalog.array_agg((b AT TIME ZONE 'UTC')::text) FROM "
             "pg_catalog.unnest(s.histogram_bounds::text::timestamptz[]) AS b)"
         )
-    written = _BOUNDS.format(bounds=bounds)
-    rows = run_query(
-        KEY_STATISTICS.format(**names, key=PostgreSqlDialect().text(key.name), bounds=written)
-    )
+    name = PostgreSqlDialect().text(key.name)
+    rows = run_query(KEY_STATISTICS.format(**names, key=name, bounds=bounds))
     if not rows:
         return KeyStatistics()
-    row = rows[0]
+    row, kind = rows[0], key_type_of(key.spark_type)
     return KeyStatistics(
-        bool(row["indexed"]), tuple(_values(row["bounds"], key.spark_type)), row["correlation"]
+        bool(row["indexed"]), tuple(_values(row["bounds"], kind)), row["correlation"]
     )
 
 
-def _values(text: str | None, spark_type: str) -> Iterable[Any]:
-    kind = key_type_of(spark_type)
+def _values(text: str | None, kind: str) -> Iterable[Any]:
     for value in json.loads(text or "null") or ():
         with suppress(ValueError):  # infinity
             if can_be_bookmark(value, kind):

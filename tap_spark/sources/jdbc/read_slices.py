@@ -17,8 +17,8 @@ from shared.spark.session import parallelism
 from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.jdbc.copy_driver import SessionQueries, asked, copy_snapshot
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, KeyOrder
-from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, database_name, session_options, snapshot_of
-from tap_spark.sources.jdbc.metadata import query_runner, reader_options
+from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, session_options, snapshot_of
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner
 from tap_spark.sources.jdbc.part_plan import (
     KeyInterval,
     PartPlan,
@@ -79,10 +79,7 @@ class JdbcRead:
         """Return the query as of a snapshot."""
         if snapshot is None:
             return self.query
-        url = str(self.connection.url)
-        options = session_options(
-            url, reader_options(self.connection), self.options.reader, snapshot
-        )
+        options = session_options(self.connection, self.options.reader, snapshot)
         source = self.query.source + snapshot.as_of
         copy = self.query.copy and self.query.copy.at(snapshot.name)
         return replace(self.query, source=source, options=options, copy=copy)
@@ -132,7 +129,7 @@ def _slices(read: JdbcRead) -> Iterator[Slice]:
             if snapshot is not None:
                 yield from _planned_slices(read, read.at_snapshot(snapshot), part_plan)
                 return
-    yield from _without_snapshot(read, parts)
+    yield _without_snapshot(read, parts)
 
 
 def _snapshot(read: JdbcRead) -> AbstractContextManager[DatabaseSnapshot | None]:
@@ -144,12 +141,11 @@ def _snapshot(read: JdbcRead) -> AbstractContextManager[DatabaseSnapshot | None]
 
 def _statistics(read: JdbcRead, table: TableInfo) -> TableStatistics:
     def by(run_query: QueryRunner) -> TableStatistics:
-        name = database_name(str(read.connection.url))
-        return table_statistics(run_query, name, table, read.query.key)
+        return table_statistics(run_query, read.query.dialect.name, table, read.query.key)
 
     copy = read.query.copy
     if copy is None:
-        return by(query_runner(read.spark, read.connection, read.where))
+        return by(JdbcQueryRunner(read.spark, read.connection, read.where))
     return asked(copy.login, read.connection, read.where, lambda one: by(SessionQueries(one)))
 
 
@@ -190,36 +186,32 @@ def _bookmark(plan: StreamPlan, last: KeyInterval) -> Mapping[str, Any] | None:
     return {"replication_key": plan.replication_key, "replication_key_value": last.high}
 
 
-def _without_snapshot(read: JdbcRead, parts: int) -> Iterator[Slice]:
+def _without_snapshot(read: JdbcRead, parts: int) -> Slice:
     """Read without a snapshot: parts then see different moments, so only if the user asks."""
     asked = read.options.partitions is not None or not read.connection.snapshot
     by = _split_column(read) if asked and parts > 1 else None
-    if by is None:
-        if parts > 1:
-            _log.info("%s: reading in one part (see `tap-spark docs databases`)", read.where)
-        yield _slice(read, read.query, lambda: read.query.in_one_part(read.spark))
-        return
-    low, high = with_retries(lambda: _key_bounds(read, by), read.connection, read.where)
+    low = high = None
+    if by is not None:
+        low, high = with_retries(partial(_key_bounds, read, by), read.connection, read.where)
+    elif parts > 1:
+        _log.info("%s: reading in one part (see `tap-spark docs databases`)", read.where)
     query = read.query
-    if low is None:
-        yield _slice(read, query, lambda: query.in_one_part(read.spark))
-        return
+    if by is None or low is None:
+        return _slice(read, query, lambda: query.in_one_part(read.spark))
     kind = key_type_of(by.spark_type)
     if by is query.key and can_be_bookmark(high, kind):
         # A row that is updated meanwhile moves above `high`: the next run reads it.
         query = query.up_to(high)
     ranges = key_intervals(even_bounds(low, high, parts, kind))
     _log.info("%s: reading in %d parts, by '%s'", read.where, len(ranges), by.name)
-    yield _slice(read, query, partial(query.in_ranges, read.spark, ranges, by))
+    return _slice(read, query, partial(query.in_ranges, read.spark, ranges, by))
 
 
 def _split_column(read: JdbcRead) -> ColumnInfo | None:
     """Choose the column whose ranges are the parts: the replication key, else the primary key."""
-    table, key = read.table, read.query.key
-    if key is not None:
-        return key if can_split(key_type_of(key.spark_type)) else None
-    primary = table.primary_key if table is not None else ()
-    by = table.column(primary[0]) if table is not None and len(primary) == 1 else None
+    table, by = read.table, read.query.key
+    if by is None and table is not None and len(table.primary_key) == 1:
+        by = table.column(table.primary_key[0])
     return by if by is not None and can_split(key_type_of(by.spark_type)) else None
 
 
@@ -237,9 +229,9 @@ def _key_bounds(read: JdbcRead, by: ColumnInfo) -> tuple[Any, Any]:
     kind = key_type_of(by.spark_type)
     values = [json.loads(row["end"]).get("value") for row in rows]
     numbers = sorted(as_number(value, kind) for value in values if value is not None)
-    return (
-        (from_number(numbers[0], kind), from_number(numbers[-1], kind)) if numbers else (None, None)
-    )
+    if not numbers:
+        return None, None
+    return from_number(numbers[0], kind), from_number(numbers[-1], kind)
 
 
 def _slice(

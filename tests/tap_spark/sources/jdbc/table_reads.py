@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.errors import Where
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.jdbc_query import custom_schema, struct_of, typed_columns
-from tap_spark.sources.jdbc.metadata import reader_options
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, described_table, reader_options
 from tap_spark.stream_config import ConnectionConfig
+
+
+def table_info(spark: Any, connection: ConnectionConfig, parts: tuple[str, ...]) -> TableInfo:
+    """Describe a table by Spark's reader."""
+    return described_table(JdbcQueryRunner(spark, connection), connection, parts, Where())
 
 
 def read(spark: Any, connection: ConnectionConfig, table: TableInfo, where: str = "") -> Any:

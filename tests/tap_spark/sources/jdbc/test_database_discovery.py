@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from postgres_server import PASSWORD, Database
-from table_reads import read, texts
+from table_reads import read, table_info, texts
 
 from shared.errors import SourceError
 from shared.spark.conf import SparkSettings
@@ -16,7 +16,7 @@ from tap_spark.plan.catalog import metadata_of
 from tap_spark.plan.discovery import catalog_for
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
 from tap_spark.sources.jdbc.jdbc_source import DatabaseTables
-from tap_spark.sources.jdbc.metadata import JdbcQueryRunner, query_runner, table_info
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner
 from tap_spark.sources.tables import DiscoveredTable, name_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -105,7 +105,7 @@ def test_tables(lake_spark: Any, shop: Database) -> None:
 
 def test_three_queries_describe_everything(lake_spark: Any, shop: Database) -> None:
     asked: list[str] = []
-    ask = query_runner(lake_spark, shop.connection())
+    ask = JdbcQueryRunner(lake_spark, shop.connection())
 
     class Counting:
         def __call__(self, query: str, texts: Any = ()) -> list[dict[str, Any]]:
@@ -121,7 +121,8 @@ def test_three_queries_describe_everything(lake_spark: Any, shop: Database) -> N
 def test_one_table_alone_is_described_the_same(lake_spark: Any, shop: Database) -> None:
     dialect = dialect_for(shop.url)
     connection = shop.connection()
-    tables = {table.name: table for table in dialect.tables(query_runner(lake_spark, connection))}
+    ask = JdbcQueryRunner(lake_spark, connection)
+    tables = {table.name: table for table in dialect.tables(ask)}
     # All of a partitioned table's size is in its leaves.
     wanted = shop.value("select sum(pg_relation_size(relid)) from pg_partition_tree('parted')")
     for name in ("keyed", "parted", "looks", "kept", "fresh", "Order.Lines"):

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_reads import read, texts
+from table_reads import read, table_info, texts
 
 from shared.settings.config_text import without_comments
 from tap_spark.config import TapConfig, tap_config
 from tap_spark.source_draft import source_draft
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
-from tap_spark.sources.jdbc.metadata import query_runner, table_info
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner
 from tap_spark.sources.tables import DiscoveredTable, table_lister
 from tap_spark.stream_config import ConnectionConfig
 
@@ -48,7 +48,7 @@ create view s2.looks as select 1 as x;
 
 
 def described(spark: Any, connection: ConnectionConfig) -> dict[str, TableInfo]:
-    actual = dialect_for(str(connection.url)).tables(query_runner(spark, connection))
+    actual = dialect_for(str(connection.url)).tables(JdbcQueryRunner(spark, connection))
     for table in actual:
         assert table_info(spark, connection, table.parts) == table
     return {table.name: table for table in actual}

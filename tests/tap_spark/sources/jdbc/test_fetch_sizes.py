@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mysql_servers import PASSWORD, MySqlLikeServer
 from postgres_server import Database
+from table_reads import table_info
 
 from tap_spark.sources.jdbc import jdbc_source
 from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
@@ -17,7 +18,7 @@ from tap_spark.sources.jdbc.jdbc_source import (
     fitting_rows,
     greatest_width,
 )
-from tap_spark.sources.jdbc.metadata import reader_options, table_info
+from tap_spark.sources.jdbc.metadata import reader_options
 from tap_spark.stream_config import ConnectionConfig
 
 

@@ -9,10 +9,10 @@ import pytest
 from engines import jars_of
 from jdbc_runs import run_tap
 from mysql_servers import PASSWORD, MariaDbServer, MySqlLikeServer, MySqlServer
-from table_reads import read, texts
+from table_reads import read, table_info, texts
 
 from tap_spark.sources.jdbc.dialects.dialect import dialect_for
-from tap_spark.sources.jdbc.metadata import query_runner, table_info
+from tap_spark.sources.jdbc.metadata import JdbcQueryRunner
 from tap_spark.stream_config import ConnectionConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
@@ -61,7 +61,7 @@ def database(server: MySqlLikeServer) -> ConnectionConfig:
 
 
 def test_tables(lake_spark: Any, database: ConnectionConfig) -> None:
-    actual = dialect_for(str(database.url)).tables(query_runner(lake_spark, database))
+    actual = dialect_for(str(database.url)).tables(JdbcQueryRunner(lake_spark, database))
     tables = {table.name: table for table in actual}
     assert set(tables) == {"every", "looks", HOSTILE}
     for table in actual:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from postgres_server import Database
-from table_reads import csv_rows, read, texts
+from table_reads import csv_rows, read, table_info, texts
 
 from tap_spark.sources.jdbc.copy_driver import CopyRule
 from tap_spark.sources.jdbc.copy_reader import CopySource
 from tap_spark.sources.jdbc.dialects.dialect import TableInfo, dialect_for
 from tap_spark.sources.jdbc.dialects.postgresql import column_type
 from tap_spark.sources.jdbc.jdbc_query import JdbcQuery, custom_schema, struct_of
-from tap_spark.sources.jdbc.metadata import table_info
 from tap_spark.sources.source_failures import source_error
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from shared.errors import SettingsError
-from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, dialect_for
+from tap_spark.sources.jdbc.dialects.dialect import ColumnInfo, database_name, dialect_for
 from tap_spark.sources.jdbc.jdbc_query import (
     DatabaseSnapshot,
     JdbcOptions,
     JdbcQuery,
-    database_name,
     jdbc_options,
     session_options,
 )
@@ -102,11 +101,12 @@ def test_a_snapshot_begins_the_transaction() -> None:
 
 def test_the_users_own_statement_comes_last() -> None:
     own = {"sessionInitStatement": "SET work_mem = '1GB'", "queryTimeout": "5"}
-    actual = session_options(PG, {"url": PG, "fetchsize": "10"}, own, DatabaseSnapshot(name="1-1"))
+    connection = ConnectionConfig("pg", url=PG, fetch_size=10)
+    actual = session_options(connection, own, DatabaseSnapshot(name="1-1"))
     assert actual["sessionInitStatement"].endswith("; SET work_mem = '1GB'")
     assert actual["sessionInitStatement"].startswith("SET TRANSACTION")
     assert (actual["queryTimeout"], actual["fetchsize"]) == ("5", "10")
-    assert "sessionInitStatement" not in session_options("jdbc:x:y", {}, {}, None)
+    assert "sessionInitStatement" not in session_options(ConnectionConfig("x", url="jdbc:x:y"), {})
 
 
 def test_names_of_databases() -> None:
