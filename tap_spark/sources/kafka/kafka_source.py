@@ -35,7 +35,6 @@ from tap_spark.sources.frame_source import REDISCOVER, FrameSource
 from tap_spark.sources.kafka.message_columns import (
     MAGIC_BYTES,
     PAYLOAD,
-    CatalogParts,
     MessageLayout,
     MessagePart,
     SchemaRegistry,
@@ -93,16 +92,11 @@ class LayoutReader:
         self._sample = sample
         self._is_debezium = stream.own["envelope"] == "debezium"
 
-    def layout(self, saved: CatalogParts | None) -> MessageLayout:
-        """Return the layout.
-
-        Args:
-            saved: The types that a catalog tells; None if it does not.
-        """
-        value, row = self._value(None if saved is None else saved.value)
-        key = self._key(None if saved is None else saved.key)
+    def layout(self, key: T.DataType | None, row: T.DataType | None) -> MessageLayout:
+        """Return the layout, by the types of keys and rows that a catalog tells, if it does."""
+        value, columns = self._value(row)
         metadata = tuple(self._stream.own["metadata_columns"])
-        return MessageLayout(value, key, row, self._is_debezium, metadata)
+        return MessageLayout(value, self._key(key), columns, self._is_debezium, metadata)
 
     def guessed(self) -> dict[str, str]:
         """Return the formats that the newest messages show, as settings of the stream."""
@@ -127,12 +121,8 @@ class LayoutReader:
         return {"key_format": key, "value_format": value, **envelope}
 
     def _form(self, all_of_them: int, counts: Sequence[int]) -> str | None:
-        """Return the format that all have; None if there is none.
-
-        Args:
-            all_of_them: How many must have it.
-            counts: How many there are, how many may be Avro, JSON objects and text.
-        """
+        """Return the format that all have; None if there is none."""
+        # How many there are, and how many of these may be Avro, JSON objects and text.
         present, avro, json, text = counts
         if not present or present < all_of_them:
             return None
@@ -320,11 +310,9 @@ class KafkaSource(FrameSource):
 
     def _records(self, messages: DataFrame, layout: MessageLayout, plan: StreamPlan) -> DataFrame:
         rows = with_deletions(message_rows(messages, layout))
-        gone = missing_columns(plan.columns, rows.columns)
-        if gone:
-            raise self.error(
-                f"selected columns are no longer in the source: {', '.join(gone)}", REDISCOVER
-            )
+        if gone := missing_columns(plan.columns, rows.columns):
+            text = f"selected columns are no longer in the source: {', '.join(gone)}"
+            raise self.error(text, REDISCOVER)
         fields = [f for f in prune(rows.schema, plan.schema).fields if f.name != DELETED_AT]
         want = T.StructType([*fields, T.StructField(DELETED_AT, T.TimestampType())])
         names = [*(name for name in plan.columns if name != DELETED_AT), DELETED_AT]
@@ -368,9 +356,8 @@ class KafkaSource(FrameSource):
         many = f" ({count} offsets)" if count else ""
         text = f"messages after the bookmark are gone from topic '{self.topic}'{many}: {text}"
         if self.stream.own["on_data_loss"] == "stop":
-            raise self.error(
-                text, "set 'on_data_loss' to 'continue' to read what is left, without them"
-            )
+            hint = "set 'on_data_loss' to 'continue' to read what is left, without them"
+            raise self.error(text, hint)
         _logger.warning("stream '%s': %s; reading what is left", self.stream.name, text)
 
     def _facts(self, spark: SparkSession) -> tuple[TopicFacts, OffsetRange]:
@@ -388,9 +375,10 @@ class KafkaSource(FrameSource):
 
     def _layout(self, spark: SparkSession, plan: StreamPlan | None) -> MessageLayout:
         text = None if plan is None else plan.source_schema
+        saved = catalog_parts(struct_from_text(text) if text else T.StructType())
         reader = LayoutReader(spark, self.stream, lambda: self._sample(spark))
         try:
-            return reader.layout(catalog_parts(struct_from_text(text)) if text else None)
+            return reader.layout(*saved)
         except SourceError as error:
             raise explain(error, Where(stream=self.stream.name)) from error.__cause__
 
@@ -419,7 +407,12 @@ class BrokerTopics:
         Raises:
             SourceError: The brokers cannot be reached or read.
         """
-        for topic in self._topics(spark):
+        try:
+            topics = topic_names(spark, reader_options(self._config))
+        except SourceError as error:
+            where = Where(setting=f"connections, '{self._config.name}'")
+            raise explain(error, where) from error.__cause__
+        for topic in topics:
             if not is_wanted(self._config, None, topic):
                 continue
             try:
@@ -431,13 +424,6 @@ class BrokerTopics:
                     topic,
                     error.message,
                 )
-
-    def _topics(self, spark: SparkSession) -> list[str]:
-        try:
-            return topic_names(spark, reader_options(self._config))
-        except SourceError as error:
-            where = Where(setting=f"connections, '{self._config.name}'")
-            raise explain(error, where) from error.__cause__
 
     def _discovered(self, spark: SparkSession, topic: str) -> DiscoveredTable:
         stream = StreamConfig(

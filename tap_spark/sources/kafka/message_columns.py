@@ -45,11 +45,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """A registry.
-
-    Args:
-        url: Its URL, with user and password if it asks for them.
-    """
+    """A registry, by its URL with user and password if it asks for them."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -189,6 +185,8 @@ def message_place() -> Column:
 
 
 AT, OFFSET = "_tap_spark_deleted_at", "_tap_spark_offset"
+_PREFIX = "_kafka_"
+"""How columns of the names in the setting `metadata_columns` begin."""
 METADATA_TYPES = {
     "topic": T.StringType(),
     "partition": T.IntegerType(),
@@ -226,47 +224,26 @@ class MessageLayout:
         of_key = {field.name for field in keys}
         of_row = set(self.row.names)
         is_whole = self.key is not None and not isinstance(self.key.dtype, T.StructType)
-        fields = [
-            T.StructField(
-                field.name,
-                field.dataType,
-                True,
-                {
-                    _IN_KEY: field.name in of_key,
-                    _IN_VALUE: field.name in of_row,
-                    _IS_KEY: is_whole and field.name in of_key,
-                },
-            )
-            for field in (*(f for f in keys if f.name not in of_row), *self.row.fields)
-        ]
+        fields = []
+        for field in (*(f for f in keys if f.name not in of_row), *self.row.fields):
+            in_key, in_value = field.name in of_key, field.name in of_row
+            marks = {_IN_KEY: in_key, _IN_VALUE: in_value, _IS_KEY: is_whole and in_key}
+            fields.append(T.StructField(field.name, field.dataType, True, marks))
         for name in self.metadata:
-            fields.append(T.StructField(metadata_column(name), METADATA_TYPES[name], True))
+            fields.append(T.StructField(_PREFIX + name, METADATA_TYPES[name], True))
         return T.StructType(fields)
 
 
-@dataclass(frozen=True)
-class CatalogParts:
-    """The types of keys and of the rows of values."""
-
-    key: T.DataType
-    value: T.StructType
-
-
-def metadata_column(name: str) -> str:
-    """Return the column of a name in the setting `metadata_columns`."""
-    return f"_kafka_{name}"
-
-
-def catalog_parts(struct: T.StructType) -> CatalogParts | None:
-    """Return the types that the columns of a catalog tell; None if it does not."""
+def catalog_parts(struct: T.StructType) -> tuple[T.DataType, T.StructType] | tuple[None, None]:
+    """Return the types of keys and of the rows of values, if the columns of a catalog tell them."""
     if not any(_IN_VALUE in (field.metadata or {}) for field in struct.fields):
-        return None
+        return None, None
     key, value = (
         [T.StructField(f.name, f.dataType) for f in struct.fields if (f.metadata or {}).get(mark)]
         for mark in (_IN_KEY, _IN_VALUE)
     )
     whole = [field.dataType for field in struct.fields if (field.metadata or {}).get(_IS_KEY)]
-    return CatalogParts(whole[0] if whole else T.StructType(key), T.StructType(value))
+    return whole[0] if whole else T.StructType(key), T.StructType(value)
 
 
 def message_rows(messages: DataFrame, layout: MessageLayout) -> DataFrame:
@@ -322,19 +299,16 @@ def _is_there(name: str) -> Column:
 
 
 def _columns(layout: MessageLayout) -> list[Column]:
-    keys = set(layout.key.struct.names) if layout.key is not None else set()
-    names = set(layout.row.names)
     columns: list[Column] = []
     for field in layout.struct.fields:
-        name = field.name
-        if _IN_VALUE not in (field.metadata or {}):
-            columns.append(F.col(name.removeprefix("_kafka_")).alias(name))
-        elif name not in names:
+        name, marks = field.name, field.metadata
+        if not marks:
+            columns.append(F.col(name.removeprefix(_PREFIX)).alias(name))
+        elif not marks[_IN_VALUE]:
             columns.append(col(_KEY)[name].alias(name))
         else:
-            value = col(_VALUE)[name]
-            key = col(_KEY)[name].cast(field.dataType) if name in keys else F.lit(None)
-            columns.append(F.coalesce(value, key).cast(field.dataType).alias(name))
+            key = col(_KEY)[name].cast(field.dataType) if marks[_IN_KEY] else F.lit(None)
+            columns.append(F.coalesce(col(_VALUE)[name], key).cast(field.dataType).alias(name))
     return columns
 
 
@@ -367,14 +341,8 @@ def _unwrapped(layout: MessageLayout) -> tuple[Column, Column]:
 
 def envelope_of(row: T.StructType) -> T.StructType:
     """Return the fields of Debezium's envelope that are read."""
-    return T.StructType(
-        [
-            T.StructField("before", row),
-            T.StructField("after", row),
-            T.StructField("op", T.StringType()),
-            T.StructField("ts_ms", T.LongType()),
-        ]
-    )
+    rows = T.StructType().add("before", row).add("after", row)
+    return rows.add("op", T.StringType()).add("ts_ms", T.LongType())
 
 
 def row_of_envelope(struct: T.DataType) -> T.StructType | None:

@@ -225,10 +225,7 @@ def queried_ends(
 ) -> dict[str, dict[int, int]]:
     """Return where the partitions of topics end: a streaming query that begins there tells.
 
-    Args:
-        spark: The session.
-        options: Those of Spark's reader.
-        which: The option that names topics, and its value.
+    `which` is the option of Spark's reader that names topics, and its value.
 
     Raises:
         SourceError: The brokers cannot be reached, or refuse.
@@ -264,12 +261,7 @@ def queried_starts(
 ) -> dict[int, int]:
     """Return the offset of each partition's first message; its end if it has none.
 
-    Args:
-        spark: The session.
-        options: Those of Spark's reader.
-        topic: The topic.
-        end: Where its partitions end.
-        millis: Messages before this moment do not count; None for all.
+    Messages before `millis` do not count, if it is set.
     """
 
     def first_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -311,12 +303,6 @@ def topic_facts(
 ) -> tuple[TopicFacts, StartOffsets]:
     """Ask the brokers for a topic, and for where a stream without bookmark begins.
 
-    Args:
-        spark: The session.
-        options: Those of Spark's reader.
-        topic: The topic.
-        start: The setting `starting_offsets`.
-
     Raises:
         SourceError: The brokers cannot be reached, or refuse.
     """
@@ -325,7 +311,9 @@ def topic_facts(
     if isinstance(start, str) and start not in ("earliest", "latest"):
         moment = start_moment(start)
     if admin is None:
-        end = _queried_end(spark, options, topic)
+        end = queried_ends(spark, options, {"subscribe": topic}).get(topic)
+        if not end:
+            raise SourceError(f"topic '{topic}': Spark does not tell its offsets")
         facts = TopicFacts(queried_starts(spark, options, topic, end), end)
         starts: StartOffsets = {}
         if moment is not None:
@@ -333,8 +321,7 @@ def topic_facts(
         return facts, _start_offsets(start, facts, starts)
     with admin:
         topic_id, partitions = admin.describe(topic)
-        end = admin.end(topic, partitions)
-        first = admin.first(topic, partitions)
+        end, first = admin.end(topic, partitions), admin.first(topic, partitions)
         # Messages may expire between the two requests.
         end = {part: max(end[part], first[part]) for part in partitions}
         facts = TopicFacts(first, end, topic_id, admin.is_gapless(topic, partitions))
@@ -356,21 +343,8 @@ def topic_names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
         return admin.topics()
 
 
-def _queried_end(spark: SparkSession, options: Mapping[str, str], topic: str) -> dict[int, int]:
-    end = queried_ends(spark, options, {"subscribe": topic}).get(topic)
-    if not end:
-        raise SourceError(f"topic '{topic}': Spark does not tell its offsets")
-    return end
-
-
 def _start_offsets(start: Start, facts: TopicFacts, at: StartOffsets) -> StartOffsets:
-    """Return the offsets to begin with.
-
-    Args:
-        start: The setting.
-        facts: The topic.
-        at: The offsets of its moment, if it is one.
-    """
+    """Return the offsets to begin with; `at` are those of the moment, if the setting is one."""
     if isinstance(start, Mapping):
         return {int(partition): offset for partition, offset in start.items()}
     if start == "latest":
