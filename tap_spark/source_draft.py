@@ -178,10 +178,9 @@ def _separator(files: Iterable[ListedFile]) -> str | None:
 
 def _entries(place: str) -> tuple[TableWalk, list[TableLocation], list[str]]:
     """Return the tables and folders in a folder."""
-    local = local_path(place)
     try:
-        walk = table_walk(place if local is None else str(Path(local).absolute()))
-        return walk, list(walk.tables()), walk.entries(walk.root)[0]
+        walk = table_walk(place)
+        return walk, list(walk.tables(walk.root)), walk.entries(walk.root)[0]
     except (OSError, DestinationError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SourceError(

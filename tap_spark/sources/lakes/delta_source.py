@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,17 +23,18 @@ from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,
     ChangeReadMode,
+    ChangeScan,
     CommitGroup,
     LakeSource,
     LoggedCommit,
     Pinned,
-    as_records,
     both_versions,
+    changed_slice,
     group_commits,
     split_in_half,
     with_commit_columns,
 )
-from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.state.stream_plans import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -194,15 +196,7 @@ class DeltaPinned(Pinned):
     files: int = 0
 
 
-@dataclass(frozen=True)
-class _DeltaScan:
-    """One read of changes."""
-
-    spark: SparkSession
-    plan: StreamPlan
-    pinned: Pinned
-    want: StructType
-    versions: Sequence[DeltaVersion]
+Versions = Sequence[DeltaVersion]
 
 
 class DeltaSource(LakeSource):
@@ -267,10 +261,9 @@ class DeltaSource(LakeSource):
             raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
         return version is not None
 
-    def changes(
-        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
-    ) -> Iterator[Slice]:
+    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
         """See `LakeSource.changes`."""
+        spark, plan, pinned = scan.spark, scan.plan, scan.pinned
         after, newest = int(plan.bookmark["version"]), int(pinned.position or 0)
         self._check_bookmark(plan.bookmark, pinned)
         if after == newest:
@@ -278,20 +271,11 @@ class DeltaSource(LakeSource):
         self.first_bookmark(pinned)
         # 1. Every version since the bookmark must still be in the log: a gap would lose changes.
         versions = self._history(spark, after, newest)
-        scan = _DeltaScan(spark, plan, pinned, want, versions)
-        # 2. Columns that were renamed or replaced need all rows again, as no change names their
-        #    rows. The changes still go first: they hold the deletes.
+        # 2. Columns that were renamed or replaced need all rows again.
         stale = stale_columns(versions, plan.columns) if plan.key_properties else []
-        for part in group_commits([self._planned(spark, version) for version in versions]):
-            for slice_ in self._slices_of(scan, part):
-                yield replace(slice_, bookmark=None) if stale else slice_
-        if stale:
-            _logger.warning(
-                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
-                plan.stream,
-                ", ".join(stale),
-            )
-            yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned))
+        parts = group_commits([self._planned(spark, version) for version in versions])
+        slices = chain.from_iterable(self._slices_of(scan, versions, part) for part in parts)
+        yield from self.with_stale_rows(scan, slices, stale)
 
     def _explain(self, error: Exception) -> SourceError:
         if any(sign in str(error) for sign in _GONE):
@@ -351,7 +335,9 @@ class DeltaSource(LakeSource):
         same = as_nullable(before) == as_nullable(after)
         return commit if same else replace(commit, how=ChangeReadMode.COMPARE)
 
-    def _slices_of(self, scan: _DeltaScan, part: CommitGroup) -> Iterator[Slice]:
+    def _slices_of(
+        self, scan: ChangeScan, versions: Versions, part: CommitGroup
+    ) -> Iterator[Slice]:
         """Read commits as one slice, or as several if the columns changed on the way."""
         # The feed of a range is read with the schema of its last version, and Delta refuses some
         # ranges that span a change of columns. Halving such a range finds the parts that can be
@@ -359,14 +345,14 @@ class DeltaSource(LakeSource):
         if part[0].how is ChangeReadMode.COMPARE or (
             len(part) == 1 and self._is_unreadable(scan, part)
         ):
-            yield self._compared(scan, part)
+            yield self._compared(scan, versions, part)
         elif len(part) > 1 and self._is_unreadable(scan, part):
             for half in split_in_half(part):
-                yield from self._slices_of(scan, half)
+                yield from self._slices_of(scan, versions, half)
         else:
-            yield self._fed(scan, part)
+            yield self._fed(scan, versions, part)
 
-    def _is_unreadable(self, scan: _DeltaScan, part: CommitGroup) -> bool:
+    def _is_unreadable(self, scan: ChangeScan, part: CommitGroup) -> bool:
         """Return whether the feed cannot be read at once, which Delta says only when planning."""
         # Delta plans the whole range, but no file passes the filter.
         nothing = self._feed(scan.spark, part).filter(col(_VERSION) < 0)
@@ -387,23 +373,21 @@ class DeltaSource(LakeSource):
             raise
         return False
 
-    def _fed(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+    def _fed(self, scan: ChangeScan, versions: Versions, part: CommitGroup) -> Slice:
         feed = self._feed(scan.spark, part)
-        names = names_at(scan.versions, part[-1].position)
+        names = names_at(versions, part[-1].position)
         kept = StructType([f for f in feed.schema.fields if f.name in (_CHANGE, _VERSION, _TIME)])
         rows = conformed(feed, StructType([*scan.want.fields, *kept.fields]), names)
         frame = with_commit_columns(rows, col(_VERSION), col(_CHANGE).isin(*_BEFORE), col(_TIME))
-        frame = frame.drop(_CHANGE, _VERSION, _TIME)
-        ordered = len(part) > 1
-        if all(commit.only_new for commit in part):
-            ordered = ordered and bool(scan.plan.key_properties)
-            records = as_records(frame, ordered=ordered)
-        else:
-            records = self.changed_rows(frame, scan.plan, ordered=ordered)
-            ordered = ordered or not scan.plan.key_properties
-        return Slice(records, self._bookmark(scan, part), ordered=ordered)
+        return changed_slice(
+            frame.drop(_CHANGE, _VERSION, _TIME),
+            scan.plan,
+            self._bookmark(scan, part),
+            ordered=len(part) > 1,
+            only_new=all(commit.only_new for commit in part),
+        )
 
-    def _compared(self, scan: _DeltaScan, part: CommitGroup) -> Slice:
+    def _compared(self, scan: ChangeScan, versions: Versions, part: CommitGroup) -> Slice:
         first, last = part[0].position - 1, part[-1].position
         _logger.info(
             "stream '%s': comparing versions %s and %s, as columns changed between them",
@@ -412,15 +396,13 @@ class DeltaSource(LakeSource):
             last,
         )
         before, after = (
-            conformed(self._version(scan.spark, number), scan.want, names_at(scan.versions, number))
+            conformed(self._version(scan.spark, number), scan.want, names_at(versions, number))
             for number in (first, last)
         )
         frame = both_versions(before, after, F.timestamp_micros(F.lit(part[-1].at_micros)))
-        records = self.changed_rows(frame, scan.plan, ordered=False)
-        ordered = not scan.plan.key_properties
-        return Slice(records, self._bookmark(scan, part), ordered=ordered)
+        return changed_slice(frame, scan.plan, self._bookmark(scan, part), ordered=False)
 
-    def _bookmark(self, scan: _DeltaScan, part: CommitGroup) -> Mapping[str, Any]:
+    def _bookmark(self, scan: ChangeScan, part: CommitGroup) -> Mapping[str, Any]:
         at = replace(scan.pinned, position=part[-1].position)
         return {"replication_method": "LOG_BASED", **self.first_bookmark(at)}
 

@@ -27,17 +27,18 @@ from tap_spark.sources.frame_helpers import col
 from tap_spark.sources.lakes.lake_source import (
     START_OVER,
     ChangeReadMode,
+    ChangeScan,
     CommitGroup,
     LakeSource,
     LoggedCommit,
     Pinned,
-    as_records,
     both_versions,
+    changed_slice,
     group_commits,
     with_commit_columns,
     with_compared,
 )
-from tap_spark.state.stream_plans import Slice, StreamPlan
+from tap_spark.state.stream_plans import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -116,13 +117,8 @@ class IcebergMetadata:
     schemas: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def columns_of(self, kinds: Sequence[str]) -> dict[str, str]:
-        """Return the columns of today's schema that are, or contain, one of some types.
-
-        Args:
-            kinds: Iceberg's names of the types.
-
-        Returns:
-            The type by the name of the column.
+        """Return the columns of today's schema that are, or contain, one of some types of Iceberg,
+        with that type.
         """
         fields = self.schemas.get(self.schema_id or 0, {}).get("fields") or ()
         pairs = ((str(item["name"]), _contained(item["type"], kinds)) for item in fields)
@@ -139,11 +135,6 @@ class IcebergMetadata:
             chain.append(snapshot)
             number = snapshot.parent
         return chain[::-1]
-
-    def schema_of(self, snapshot: int) -> int | None:
-        """Return the id of the schema a snapshot was written with."""
-        shown = self.snapshots.get(snapshot)
-        return shown.schema_id if shown is not None else None
 
     def names_at(self, schema_id: int | None) -> Names:
         """Return the names of today's fields in an older schema."""
@@ -183,9 +174,8 @@ class IcebergMetadata:
     def _paths(self, schema_id: int | None) -> dict[FieldPath, int]:
         return {path: number for number, path, _ in self._fields(schema_id)}
 
-    def _fields(self, schema_id: int | None) -> list[tuple[int, FieldPath, bool]]:
-        schema = self.schemas.get(schema_id) if schema_id is not None else None
-        return list(_fields(schema, ())) if schema is not None else []
+    def _fields(self, schema_id: int | None) -> Iterator[tuple[int, FieldPath, bool]]:
+        return _fields(self.schemas.get(schema_id) if schema_id is not None else None, ())
 
 
 def parse_metadata(text: str | bytes) -> IcebergMetadata:
@@ -205,13 +195,16 @@ def parse_metadata(text: str | bytes) -> IcebergMetadata:
         snapshots = [_snapshot(each) for each in document.get("snapshots") or []]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"the metadata file is damaged: {error!r}") from error
-    ids = (schemas.get(schema_id) or {}).get("identifier-field-ids") or []
-    named = {number: path for number, path, _ in _fields(schemas.get(schema_id) or {}, ())}
+    today = schemas.get(schema_id) or {}
+    named = {number: path for number, path, _ in _fields(today, ())}
+    paths = [named.get(number) or () for number in today.get("identifier-field-ids") or []]
+    # Identifiers inside structs cannot be key properties.
+    whole = all(len(path) == 1 for path in paths)
     return IcebergMetadata(
         document.get("table-uuid"),
         None if current in (None, -1) else int(current),
         {snapshot.number: snapshot for snapshot in snapshots},
-        _identifiers(named.get(number) for number in ids),
+        tuple(path[0] for path in paths) if whole else (),
         schema_id,
         schemas,
     )
@@ -221,13 +214,6 @@ def newest_file(names: Sequence[str]) -> str | None:
     """Return the newest metadata file among the files of a folder; None without any."""
     numbered = [(int(match.group(1)), name) for name in names if (match := _FILE.fullmatch(name))]
     return max(numbered)[1] if numbered else None
-
-
-def _identifiers(paths: Iterator[FieldPath | None] | Any) -> tuple[str, ...]:
-    names = list(paths)
-    # Identifiers inside structs cannot be key properties.
-    whole = all(path is not None and len(path) == 1 for path in names)
-    return tuple(path[0] for path in names if path is not None) if whole else ()
 
 
 def _snapshot(document: Mapping[str, Any]) -> IcebergSnapshot:
@@ -289,16 +275,6 @@ class IcebergPinned(Pinned):
     is_file: bool = False
 
 
-@dataclass(frozen=True)
-class _IcebergScan:
-    """One read of changes."""
-
-    spark: SparkSession
-    plan: StreamPlan
-    pinned: IcebergPinned
-    want: T.StructType
-
-
 class IcebergSource(LakeSource):
     """An Iceberg table."""
 
@@ -351,25 +327,13 @@ class IcebergSource(LakeSource):
             raise self.error(f"the bookmark's snapshot_id {snapshot!r} is not a number", START_OVER)
         return snapshot is not None
 
-    def changes(
-        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: T.StructType
-    ) -> Iterator[Slice]:
+    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
         """See `LakeSource.changes`."""
-        metadata, mark = _of_iceberg(pinned), plan.bookmark
-        scan = _IcebergScan(spark, plan, metadata, want)
-        commits = self._commits(metadata, mark)
-        stale = metadata.metadata.stale_columns(mark.get("schema_id"), plan.columns)
-        stale = stale if plan.key_properties else []
-        for part in group_commits(commits):
-            piece = self._slice(scan, part)
-            yield replace(piece, bookmark=None) if stale else piece
-        if stale:
-            _logger.warning(
-                "stream '%s': reading every row again, as columns were renamed or replaced: %s",
-                plan.stream,
-                ", ".join(stale),
-            )
-            yield self.all_rows(spark, pinned, want, self.first_bookmark(pinned) or {})
+        pinned, mark = _of_iceberg(scan.pinned), scan.plan.bookmark
+        commits = self._commits(pinned, mark)
+        stale = pinned.metadata.stale_columns(mark.get("schema_id"), scan.plan.columns)
+        slices = (self._slice(scan, part) for part in group_commits(commits))
+        yield from self.with_stale_rows(scan, slices, stale if scan.plan.key_properties else [])
 
     def _commits(self, pinned: IcebergPinned, mark: Mapping[str, Any]) -> list[LoggedCommit]:
         """Return the commits after a bookmark; one to compare if the table was rolled back.
@@ -400,59 +364,46 @@ class IcebergSource(LakeSource):
             )
         return [LoggedCommit(newest.number, after, newest.at_micros, ChangeReadMode.COMPARE)]
 
-    def _slice(self, scan: _IcebergScan, part: CommitGroup) -> Slice:
+    def _slice(self, scan: ChangeScan, part: CommitGroup) -> Slice:
         last = part[-1]
         mark = self.first_bookmark(replace(scan.pinned, position=last.position)) or {}
         bookmark = {"replication_method": "LOG_BASED", **mark}
-        keys = scan.plan.key_properties
         at = F.timestamp_micros(F.lit(last.at_micros))
+        ordered, only_new = False, False
         if part[0].how is ChangeReadMode.COMPARE:
-            frame = both_versions(
-                self._before(scan, part), self._at_snapshot(scan, last.position), at
-            )
-            records = self.changed_rows(frame, scan.plan, ordered=False)
-            return Slice(records, bookmark, ordered=not keys)
-        if part[0].how is ChangeReadMode.APPENDED:
+            before = self._before(scan, part)
+            frame = both_versions(before, self._at_snapshot(scan, last.position), at)
+        elif part[0].how is ChangeReadMode.APPENDED:
             new = conformed(self._between(scan, part, ""), scan.want)
-            records = as_records(
-                with_commit_columns(new, F.lit(0), F.lit(False), at), ordered=False
-            )
-            return Slice(records, bookmark)
-        ordered = len(part) > 1
-        frame = self._fed(scan, part)
-        if all(commit.only_new for commit in part):
-            ordered = ordered and bool(keys)
-            return Slice(as_records(frame, ordered=ordered), bookmark, ordered=ordered)
-        records = self.changed_rows(frame, scan.plan, ordered=ordered)
-        return Slice(records, bookmark, ordered=ordered or not keys)
+            frame, only_new = with_commit_columns(new, F.lit(0), F.lit(False), at), True
+        else:
+            ordered, only_new = len(part) > 1, all(commit.only_new for commit in part)
+            frame = self._fed(scan, part)
+        return changed_slice(frame, scan.plan, bookmark, ordered=ordered, only_new=only_new)
 
-    def _before(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
-        before = part[0].before
-        _logger.info(
-            "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows",
-            scan.plan.stream,
-            before,
-            part[-1].position,
-        )
+    def _before(self, scan: ChangeScan, part: CommitGroup) -> DataFrame:
+        before, last = part[0].before, part[-1].position
+        text = "stream '%s': comparing snapshots %s and %s, as the log does not have deleted rows"
+        _logger.info(text, scan.plan.stream, before, last)
         if before is None:
-            return self._at_snapshot(scan, part[-1].position).limit(0)
+            return self._at_snapshot(scan, last).limit(0)
         return self._at_snapshot(scan, before)
 
-    def _fed(self, scan: _IcebergScan, part: CommitGroup) -> DataFrame:
+    def _fed(self, scan: ChangeScan, part: CommitGroup) -> DataFrame:
         want = T.StructType([*scan.want.fields, *_CHANGE_FIELDS])
         rows = conformed(self._between(scan, part, "changes"), want)
         at = _times(part, col(_SNAPSHOT))
         frame = with_commit_columns(rows, col(_ORDINAL), col(_CHANGE) == "DELETE", at)
         return frame.drop(_CHANGE, _ORDINAL, _SNAPSHOT)
 
-    def _between(self, scan: _IcebergScan, part: CommitGroup, table: str) -> DataFrame:
+    def _between(self, scan: ChangeScan, part: CommitGroup, table: str) -> DataFrame:
         reader = self._reader(scan.spark).option("end-snapshot-id", part[-1].position)
         if part[0].before is not None:
             reader = reader.option("start-snapshot-id", part[0].before)
-        return self._load(reader, scan.pinned.location, table)
+        return self._load(reader, _of_iceberg(scan.pinned).location, table)
 
-    def _at_snapshot(self, scan: _IcebergScan, snapshot: int) -> DataFrame:
-        return self._at(scan.spark, scan.pinned, scan.want, snapshot)
+    def _at_snapshot(self, scan: ChangeScan, snapshot: int) -> DataFrame:
+        return self._at(scan.spark, _of_iceberg(scan.pinned), scan.want, snapshot)
 
     def _at(
         self, spark: SparkSession, pinned: IcebergPinned, want: T.StructType, snapshot: int
@@ -462,7 +413,8 @@ class IcebergSource(LakeSource):
         if pinned.is_file and snapshot == pinned.position:
             return conformed(self._load(self._reader(spark), pinned.location), want)
         reader = self._reader(spark).option("versionAsOf", snapshot)
-        names = pinned.metadata.names_at(pinned.metadata.schema_of(snapshot))
+        shown = pinned.metadata.snapshots.get(snapshot)
+        names = pinned.metadata.names_at(shown.schema_id if shown is not None else None)
         return conformed(self._load(reader, pinned.location), want, names)
 
     def _unknown_type(self, metadata: IcebergMetadata) -> SourceError | None:
@@ -479,10 +431,8 @@ class IcebergSource(LakeSource):
     def _metadata(self, spark: SparkSession, location: str, file: str | None) -> IcebergMetadata:
         """Return the newest metadata file; if it cannot be read, what Spark shows of it."""
         if file is None:
-            entries = (
-                self._load(spark.read, location, "metadata_log_entries").select("file").collect()
-            )
-            file = entries[-1].file
+            entries = self._load(spark.read, location, "metadata_log_entries")
+            file = entries.select("file").collect()[-1].file
         text = _text_of(spark, str(file))
         return self._shown_metadata(spark, location) if text is None else parse_metadata(text)
 

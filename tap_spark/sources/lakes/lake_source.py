@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -97,11 +97,6 @@ def as_records(frame: DataFrame, *, ordered: bool) -> DataFrame:
     return _with_deleted_at(frame, F.when(col(OLD), col(AT)))
 
 
-def as_first_records(frame: DataFrame) -> DataFrame:
-    """Return the rows of a version as records; none of them is deleted."""
-    return _with_deleted_at(frame, F.lit(None).cast("timestamp"))
-
-
 def _with_deleted_at(frame: DataFrame, deleted_at: Column) -> DataFrame:
     kept = [name for name in frame.columns if name not in (ORDER, OLD, AT, DELETED_AT)]
     if DELETED_AT in frame.columns:  # a table that a target wrote: its own deletions stay
@@ -155,9 +150,11 @@ def _groups_exactly(dtype: T.DataType) -> bool:
 
 _logger = logging.getLogger(__name__)
 START_OVER = "remove the stream's bookmark from the state to read it from the start"
-_OURS = ("versionasof", "timestampasof", "snapshot-id", "as-of-timestamp", "branch", "tag")
-_OUR_RANGES = ("readchangefeed", "readchangedata", "start-snapshot-id", "end-snapshot-id")
-_OUR_STARTS = ("startingversion", "startingtimestamp", "endingversion", "endingtimestamp")
+_OURS = (
+    *("versionasof", "timestampasof", "snapshot-id", "as-of-timestamp", "branch", "tag"),
+    *("readchangefeed", "readchangedata", "start-snapshot-id", "end-snapshot-id"),
+    *("startingversion", "startingtimestamp", "endingversion", "endingtimestamp"),
+)
 
 
 @dataclass(frozen=True)
@@ -175,6 +172,16 @@ class Pinned:
     table_id: str | None
 
 
+@dataclass(frozen=True)
+class ChangeScan:
+    """One read of changes: of a stream, up to a version, in the columns that are wanted."""
+
+    spark: SparkSession
+    plan: StreamPlan
+    pinned: Pinned
+    want: StructType
+
+
 class LakeSource(ABC):
     """A table with versions, by path or by name.
 
@@ -184,6 +191,8 @@ class LakeSource(ABC):
 
     kind: str
     """Name of the format in messages."""
+    unit: str
+    """Name of a position: version or snapshot."""
 
     def __init__(self, stream: StreamConfig) -> None:
         self.stream = stream
@@ -225,9 +234,7 @@ class LakeSource(ABC):
         """
 
     @abstractmethod
-    def changes(
-        self, spark: SparkSession, plan: StreamPlan, pinned: Pinned, want: StructType
-    ) -> Iterator[Slice]:
+    def changes(self, scan: ChangeScan) -> Iterator[Slice]:
         """Return the changes after the plan's bookmark.
 
         Raises:
@@ -250,11 +257,6 @@ class LakeSource(ABC):
             yield from self._slices(spark, plan, pinned, want)
 
     @property
-    @abstractmethod
-    def unit(self) -> str:
-        """Return the name of a position: version or snapshot."""
-
-    @property
     def shown(self) -> str:
         """Return the table's name for messages."""
         return f"{self.kind} table {self.stream.table or shown(str(self.path))}"
@@ -262,11 +264,6 @@ class LakeSource(ABC):
     def error(self, message: str, hint: str = "") -> SourceError:
         """Build an error that names this stream."""
         return SourceError(message, where=Where(stream=self.stream.name), hint=hint)
-
-    def changed_rows(self, frame: DataFrame, plan: StreamPlan, *, ordered: bool) -> DataFrame:
-        """Return the records of old and new rows."""
-        net = net_changes(frame, plan.key_properties)
-        return as_records(net, ordered=ordered or not plan.key_properties)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -307,7 +304,7 @@ class LakeSource(ABC):
             whole = plan.resume is Resume.NOTHING and not self.stream.options
             yield replace(slice_, told_rows=self.counted_rows(pinned)) if whole else slice_
         elif self.has_position(plan.bookmark):
-            yield from self.changes(spark, plan, pinned, want)
+            yield from self.changes(ChangeScan(spark, plan, pinned, want))
         else:
             mark = self.first_bookmark(pinned)
             if mark is not None:
@@ -319,7 +316,23 @@ class LakeSource(ABC):
         """Return every row of the pinned version, none of them deleted."""
         mark = {"replication_method": Method.LOG_BASED.value, **mark}
         count = None if self.stream.options else self.counted_rows(pinned)
-        return Slice(as_first_records(self.rows(spark, pinned, want)), mark, told_rows=count)
+        none_deleted = F.lit(None).cast("timestamp")
+        records = _with_deleted_at(self.rows(spark, pinned, want), none_deleted)
+        return Slice(records, mark, told_rows=count)
+
+    def with_stale_rows(
+        self, scan: ChangeScan, slices: Iterable[Slice], stale: Sequence[str]
+    ) -> Iterator[Slice]:
+        """Yield changes; then every row if columns are stale, as no change names their rows."""
+        if not stale:
+            yield from slices
+            return
+        # The changes still go first: they hold the deletes.
+        yield from (replace(slice_, bookmark=None) for slice_ in slices)
+        text = "stream '%s': reading every row again, as columns were renamed or replaced: %s"
+        _logger.warning(text, scan.plan.stream, ", ".join(stale))
+        mark = self.first_bookmark(scan.pinned) or {}
+        yield self.all_rows(scan.spark, scan.pinned, scan.want, mark)
 
     def _wanted(self, plan: StreamPlan, present: StructType) -> StructType:
         """Return the selected columns with the catalog's types."""
@@ -332,8 +345,9 @@ class LakeSource(ABC):
                 f"selected columns are no longer in the table: {', '.join(gone)}",
                 "run --discover again, or deselect them in the catalog",
             )
-        by_name = {field.name: field for field in prune(present, plan.schema).fields}
-        want = StructType([_field(name, fields, by_name) for name in plan.columns])
+        # Columns of the table, if the catalog was written by hand.
+        fields = {field.name: field for field in prune(present, plan.schema).fields} | fields
+        want = StructType([StructField(n, fields[n].dataType, True) for n in plan.columns])
         try:
             check_types(present, want)
         except TypeChangeError as error:
@@ -342,11 +356,7 @@ class LakeSource(ABC):
         return want
 
     def _check_options(self) -> None:
-        ours = [
-            name
-            for name in self.stream.options
-            if name.lower() in (*_OURS, *_OUR_RANGES, *_OUR_STARTS)
-        ]
+        ours = [name for name in self.stream.options if name.lower() in _OURS]
         if ours:
             raise self.error(f"tap-spark itself sets the options {', '.join(ours)}", "remove them")
 
@@ -371,12 +381,22 @@ class LakeSource(ABC):
             raise self.error(str(error)) from error
 
 
-def _field(
-    name: str, catalog: Mapping[str, StructField], present: Mapping[str, StructField]
-) -> StructField:
-    """Return a column of the catalog; of the table if the catalog was written by hand."""
-    field = catalog.get(name) or present[name]
-    return StructField(name, field.dataType, True)
+def changed_slice(
+    frame: DataFrame,
+    plan: StreamPlan,
+    bookmark: Mapping[str, Any],
+    *,
+    ordered: bool,
+    only_new: bool = False,
+) -> Slice:
+    """Return rows with `ORDER`, `OLD` and `AT` as records; sorted, if they are of several commits.
+
+    Without a key, the order of new rows alone never counts, and that of changes always does.
+    """
+    keys = plan.key_properties
+    ordered = ordered and bool(keys) if only_new else ordered or not keys
+    rows = frame if only_new else net_changes(frame, keys)
+    return Slice(as_records(rows, ordered=ordered), bookmark, ordered=ordered)
 
 
 MAX_COMMITS = 100
@@ -448,17 +468,10 @@ def group_commits(
 
 def with_compared(commits: Sequence[LoggedCommit]) -> list[LoggedCommit]:
     """Compare all commits at once, from the first that must be compared to the last."""
-    compared = [
-        index for index, commit in enumerate(commits) if commit.how is ChangeReadMode.COMPARE
-    ]
-    if not compared:
-        return list(commits)
-    return [
-        replace(commit, how=ChangeReadMode.COMPARE)
-        if compared[0] <= index <= compared[-1]
-        else commit
-        for index, commit in enumerate(commits)
-    ]
+    mode = ChangeReadMode.COMPARE
+    numbers = [number for number, commit in enumerate(commits) if commit.how is mode]
+    compared = range(numbers[0], numbers[-1] + 1) if numbers else ()
+    return [replace(c, how=mode) if n in compared else c for n, c in enumerate(commits)]
 
 
 def split_in_half(part: CommitGroup) -> tuple[CommitGroup, CommitGroup]:

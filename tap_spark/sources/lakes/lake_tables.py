@@ -271,10 +271,9 @@ class FolderTables:
 
     def _places(self) -> list[TableLocation]:
         root = str(self._config.path)
-        local = local_path(root)
         try:
-            walk = table_walk(root if local is None else str(Path(local).absolute()))
-            return list(walk.tables())
+            walk = table_walk(root)
+            return list(walk.tables(walk.root))
         except OSError as error:
             reason = error.strerror or str(error)
             raise SourceError(
@@ -303,16 +302,12 @@ class TableWalk:
         links = set(folders)
         return folders, [entry.name for entry in entries if entry.name not in links]
 
-    def tables(self) -> Iterator[TableLocation]:
-        """Yield the tables, in the order of their names.
+    def tables(self, folder: str, parts: tuple[str, ...] = ()) -> Iterator[TableLocation]:
+        """Yield the tables from a folder on, in the order of their names.
 
         Raises:
             OSError: The first folder cannot be listed, or there are too many folders.
         """
-        name = self.root.rpartition("/")[2] or "table"
-        yield from self._below(self.root, (), name)
-
-    def _below(self, folder: str, parts: tuple[str, ...], name: str) -> Iterator[TableLocation]:
         here = self.identity(folder)
         if here in self._seen:
             return
@@ -327,11 +322,11 @@ class TableWalk:
             return
         kind = self._kind(folder, folders)
         if kind is not None:
-            yield TableLocation(folder, kind, parts or (name,))
+            yield TableLocation(folder, kind, parts or (folder.rpartition("/")[2] or "table",))
         elif len(parts) < MAX_DEPTH:
             for child in folders:
                 if not child.startswith(("_", ".")) and "=" not in child:
-                    yield from self._below(join(folder, child), (*parts, child), child)
+                    yield from self.tables(join(folder, child), (*parts, child))
 
     def _kind(self, folder: str, folders: list[str]) -> str | None:
         if _DELTA in folders:
@@ -371,4 +366,5 @@ def table_walk(root: str) -> TableWalk:
     Raises:
         OSError: The package for the URL is not installed.
     """
-    return TableWalk(root) if local_path(root) is not None else _RemoteWalk(root)
+    local = local_path(root)
+    return _RemoteWalk(root) if local is None else TableWalk(str(Path(local).absolute()))
