@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shared.settings.batch_settings import BatchConfig
 from shared.storage.access import StorageOptions, delete_all, make_durable, remote
@@ -52,24 +51,15 @@ class FileNames:
     extension: str
 
     def url(self, task: int, number: int) -> str:
-        """Return the URL of a file, as written in a manifest.
-
-        Args:
-            task: Unique id of the task attempt.
-            number: Number of the file within the task, from 1.
-        """
+        """Return the URL, as written in a manifest, of a file of a task attempt; from number 1."""
         return f"{self.root}/{self.start}{task:012x}-{number}{self.extension}"
 
 
 def file_names(root: str, prefix: str, tap: str, stream: str, extension: str) -> FileNames:
     """Choose names for the files of one slice.
 
-    Args:
-        root: `batch_config.storage.root`: a path or URL.
-        prefix: `batch_config.storage.prefix`; may contain folders.
-        tap: Name of the program.
-        stream: Name of the stream; characters with a meaning in URLs become `_`.
-        extension: File extension, with its dot.
+    `root` and `prefix` are those of `batch_config.storage`, `extension` has its dot. Characters of
+    the stream with a meaning in URLs become `_`.
     """
     safe = _UNSAFE.sub("_", stream)
     token = str(uuid.uuid4())[:_RUN_CHARACTERS]
@@ -131,15 +121,7 @@ def row_count(content: FileContent) -> int:
 
 
 def plan_contents(ranges: Iterable[LeftoverRange], rows: int) -> tuple[FileContent, ...]:
-    """Distribute left-over rows to files of exactly `rows` rows; only the last may have fewer.
-
-    Args:
-        ranges: The left-over rows, in order.
-        rows: Rows of a file.
-
-    Returns:
-        For each file the rows it consists of.
-    """
+    """Distribute left-over rows, in order, to files of so many rows; the last may have fewer."""
     contents: list[FileContent] = []
     open_content: list[LeftoverRange] = []
     missing = rows
@@ -159,11 +141,7 @@ def plan_contents(ranges: Iterable[LeftoverRange], rows: int) -> tuple[FileConte
 def full_contents(
     ranges: Iterable[LeftoverRange], rows: int
 ) -> tuple[tuple[FileContent, ...], FileContent]:
-    """Plan files as `plan_contents` does, but return the rows that do not fill one.
-
-    Returns:
-        The full files, and the fewer than `rows` rows that remain.
-    """
+    """Return the full files of `plan_contents`, and the fewer than `rows` rows that remain."""
     contents = plan_contents(ranges, rows)
     if contents and row_count(contents[-1]) < rows:
         return contents[:-1], contents[-1]
@@ -175,17 +153,6 @@ def distribute(contents: Sequence[FileContent], tasks: int) -> Iterator[tuple[Fi
     count = min(tasks, len(contents))
     for task in range(count):
         yield tuple(contents[task * len(contents) // count : (task + 1) * len(contents) // count])
-
-
-def file_note(written: WrittenFile) -> dict[str, Any]:
-    """Return a file as JSON values."""
-    return {
-        "url": written.url,
-        "rows": written.rows,
-        "size": written.size,
-        "is_leftover": written.is_leftover,
-        "replaced": written.replaced,
-    }
 
 
 @contextmanager
@@ -235,11 +202,7 @@ class BatchStagingFolder:
         return None if self._owned is None else str(self._owned.path)
 
     def publish(self, waiting: str, url: str) -> None:
-        """Move a finished file to its URL, durably.
-
-        Args:
-            waiting: Its path in the folder.
-            url: Its URL.
+        """Move a finished file from its path in the folder to its URL, durably.
 
         Raises:
             OSError: It cannot be moved.
@@ -311,13 +274,7 @@ def remove_unannounced(
 ) -> None:
     """Remove a stream's files that were not announced; warn if that fails.
 
-    Args:
-        stream: The stream, for the log.
-        names: Names of its files.
-        options: Options of the storage.
-        announced: URLs of files to keep.
-        empty_listings: How many listings in a row must find none: cancelled tasks may still
-            finish a file.
+    So many listings in a row must be empty, as cancelled tasks may still finish a file.
     """
     until = time.monotonic() + CLEAN_SECONDS
     clean = 0
@@ -342,21 +299,15 @@ def _removed(names: FileNames, options: StorageOptions, announced: Collection[st
     return len(left)
 
 
-def _listed(folder: str, start: str, options: StorageOptions) -> Iterator[str]:
+def _listed(folder: str, start: str, options: StorageOptions) -> list[str]:
     """List files whose names begin with `start`, hidden or not."""
     path = local_path(folder)
-    if path is not None:
-        with contextlib.suppress(FileNotFoundError):
-            names = [entry.name for entry in Path(path).iterdir()]
-            yield from (f"{folder}/{name}" for name in names if _is_ours(name, start))
-        return
-    filesystem, inside = remote(folder, options)
+    names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
-        for url in filesystem.ls(inside, detail=False, refresh=True):
-            name = str(url).rpartition("/")[2]
-            if _is_ours(name, start):
-                yield f"{folder}/{name}"
-
-
-def _is_ours(name: str, start: str) -> bool:
-    return name.lstrip(".").startswith(start)
+        if path is not None:
+            names = [entry.name for entry in Path(path).iterdir()]
+        else:
+            filesystem, inside = remote(folder, options)
+            urls = filesystem.ls(inside, detail=False, refresh=True)
+            names = [str(url).rpartition("/")[2] for url in urls]
+    return [f"{folder}/{name}" for name in names if name.lstrip(".").startswith(start)]

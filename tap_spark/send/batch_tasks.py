@@ -36,7 +36,6 @@ from tap_spark.send.batch_plan import (
     FileContent,
     FileNames,
     WrittenFile,
-    file_note,
     marking_storage_failures,
     row_count,
 )
@@ -143,7 +142,7 @@ class Reporter:
         self, partition: int, task: int, number: int, written: WrittenFile, key: KeyMax | None
     ) -> pa.RecordBatch:
         """Report a file."""
-        note, meta = json.dumps(file_note(written)), pack_meta(written.rows, key)
+        note, meta = json.dumps(vars(written)), pack_meta(written.rows, key)
         if self.spool is not None:
             leave_note(self.spool.path(chunk_name(partition, task, number)), note, meta)
         else:
@@ -198,12 +197,7 @@ class BatchTask:
     def files(
         self, batches: Iterable[pa.RecordBatch], task: int
     ) -> Iterator[tuple[WrittenFile, KeyMax | None]]:
-        """Write batches to files; yield each file and its greatest key.
-
-        Args:
-            batches: The rows.
-            task: Unique id of the task.
-        """
+        """Write batches to files; yield each file and its greatest key."""
         rows = TaskRows(batches, self._key, self._writer.schema.names)
         number = 0
         while rows.more():
@@ -259,24 +253,13 @@ class BatchTask:
         return kept
 
 
+@dataclass(frozen=True)
 class RepackTask:
-    """Writes files from left-over rows.
+    """Writes files from left-over rows; `shares` are the files of each partition."""
 
-    Args:
-        writer: Writes the files.
-        reporter: Reports them.
-        shares: For each partition the files it writes.
-    """
-
-    def __init__(
-        self,
-        writer: BatchFileWriter,
-        reporter: Reporter,
-        shares: tuple[tuple[FileContent, ...], ...],
-    ) -> None:
-        self._writer = writer
-        self._reporter = reporter
-        self._shares = shares
+    writer: BatchFileWriter
+    reporter: Reporter
+    shares: tuple[tuple[FileContent, ...], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run on a partition, whose number selects its files; yields a note for each."""
@@ -284,14 +267,14 @@ class RepackTask:
             pass
         arrow_in_task()
         partition, task = task_identity()
-        spool = self._reporter.spool
+        spool = self.reporter.spool
         with begun_task(spool, partition) if spool is not None else nullcontext():
-            for number, content in enumerate(self._shares[partition], start=1):
-                url = self._writer.names.url(task, number)
+            for number, content in enumerate(self.shares[partition], start=1):
+                url = self.writer.names.url(task, number)
                 sizes: list[int] = []
-                self._writer.write(url, _range_tables(content, self._writer.options, sizes))
+                self.writer.write(url, _range_tables(content, self.writer.options, sizes))
                 written = WrittenFile(url, row_count(content), sum(sizes))
-                yield self._reporter.report(partition, task, number, written, None)
+                yield self.reporter.report(partition, task, number, written, None)
 
 
 class TaskRows:
@@ -384,10 +367,8 @@ def _range_tables(
     for leftover_range in content:
         at = 0
         for table in read_raw(leftover_range.url, options):
-            first, last = (
-                max(leftover_range.start - at, 0),
-                min(leftover_range.stop - at, table.num_rows),
-            )
+            first = max(leftover_range.start - at, 0)
+            last = min(leftover_range.stop - at, table.num_rows)
             if first < last:
                 cut = table.slice(first, last - first)
                 sizes.append(cut.nbytes)

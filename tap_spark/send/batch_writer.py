@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import DestinationError, SourceError, Where
@@ -113,16 +115,12 @@ def _by_result(
     spark: SparkSession, frame: DataFrame, make: MakeTask, ordered: bool
 ) -> Generator[FileNote, None, None]:
     with tagged(spark):
-        rows = _rows(frame.mapInArrow(make(Reporter(None)), NOTE_SCHEMA))
+        batches = stream_arrow(frame.mapInArrow(make(Reporter(None)), NOTE_SCHEMA))
+        rows: Iterable[dict[str, Any]] = (row for batch in batches for row in batch.to_pylist())
         if ordered:
-            rows = iter(sorted(rows, key=lambda row: (row["partition"], row["number"])))
+            rows = sorted(rows, key=itemgetter("partition", "number"))
         for row in rows:
             yield _written(row["note"]), unpack_meta(row["meta"])[1]
-
-
-def _rows(frame: DataFrame) -> Iterator[dict[str, Any]]:
-    for batch in stream_arrow(frame):
-        yield from batch.to_pylist()
 
 
 def _written(note: str) -> WrittenFile:
@@ -174,6 +172,7 @@ class BatchWriter:
         self._spool = spool
         self._staging = staging if spool is not None else None
         extension = FORMATS[batch.format].extension(batch.compression)
+        self._encoding = {"format": batch.format, "compression": batch.compression}
         self._options = StorageOptions(batch.options)
         self._names = file_names(batch.root or "", batch.prefix, TAP_NAME, plan.stream, extension)
         self._announced: set[str] = set()
@@ -221,12 +220,7 @@ class BatchWriter:
         return self._settled(slice_.bookmark, earlier_out=earlier_out)
 
     def write_blocks(self, blocks: DriverBlocks, threads: int, on_chunk: OnChunk) -> bool:
-        """Write rows that the driver reads; announce files at once if it surely reads all of them.
-
-        Args:
-            blocks: The rows.
-            threads: How many threads read and write.
-            on_chunk: Called after each BATCH message.
+        """Write rows that so many threads read; announce files at once if they surely read all.
 
         Returns:
             Whether the rows were written; if not, Spark must read them, and nothing was announced.
@@ -244,18 +238,15 @@ class BatchWriter:
                         self._announce(written, None)
             except LeftToSparkError:
                 if self._announced:
-                    raise self._changed() from None
+                    raise SourceError(
+                        "a file changed while it was read",
+                        where=Where(stream=self._plan.stream),
+                        hint="run again once no program writes to the files",
+                        passes=True,
+                    ) from None
                 self._remove_unannounced()
                 return False
         return True
-
-    def _changed(self) -> SourceError:
-        return SourceError(
-            "a file changed while it was read",
-            where=Where(stream=self._plan.stream),
-            hint="run again once no program writes to the files",
-            passes=True,
-        )
 
     def finish(self) -> Bookmark | None:
         """Write left-over rows to a last, short file.
@@ -384,9 +375,7 @@ class BatchWriter:
         shares = tuple(distribute(contents, parallelism(self._spark())))
         frame = self._spark().range(0, len(shares), 1, len(shares))
 
-        def make(reporter: Reporter) -> RepackTask:
-            return RepackTask(writer, reporter, shares)
-
+        make = partial(RepackTask, writer, shares=shares)
         # In order, as the short file must be last.
         return written_files(self._spark(), frame, make, self._spool, ordered=True)
 
@@ -409,8 +398,7 @@ class BatchWriter:
         return true
 
     def _announce(self, written: WrittenFile, key: KeyMax | None) -> None:
-        encoding = {"format": self._batch.format, "compression": self._batch.compression}
-        line = batch_line(self._plan.stream, encoding, [written.url], self._plan.version)
+        line = batch_line(self._plan.stream, self._encoding, [written.url], self._plan.version)
         self._publish(written.url)
         # Recorded first: a reader may have the line even if writing it fails.
         self._announced.add(written.url)
@@ -462,10 +450,9 @@ class KeyWriter(BatchWriter):
         with self._explained():
             for url in self._urls:
                 self._publish(url)
-        encoding = {"format": self._batch.format, "compression": self._batch.compression}
         # Recorded first: a reader may have the line even if writing it fails.
         self._announced.update(self._urls)
-        self._output.write(keys_line(self._plan.stream, encoding, self._urls))
+        self._output.write(keys_line(self._plan.stream, self._encoding, self._urls))
 
     def _announce(self, written: WrittenFile, key: KeyMax | None) -> None:
         self._urls += (written.url,)

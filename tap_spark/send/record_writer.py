@@ -26,7 +26,7 @@ from shared.singer.messages import record_head, record_tail
 from shared.spark.conf import WAITING
 from shared.spark.session import JobTags, run_tasks
 from tap_spark.send import spool_files
-from tap_spark.send.batch_columns import TaskInput, record_input, record_of
+from tap_spark.send.batch_columns import record_input, record_of
 from tap_spark.send.line_output import ChunkInfo, LineOutput, OnChunk, spool_error
 from tap_spark.send.spool import Spool, SpoolFolder, check_complete
 from tap_spark.send.spool_files import (
@@ -61,11 +61,7 @@ CANCEL_SECONDS = 1.0
 
 @contextmanager
 def tagged(spark: SparkSession) -> Iterator[str]:
-    """Tag every action of this thread; cancel actions that still run at the end.
-
-    Args:
-        spark: The session, classic or Connect.
-    """
+    """Tag every action of this thread; cancel actions that still run at the end."""
     tag = f"tap-spark-{uuid.uuid4().hex}"
     tags = JobTags(spark)
     tags.add(tag)
@@ -98,12 +94,7 @@ def _ask(action: Callable[[], object]) -> None:
 
 
 class SparkJob(Generic[T]):
-    """A Spark action that runs in the background.
-
-    Args:
-        spark: The session, classic or Connect, or the context.
-        action: Runs the job and returns its result.
-    """
+    """A Spark action that runs in the background, and its result."""
 
     def __init__(self, spark: SparkSession | SparkContext, action: Callable[[], T]) -> None:
         self._spark = spark
@@ -125,14 +116,7 @@ class SparkJob(Generic[T]):
             self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the job, but not longer than `seconds`.
-
-        Returns:
-            Whether the job has ended.
-
-        Raises:
-            Exception: The failure of the job.
-        """
+        """Return whether the job has ended, after `seconds` at most; raises its failure."""
         ended = self._done.wait(seconds)
         if self._error is not None:
             raise self._error
@@ -178,8 +162,6 @@ class RowsWritten:
 
 Counts = Any
 """What a task has written, by the names of `COUNT_SCHEMA`."""
-Lines = Callable[[SpoolWriter | ChunkRows, str], "DataFrame"]
-"""Lets tasks pass the lines to a writer; returns its results, in columns of a schema."""
 
 
 def write_records(
@@ -215,14 +197,17 @@ def write_records(
     rows = record_input(slice_, key)
     if tasks and not slice_.ordered:
         rows = replace(rows, frame=rows.frame.coalesce(tasks))
-    lines = _lines(plan, slice_, rows, datetime.now(timezone.utc))
+    head, tail = record_head(plan.stream), record_tail(datetime.now(timezone.utc), plan.version)
+    lines = RecordLines(tuple(record_of(slice_).names), rows.ready, head, tail)
     _send_by_value()
     replaced: Counter[str] = Counter()
     if spool is None:
-        chunks = _fetch(spark, lines, key, output, replaced)
+        task = chain(rows.read, lines, ChunkRows(key, FETCH_CHUNK_BYTES))
+        chunks = _fetch(spark, rows.frame.mapInArrow(task, CHUNK_SCHEMA), output, replaced)
     else:
         folder = spool.new_folder(ordered=slice_.ordered)
-        frame = lines(SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES), COUNT_SCHEMA)
+        task = chain(rows.read, lines, SpoolWriter(folder.task_spool, key, SPOOL_CHUNK_BYTES))
+        frame = rows.frame.mapInArrow(task, COUNT_SCHEMA)
         counts: Callable[[], Iterable[Counts]] = frame.collect
         if tasks and slice_.ordered:
             # One task, or two at a time, in the order of partitions.
@@ -246,18 +231,8 @@ def write_task_records(
     spool: Spool,
     on_chunk: OnChunk,
 ) -> None:
-    """Write rows that tasks make without a session as RECORD messages.
-
-    Args:
-        context: See `shared.spark.session.run_tasks`.
-        plan: The stream.
-        rows: Its rows.
-        output: Standard output.
-        spool: Where executors leave lines.
-        on_chunk: Called after each chunk has been written.
-
-    Raises:
-        ClosedPipeError, DestinationError, Exception: As `write_records`.
+    """Do what `write_records` does, for rows that tasks make without a session; for `context` see
+    `shared.spark.session.run_tasks`.
     """
     head, tail = record_head(plan.stream), record_tail(datetime.now(timezone.utc), plan.version)
     folder, replaced = spool.new_folder(), Counter[str]()
@@ -278,15 +253,6 @@ def warn_of_replaced(stream: str, replaced: Mapping[str, int]) -> None:
     """Log the columns of a stream whose text was not UTF-8, and in how many rows."""
     for column, count in replaced.items():
         _log.warning(_REPLACED, stream, column, count)
-
-
-def _lines(plan: StreamPlan, slice_: Slice, rows: TaskInput, started: datetime) -> Lines:
-    """Return what writes the lines of a slice; the line of a filtered row is null."""
-    names = tuple(record_of(slice_).names)
-    head, tail = record_head(plan.stream), record_tail(started, plan.version)
-    return lambda writer, schema: rows.frame.mapInArrow(
-        chain(rows.read, RecordLines(names, rows.ready, head, tail), writer), schema
-    )
 
 
 def _send_by_value() -> None:
@@ -339,14 +305,9 @@ def _wait(job: SparkJob[list[Counts]], folder: SpoolFolder) -> bool:
 
 
 def _fetch(
-    spark: SparkSession,
-    lines: Lines,
-    key: str | None,
-    output: LineOutput,
-    replaced: Counter[str],
+    spark: SparkSession, chunks: DataFrame, output: LineOutput, replaced: Counter[str]
 ) -> Generator[ChunkInfo, None, None]:
     """Fetch chunks through Spark's result stream, partition after partition."""
-    chunks = lines(ChunkRows(key, FETCH_CHUNK_BYTES), CHUNK_SCHEMA)
     with tagged(spark):
         for row in chunks.toLocalIterator(prefetchPartitions=True):
             output.write(row.chunk)

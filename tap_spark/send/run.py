@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tap_spark.send.spool import Spool
     from tap_spark.sources.source_failures import StreamFailures
 
-State = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -93,10 +91,5 @@ def files_of(
 def settle(plan: StreamPlan, bookmark: Mapping[str, Any] | None, state_writer: StateWriter) -> None:
     """Write the STATE of files that have been sent."""
     if bookmark is not None:
-        state_writer.update(partial(reached, plan, bookmark))
+        state_writer.update(partial(advance_positions, plan, bookmark))
         state_writer.flush()
-
-
-def reached(plan: StreamPlan, bookmark: Mapping[str, Any], state: State) -> State:
-    """Return the state once the rows before a bookmark of a slice have been written."""
-    return advance_positions(state, plan, bookmark)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,23 +19,19 @@ from shared.settings.batch_settings import BatchConfig
 from shared.singer.messages import record_head, record_tail
 from shared.singer.metrics import BATCH_COUNT, Counter
 from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter, spooling
-from tap_spark.send.run import Run, files_of, reached, reading, settle
+from tap_spark.send.run import Run, files_of, reading, settle
 from tap_spark.send.stream_outputs import Output, block_map, mapped_blocks
 from tap_spark.sources.formats import source_format
 from tap_spark.sources.source import DriverSource, Source
-from tap_spark.state.bookmarks import advance
+from tap_spark.state.bookmarks import advance, advance_positions
 from tap_spark.state.stream_plans import (
     MOST_THREADS,
-    DriverBlocks,
     DriverRows,
     Resume,
     RowForm,
     StreamPlan,
 )
 from tap_spark.stream_config import StreamConfig
-
-State = Mapping[str, Any]
-
 
 UNSURE = "what the files hold, which Spark may read in another way"
 HELD_BYTES = 64 * 1024 * 1024
@@ -50,14 +46,7 @@ def write_slices(
     state_writer: StateWriter,
     meter: OnChunk,
 ) -> int | None:
-    """Write the rows that a stream has to read now.
-
-    Args:
-        run: The settings, and standard output.
-        plan: The stream.
-        source: Its source.
-        state_writer: The state.
-        meter: Counts what is written.
+    """Write the rows that a stream has to read now; `meter` counts them.
 
     Returns:
         The rows that the source tells for all that was read; None if it does not.
@@ -85,16 +74,11 @@ def _advance(plan: StreamPlan, rows: DriverRows, state_writer: StateWriter) -> N
     elif rows.blocks is not None:
         settle(plan, rows.bookmark, state_writer)
     else:
-        state_writer.update(partial(reached, plan, rows.bookmark or {}))
+        state_writer.update(partial(advance_positions, plan, rows.bookmark or {}))
 
 
 def why_spark(run: Run, plan: StreamPlan) -> str:
-    """Return why only Spark can read a stream, as far as its plan tells; empty if threads may.
-
-    Args:
-        run: The outputs and settings.
-        plan: The stream.
-    """
+    """Return why only Spark can read a stream, as far as its plan tells; empty if threads may."""
     outputs, batch = run.outputs.of(plan), run.batch_of(plan.stream)
     form, has_key = source_format(plan.config.format), plan.resume is Resume.REPLICATION_KEY
     takes_keys = form is not None and form.keys_on_driver
@@ -179,14 +163,7 @@ def held_records(
 
 
 def write_rows(run: Run, plan: StreamPlan, rows: DriverRows, meter: OnChunk) -> None:
-    """Write rows that the driver has read as RECORD messages, up to the limit of the run.
-
-    Args:
-        run: The limit, and standard output.
-        plan: The stream.
-        rows: The rows.
-        meter: Counts what is written.
-    """
+    """Write rows that the driver has read as RECORD messages, up to the limit of the run."""
     head, tail = record_head(plan.stream), record_tail(rows.read_at, plan.version)
     left = run.limit
     for records in rows.records or ():
@@ -211,22 +188,17 @@ def written_on_driver(
     """Write rows that the driver reads; return False if Spark must read them after all."""
     if rows.blocks is None or batch is None:
         records = rows.records or ()
-        is_sure = run.engine.choice == THREADS or rows.is_sure
+        if run.engine.choice == THREADS or rows.is_sure:
+            sure = replace(rows, records=_checked(run, records))
+            write_rows(run, output.plan, sure, meter)
+            return True
         # Those that are not sure wait until Spark need not read them.
-        kept: AbstractContextManager[Iterator[pa.StringArray] | None]
-        kept = (
-            nullcontext(_checked(run, records))
-            if is_sure
-            else held_records(records, run.spool_root)
-        )
-        with kept as sure:
-            if sure is None:
+        with held_records(records, run.spool_root) as held:
+            if held is None:
                 return False
-            write_rows(run, output.plan, replace(rows, records=sure), meter)
+            write_rows(run, output.plan, replace(rows, records=held), meter)
         return True
-    blocks: DriverBlocks | None = rows.blocks
-    if output.transform is not None:
-        blocks = mapped_blocks(output, rows.blocks)
+    blocks = rows.blocks if output.transform is None else mapped_blocks(output, rows.blocks)
     if blocks is None:
         return False
     with (

@@ -18,12 +18,12 @@ from shared.singer.metrics import BATCH_COUNT, Counter
 from tap_spark.send.batch_writer import BatchWriter, KeyWriter
 from tap_spark.send.line_output import ChunkInfo, OnChunk, StateWriter
 from tap_spark.send.record_writer import write_records, write_task_records
-from tap_spark.send.run import Run, files_of, reached, reading, sends_all, settle
+from tap_spark.send.run import Run, files_of, reading, sends_all, settle
 from tap_spark.send.spool_files import KeyMax, greater_key
 from tap_spark.send.stream_outputs import Output
 from tap_spark.sources.frame_helpers import with_text
 from tap_spark.sources.source import DriverSource, Source, TaskSource, whole_source
-from tap_spark.state.bookmarks import advance
+from tap_spark.state.bookmarks import advance, advance_positions
 from tap_spark.state.stream_plans import Slice, StreamPlan
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def write_by_spark(
         on_chunk = _on_chunk(plan, slice_, state_writer, meter)
         write_records(run.spark, own, slice_, run.output, spool=run.spool(), on_chunk=on_chunk)
         if slice_.bookmark is not None:
-            state_writer.update(partial(reached, plan, slice_.bookmark))
+            state_writer.update(partial(advance_positions, plan, slice_.bookmark))
     return reader.told_rows
 
 
@@ -121,9 +121,9 @@ class SliceReader:
 def write_keys(run: Run, plan: StreamPlan, source: Source | DriverSource) -> None:
     """Write the keys of all rows that the source has, one message for each output."""
     batch = run.batch_of(plan.stream)
-    reader = SliceReader(run, plan, whole_source(source, plan.config))
     if batch is None:
         return
+    reader = SliceReader(run, plan, whole_source(source, plan.config))
     whole_files = replace(batch, batch_size=None)
     for output, slices in run.outputs.key_slices(plan, reader.slices):
         with files_of(run, whole_files, output.plan, KeyWriter) as files:
@@ -190,11 +190,7 @@ _SLICE = "slice"
 
 @dataclass
 class WrittenSlices:
-    """Tracks the slices that every output has written: only their bookmarks may be written.
-
-    Attributes:
-        outputs: Number of outputs.
-    """
+    """Tracks the slices that every output has written: only their bookmarks may be written."""
 
     outputs: int
     _bookmarks: dict[int, Bookmark | None] = field(default_factory=dict)
@@ -222,17 +218,11 @@ class WrittenSlices:
 
 @dataclass
 class SeveralOutputs:
-    """Writes the slices of a stream to each of its outputs.
+    """Writes the slices of a stream to each of its outputs; `meter` counts the written chunks.
 
     STATE is written after every output has the rows it covers. If rows come in the order of the
     replication key, that is the smallest key among the outputs; it then also advances inside a
     slice, while the RECORDs of the last output are written.
-
-    Attributes:
-        plan: The stream.
-        outputs: Its outputs.
-        state_writer: The state.
-        meter: Counts the written chunks.
     """
 
     plan: StreamPlan
@@ -252,7 +242,7 @@ class SeveralOutputs:
                     write_records(spark, own.plan, mapped, output, spool=spool, on_chunk=on_chunk)
             self._advance(ordered=slice_.ordered)
             if slice_.bookmark is not None:
-                self.state_writer.update(partial(reached, self.plan, slice_.bookmark))
+                self.state_writer.update(partial(advance_positions, self.plan, slice_.bookmark))
 
     def write_files(
         self,
@@ -260,13 +250,7 @@ class SeveralOutputs:
         slices: Iterable[Slice],
         counter: Counter,
     ) -> None:
-        """Write slices as BATCH messages; errors as `BatchWriter.write`.
-
-        Args:
-            files_for: Builds the writer of an output.
-            slices: The slices to write.
-            counter: Counts messages.
-        """
+        """Write slices as BATCH messages, which `counter` counts; errors as `BatchWriter.write`."""
         written = WrittenSlices(len(self.outputs))
         ordered = False
         with ExitStack() as stack:
@@ -276,13 +260,11 @@ class SeveralOutputs:
                     ordered = slice_.ordered
                     numbered = written.begin(slice_)
                     with _kept(numbered) as kept:
-                        for number, (own, writer) in enumerate(
-                            zip(self.outputs, writers, strict=True)
-                        ):
+                        for number, own in enumerate(self.outputs):
                             on_chunk = self._on_chunk(number, slice_, counter)
-                            bookmark = writer.write(own.mapped_slice(kept), on_chunk)
+                            bookmark = writers[number].write(own.mapped_slice(kept), on_chunk)
                             written.reached(number, bookmark)
-                    self._settle(written)
+                    settle(self.plan, written.newest(), self.state_writer)
             except (ClosedPipeError, DestinationError):
                 raise
             except Exception:
@@ -296,13 +278,7 @@ class SeveralOutputs:
     def _finish(self, written: WrittenSlices, writers: Sequence[BatchWriter]) -> None:
         for number, writer in enumerate(writers):
             written.reached(number, writer.finish())
-        self._settle(written)
-
-    def _settle(self, written: WrittenSlices) -> None:
-        bookmark = written.newest()
-        if bookmark is not None:
-            self.state_writer.update(partial(reached, self.plan, bookmark))
-            self.state_writer.flush()
+        settle(self.plan, written.newest(), self.state_writer)
 
     def _advance(self, *, ordered: bool) -> None:
         """Advance the bookmark to the replication key of rows that all outputs have written."""

@@ -67,10 +67,6 @@ class LineBlock:
     rows: int
     first: int
 
-    @property
-    def last_line(self) -> int:
-        return self.first + self.rows
-
 
 def greater_key(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
     """Return the greater of two maxima; None means that the key is missing."""

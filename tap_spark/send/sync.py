@@ -66,7 +66,7 @@ from tap_spark.plan.run_options import (
     ruled_catalog,
 )
 from tap_spark.send.line_output import ChunkInfo, LineOutput, StateWriter
-from tap_spark.send.run import Run, reached, sends_all
+from tap_spark.send.run import Run, sends_all
 from tap_spark.send.slices import why_spark, write_slices
 from tap_spark.send.stream_outputs import Output, Outputs, map_error, outputs_of
 from tap_spark.sources.formats import source_format
@@ -85,6 +85,7 @@ from tap_spark.sources.source_failures import (
 )
 from tap_spark.sources.tables import source_datasets
 from tap_spark.state.bookmarks import (
+    advance_positions,
     end_stream,
     finish_stream,
     start_stream,
@@ -201,7 +202,7 @@ def begun(
     fixed = tuple(_begun(run, plan) for plan in plans)
     for plan, before in zip(fixed, plans, strict=True):
         if plan is not before:
-            state_writer.adopt(partial(reached, plan, plan.bookmark))
+            state_writer.adopt(partial(advance_positions, plan, plan.bookmark))
     if fixed != tuple(plans):
         state_writer.flush()
     return fixed

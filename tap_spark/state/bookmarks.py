@@ -229,7 +229,7 @@ def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, order
 
 
 def advance_positions(
-    state: Mapping[str, Any], plan: StreamPlan, bookmark: Mapping[str, Any]
+    plan: StreamPlan, bookmark: Mapping[str, Any], state: Mapping[str, Any]
 ) -> State:
     """Return the state after a slice with a bookmark of its own.
 
@@ -266,7 +266,7 @@ def count_run(state: Mapping[str, Any], plan: StreamPlan) -> State:
     if plan.runs_since_keys is None:
         return _copy(state)
     runs = 0 if plan.sends_keys else plan.runs_since_keys
-    return advance_positions(state, plan, {RUNS_SINCE_KEYS: runs})
+    return advance_positions(plan, {RUNS_SINCE_KEYS: runs}, state)
 
 
 def _moved(mark: Mapping[str, Any], plan: StreamPlan, observed: Json) -> State:

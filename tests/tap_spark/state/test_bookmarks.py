@@ -101,15 +101,14 @@ def test_the_given_state_is_never_changed():
     before = json.dumps(old)
     start_stream(old, PLAN)
     advance(old, PLAN, 4, ordered=False)
-    advance_positions(old, PLAN, {"files": {}})
+    advance_positions(PLAN, {"files": {}}, old)
     finish_stream(old, PLAN)
     assert json.dumps(old) == before
 
 
 def test_positions_replace_the_files_and_keep_the_rest():
-    state = advance_positions(
-        {"bookmarks": {"s": {"mine": 1, "files": {"a": 1}}}}, PLAN, {"files": {}}
-    )
+    old = {"bookmarks": {"s": {"mine": 1, "files": {"a": 1}}}}
+    state = advance_positions(PLAN, {"files": {}}, old)
     assert bookmark(state) == {"mine": 1, "files": {}}
 
 
@@ -117,7 +116,7 @@ def test_a_key_that_the_source_ordered_replaces_what_was_observed():
     plan = replace(PLAN, key_type="string")
     state = advance({}, plan, "9", ordered=False)
     said = {"replication_key": plan.replication_key, "replication_key_value": "100"}
-    state = finish_stream(advance_positions(state, plan, said), plan)
+    state = finish_stream(advance_positions(plan, said, state), plan)
     assert bookmark(state) == said
 
 

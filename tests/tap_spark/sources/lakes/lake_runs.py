@@ -59,7 +59,7 @@ class LakeStream:
             lines = piece.frame.select(record_json(piece.frame.schema)).collect()
             yield piece, [json.loads(line[0]) for line in lines]
             if piece.bookmark is not None:
-                self.state = advance_positions(self.state, plan, piece.bookmark)
+                self.state = advance_positions(plan, piece.bookmark, self.state)
 
     def read(self) -> list[Record]:
         """Return all records of a run."""
