@@ -151,7 +151,7 @@ class SourceSuite:
 
     def test_the_catalog_fits_the_rows(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
-        entry = _catalog(spark, self._config(sample.settings))["streams"][0]
+        entry = catalog_for(spark, self._config(sample.settings))["streams"][0]
         names = {name for row in sample.rows for name in row}
         assert set(entry["schema"]["properties"]) == names
         check = Draft202012Validator(entry["schema"])
@@ -186,7 +186,7 @@ class SourceSuite:
     def test_only_what_is_selected_is_read(self, tmp_path: Path, spark: SparkSession) -> None:
         sample = self.sample(tmp_path, spark)
         config = self._config({**sample.settings, **FULL})
-        catalog = _catalog(spark, config)
+        catalog = catalog_for(spark, config)
         names = list(catalog["streams"][0]["schema"]["properties"])
         keys = catalog["streams"][0].get("key_properties") or ()
         deselected = next((name for name in reversed(names) if name not in keys), None)
@@ -293,10 +293,6 @@ def _steps(sample: Sample) -> Iterator[Sequence[Row]]:
 FULL = {"replication_method": "FULL_TABLE"}
 
 
-def _catalog(spark: SparkSession, config: TapConfig) -> dict[str, Any]:
-    return catalog_for(spark, config)
-
-
 def _run(
     spark: SparkSession,
     config: TapConfig,
@@ -311,7 +307,7 @@ def _run(
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     output = LineOutput(MessageOutput(fd))
     try:
-        plans = plan_streams(config, catalog or _catalog(spark, config), state, 1)
+        plans = plan_streams(config, catalog or catalog_for(spark, config), state, 1)
         # Discovery also lists the tables of a connection.
         (plan,) = (plan for plan in plans if plan.stream == config.streams[0].name)
         state_writer = StateWriter(state or {}, output.write, _ENDLESS)

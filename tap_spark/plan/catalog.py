@@ -75,12 +75,8 @@ def build_entry(
     for breadcrumb in property_breadcrumbs(struct):
         is_automatic = len(breadcrumb) == 2 and breadcrumb[1] in automatic  # noqa: PLR2004
         inclusion = "automatic" if is_automatic else "available"
-        entry["metadata"].append(
-            {
-                "breadcrumb": list(breadcrumb),
-                "metadata": {"inclusion": inclusion, "selected-by-default": True},
-            }
-        )
+        metadata = {"inclusion": inclusion, "selected-by-default": True}
+        entry["metadata"].append({"breadcrumb": list(breadcrumb), "metadata": metadata})
     return entry
 
 
@@ -91,14 +87,8 @@ def check_keys(
     replication_key: str | None,
     valid_keys: Sequence[str] | None,
 ) -> None:
-    """Check that keys are columns, and that the replication key has an order.
-
-    Args:
-        stream: The stream, for the error.
-        columns: The stream's columns.
-        key_properties: Primary key columns.
-        replication_key: Bookmark column, if any.
-        valid_keys: Columns with an order; None if unknown.
+    """Check that keys are columns, and that the replication key is one of the valid keys, which
+    have an order, if these are known.
 
     Raises:
         SourceError: Keys are wrong; names each of them.
@@ -270,12 +260,8 @@ _KEPT = ("format", "path", "table", "connection")
 def table_entry(table: DiscoveredTable) -> dict[str, Any]:
     """Describe a table as a catalog entry.
 
-    Args:
-        table: The table.
-
-    Returns:
-        The entry. Its root metadata also has `schema-name`, `table-name`, `is-view`, `row-count`
-        and how to read the table; the metadata of each column has `sql-datatype`.
+    Its root metadata also has `schema-name`, `table-name`, `is-view`, `row-count` and how to read
+    the table; the metadata of each column has `sql-datatype`.
     """
     stream = table.stream
     entry = build_entry(
@@ -320,15 +306,8 @@ def _describe(schema: dict[str, Any], table: DiscoveredTable) -> None:
 def stream_of(
     name: str, root: Mapping[str, Any], connections: Sequence[ConnectionConfig]
 ) -> StreamConfig | None:
-    """Return the settings that read a table, from its catalog entry.
-
-    Args:
-        name: The stream.
-        root: The entry's root metadata.
-        connections: The connections of the settings.
-
-    Returns:
-        The settings; None if the entry is not a table of a connection.
+    """Return the settings that read a table, from the root metadata of its catalog entry; None if
+    it is not a table of a connection.
 
     Raises:
         SourceError: Its connection is not in the settings, or the entry is invalid.

@@ -104,7 +104,10 @@ def discovered_catalog(
     makers: list[tuple[str | None, Callable[[], list[dict[str, Any]]]]] = [
         (item[0].name, partial(lambda *item: [_entry(engine, *item)], *item)) for item in structs
     ]
-    makers += [(None, partial(_entries_of_connection, engine, item)) for item in config.connections]
+    makers += [
+        (None, partial(lambda one: [*map(table_entry, _tables(engine, one))], item))
+        for item in config.connections
+    ]
     entries: dict[str, dict[str, Any]] = {}
     set_by_hand = {stream.name for stream in config.streams}
     for source in _each(makers, failed):
@@ -129,15 +132,9 @@ def _duplicate_name(name: str, *entries: Mapping[str, Any]) -> SourceError:
     )
 
 
-def _entries_of_connection(engine: Engine, config: ConnectionConfig) -> list[dict[str, Any]]:
-    return [table_entry(table) for table in _tables(engine, config)]
-
-
 def _tables(engine: Engine, config: ConnectionConfig) -> Iterable[DiscoveredTable]:
     lister = table_lister(config)
-    tables: Iterable[DiscoveredTable] | None = None
-    if _on_driver(lister, engine):
-        tables = lister.tables_on_driver()
+    tables = lister.tables_on_driver() if _on_driver(lister, engine) else None
     return lister.tables(engine.session(CONNECTIONS)) if tables is None else tables
 
 

@@ -45,12 +45,7 @@ def record_of(slice_: Slice) -> T.StructType:
 
 
 def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
-    """Return a column in the replication key's order, and the key as a record of its own.
-
-    Args:
-        slice_: The rows.
-        key: Name of the key in records.
-    """
+    """Return a column in the replication key's order, and the key as a record of its own."""
     column = F.col(quoted(slice_.key_column or key))
     schema = slice_.frame.schema
     if slice_.key_column is None:
@@ -62,25 +57,8 @@ def key_columns(slice_: Slice, key: str) -> tuple[Column, Column]:
     return ranked.alias("key"), own.alias("own")
 
 
-def file_frame(slice_: Slice, form: str, key: str | None) -> DataFrame:
-    """Return a frame of the columns for the files of a format, and columns to track the key.
-
-    If rows are filtered, the last column, `FILTERED`, marks them.
-    """
-    if FORMATS[form].text:
-        return line_frame(slice_, key)
-    return typed_frame(slice_, key, flat=FORMATS[form].flat)
-
-
 def file_schema(laid: T.StructType, slice_: Slice, form: str, key: str | None) -> pa.Schema:
-    """Return the schema of the files.
-
-    Args:
-        laid: Schema of the frame that `file_frame` returned.
-        slice_: The slice.
-        form: The format.
-        key: The replication key to track, if any.
-    """
+    """Return the schema of the files, by that of `file_input`."""
     text = FORMATS[form].text
     followed = 0 if key is None else 1 if text and slice_.key_column is None else 2
     marks = 0 if slice_.filtered_column is None else 1
@@ -109,9 +87,13 @@ class TaskInput:
 
 
 def file_input(slice_: Slice, form: str, key: str | None) -> TaskInput:
-    """Return the input of tasks that write files of a format; see `file_frame`."""
-    frame, tasks = file_frame(slice_, form, key), slice_.own_tasks
-    if FORMATS[form].text and slice_.filtered_column is None:
+    """Return the input of tasks that write files of a format, with columns to track the key.
+
+    If rows are filtered, the last column, `FILTERED`, marks them.
+    """
+    codec, tasks = FORMATS[form], slice_.own_tasks
+    frame = line_frame(slice_, key) if codec.text else typed_frame(slice_, key, flat=codec.flat)
+    if codec.text and slice_.filtered_column is None:
         rows, names = record_input(slice_, key), tuple(record_of(slice_).names)
         lines = chain(rows.read, RecordLines(names, rows.ready, "", "\n"))
         return TaskInput(rows.frame, frame.schema, lines)
@@ -124,13 +106,8 @@ def file_input(slice_: Slice, form: str, key: str | None) -> TaskInput:
 def _with_key(
     slice_: Slice, tasks: ArrowTasks, key: str | None, *, alone: bool = False
 ) -> OfBatches:
-    """Return what reads the rows of tasks, with the columns that track the key.
-
-    Args:
-        slice_: The slice.
-        tasks: Its tasks.
-        key: The key; None without one.
-        alone: Whether a record of the key alone is needed, too.
+    """Return what reads the rows of tasks and adds columns that track the key; with `alone`, also
+    a record of the key alone.
     """
     if key is None:
         return tasks.read
@@ -168,12 +145,9 @@ def record_input(slice_: Slice, key: str | None) -> TaskInput:
     ready = frozenset(n for n, field in enumerate(fields) if not is_plain_type(field.dataType))
     if tasks and fields and not ready:
         return TaskInput(tasks.numbers, slice_.frame.schema, _with_key(slice_, tasks, key))
-    columns = [
-        json_column(F.col(quoted(field.name)), field.dataType)
-        if n in ready
-        else F.col(quoted(field.name))
-        for n, field in enumerate(fields)
-    ]
+    columns = [F.col(quoted(field.name)) for field in fields]
+    for n in ready:
+        columns[n] = json_column(columns[n], fields[n].dataType)
     numbered = [column.alias(f"c{n}") for n, column in enumerate(columns)] or [F.lit("")]
     keys = () if key is None else key_columns(slice_, key)
     kept = keys if slice_.key_column else keys[:1]
@@ -187,9 +161,7 @@ def line_frame(slice_: Slice, key: str | None) -> DataFrame:
     If the record may lack the key, a third column has it as a record of its own.
     """
     line = F.concat(record_json(record_of(slice_)), F.lit("\n")).alias(LINE)
-    if key is None:
-        return slice_.frame.select(line)
-    keys = key_columns(slice_, key)
+    keys = () if key is None else key_columns(slice_, key)
     return slice_.frame.select(line, *(keys if slice_.key_column else keys[:1]), *_marks(slice_))
 
 

@@ -56,14 +56,11 @@ class OutputClosedError(RuntimeError):
 
 
 class LineOutput:
-    """Passes lines to the message stream and waits until they are written.
+    """Passes lines to the message stream, which it does not close; waits until they are written.
 
     Python raises a signal's exception in the main thread, at any point. Another thread therefore
     writes the bytes, in segments of whole lines, and `close` lets it finish its segment: the output
     then ends with a whole line, unless the reader has stopped.
-
-    Args:
-        output: The message stream; this object does not close it.
     """
 
     def __init__(self, output: MessageOutput) -> None:
@@ -144,15 +141,9 @@ class LineOutput:
 
 
 def segment_end(lines: memoryview, start: int, limit: int) -> int:
-    """Find the end of the last line that fits into `limit` bytes from `start`.
+    """Return where the last line ends that fits into `limit` bytes from `start`, with its newline.
 
-    Args:
-        lines: Whole lines.
-        start: Where a line begins.
-        limit: Bytes; a longer line is a segment of its own.
-
-    Returns:
-        The position after a newline, or the end of `lines`.
+    A longer line is a segment of its own.
     """
     if len(lines) - start <= limit:
         return len(lines)

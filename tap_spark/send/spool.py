@@ -71,11 +71,7 @@ class SpooledChunk:
 
 
 class SpoolFolder:
-    """The folder in which the tasks of one job leave their chunks.
-
-    Args:
-        task_spool: The folder, as the tasks use it.
-    """
+    """The folder in which the tasks of one job leave their chunks."""
 
     def __init__(self, task_spool: TaskSpool) -> None:
         self.task_spool = task_spool
@@ -200,10 +196,7 @@ class Spool:
         self.path = self._owned.path
 
     def new_folder(self, *, ordered: bool = False) -> SpoolFolder:
-        """Create a folder for one job.
-
-        Args:
-            ordered: Whether to yield lines in the order of the frame's rows.
+        """Create a folder for one job, which yields lines in the order of the rows if `ordered`.
 
         Raises:
             DestinationError: It cannot be created.

@@ -18,12 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
-from shared.errors import (
-    InvalidSettingsError,
-    RecordError,
-    SettingsError,
-    Where,
-)
+from shared.errors import InvalidSettingsError, RecordError, SettingsError, Where
 from shared.formats.arrow_types import mapped, struct_to_arrow
 from shared.formats.json_schema import json_schema_to_spark
 from shared.formats.schema_nodes import only_properties
@@ -159,12 +154,7 @@ class Outputs:
     def key_slices(
         self, plan: StreamPlan, read: Callable[[StreamPlan], Iterable[Slice]]
     ) -> Iterator[tuple[Output, Iterator[Slice]]]:
-        """Yield each output of a stream with the keys of all rows that its source has.
-
-        Args:
-            plan: The stream.
-            read: Reads slices.
-        """
+        """Yield each output of a stream with the keys of all rows that its source has."""
         whole = replace(
             plan,
             method=Method.FULL_TABLE,
@@ -295,12 +285,8 @@ def _plain(struct: StructType) -> StructType:
 
 def _renamed(plan: StreamPlan, written: StreamPlan) -> StreamPlan:
     """Return a new plan with the name, schema and keys of the output."""
-    return replace(
-        plan,
-        stream=written.stream,
-        schema=written.schema,
-        key_properties=written.key_properties,
-    )
+    stream, schema, keys = written.stream, written.schema, written.key_properties
+    return replace(plan, stream=stream, schema=schema, key_properties=keys)
 
 
 def _checked(column: Column, error: Column, stream: str) -> Column:
@@ -322,11 +308,7 @@ def block_map(output: Output) -> ArrowMap | None:
 
 
 def mapped_blocks(output: Output, blocks: DriverBlocks) -> DriverBlocks | None:
-    """Map blocks of rows.
-
-    Args:
-        output: The output; see `block_map`.
-        blocks: The rows of the stream.
+    """Map blocks of rows by the `block_map` of an output.
 
     Returns:
         The mapped rows; None if they have other columns than the map was planned for. A reader

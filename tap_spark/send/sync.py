@@ -162,7 +162,8 @@ def run_sync(
     with timed(JOB_DURATION), ExitStack() as cleaning:
         run, plans, planner = prepared(config, catalog, state, output, cleaning, failures, options)
         run = replace(run, summary=summary or run.summary)
-        write = run.output.write if options.reads_all else _ignored
+        # A STATE that would not be true is not written.
+        write = run.output.write if options.reads_all else lambda _: None
         termination = Termination()
         with_bookmarks = {**state, "bookmarks": state.get("bookmarks") or {}}
         state_writer = StateWriter(
@@ -190,11 +191,6 @@ def begun(
     run: Run, plans: Sequence[StreamPlan], state_writer: StateWriter
 ) -> tuple[StreamPlan, ...]:
     """Fix where streams end; write the STATE that says so, before any record.
-
-    Args:
-        run: The session.
-        plans: The streams.
-        state_writer: The state.
 
     Returns:
         The plans, with these bookmarks.
@@ -271,10 +267,6 @@ def failures_of(config: TapConfig) -> StreamFailures | None:
     return StreamFailures() if config.on_stream_failure == "continue" else None
 
 
-def _ignored(_line: bytes) -> None:
-    """Stand for standard output if a STATE would not be true."""
-
-
 def _stop_streams(run: Run, state_writer: StateWriter, reason: BaseException) -> None:
     """Stop the streams that still run: they neither read nor write any more."""
     _flush_state(state_writer, reason)
@@ -295,11 +287,6 @@ def _flush_state(state_writer: StateWriter, reason: BaseException) -> None:
 
 def sync_stream(run: Run, plan: StreamPlan, state_writer: StateWriter) -> None:
     """Write one stream: SCHEMA, RECORDs, ACTIVATE_VERSION, STATE.
-
-    Args:
-        run: The session and standard output.
-        plan: The stream.
-        state_writer: The state; updated as the stream is written.
 
     Raises:
         SingerSparkError: See `run_sync`; other errors of Spark pass unchanged.
@@ -557,16 +544,10 @@ def read_with_retries(
     replan: Replan,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Read a stream; retry temporary failures of its source.
+    """Read a stream; retry temporary failures of its source, by the `retries` of its connection.
 
     A retry resumes at the current bookmark; a FULL_TABLE stream starts over with a new version.
     Rows written after the bookmark may be written twice.
-
-    Args:
-        plan: The stream; its connection's `retries` limit the attempts.
-        attempt: Reads it once.
-        replan: See `Replan`.
-        sleep: Waits for so many seconds.
 
     Raises:
         SourceError: No retries are left, or a retry cannot help.
@@ -580,14 +561,9 @@ def read_with_retries(
         attempt(plan)
 
     def report(error: Exception, seconds: float, left: int) -> None:
-        text = error.message if isinstance(error, SourceError) else str(error)
-        _logger.warning(
-            "stream '%s': %s; retrying in %.0f s (%d retries left after that)",
-            plan.stream,
-            text,
-            seconds,
-            left,
-        )
+        reason = error.message if isinstance(error, SourceError) else str(error)
+        text = "stream '%s': %s; retrying in %.0f s (%d retries left after that)"
+        _logger.warning(text, plan.stream, reason, seconds, left)
 
     repeated(
         work,
@@ -637,7 +613,10 @@ def run_parallel(
     except BaseException as failure:
         waiting.clear()
         stop(failure)
-        _join(threads)
+        until = time.monotonic() + STOP_SECONDS
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
         raise
 
 
@@ -653,10 +632,3 @@ def _take(waiting: deque[Work], ended: queue.SimpleQueue[BaseException | None]) 
         ended.put(error)
     else:
         ended.put(None)
-
-
-def _join(threads: Iterable[threading.Thread]) -> None:
-    until = time.monotonic() + STOP_SECONDS
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join(max(0.0, until - time.monotonic()))

@@ -69,13 +69,7 @@ def dry_run(
     state: State | None,
     options: RunOptions = EVERYTHING,
 ) -> None:
-    """Log what a run would read of each stream; start Spark only if the plan needs it.
-
-    Args:
-        config: The settings.
-        catalog: The selection; None for everything.
-        state: Where the last run ended; None for the start.
-        options: What to read of it.
+    """Log what `run_sync` would read of each stream; start Spark only if the plan needs it.
 
     Raises:
         SourceError: A source, the catalog or the state is wrong; names every stream.
@@ -139,12 +133,7 @@ class FileFacts:
 
 
 def plan_line(plan: StreamPlan, files: FileFacts | None = None) -> str:
-    """Describe what a run would read of a stream.
-
-    Args:
-        plan: The stream's plan.
-        files: Its files, if it reads files and they are known.
-    """
+    """Describe what a run would read of a stream, with its files if they can be listed."""
     names = ", ".join(plan.columns[:SHOWN_COLUMNS])
     more = ", ..." if len(plan.columns) > SHOWN_COLUMNS else ""
     columns = f"{len(plan.columns)} column(s): {names}{more}"
@@ -158,9 +147,8 @@ def _range(plan: StreamPlan) -> str:
         return "of every row"
     if plan.resume is Resume.FILE_POSITION:
         count = len(plan.bookmark.get("files") or ())
-        return "by file and line, " + (
-            f"after {count} known file(s)" if count else "from the start"
-        )
+        after = f"after {count} known file(s)" if count else "from the start"
+        return f"by file and line, {after}"
     if plan.resume is Resume.LOG_POSITION:
         return f"after {json.dumps(plan.bookmark)}" if plan.bookmark else "from the start"
     start = "the start" if plan.start_value is None else json.dumps(plan.start_value)
@@ -179,14 +167,10 @@ def run_test(
     output: MessageOutput,
     options: RunOptions = EVERYTHING,
 ) -> None:
-    """Test every selected stream.
+    """Test every selected stream; for other arguments see `run_sync`.
 
     Args:
-        config: The settings.
         mode: `schema` writes SCHEMA messages; `all` also at most one RECORD per stream.
-        catalog: The selection; None for everything.
-        output: The message stream.
-        options: Which of the streams.
 
     Raises:
         SourceError: Naming every stream that failed.

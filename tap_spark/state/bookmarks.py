@@ -59,11 +59,8 @@ def load_state(path: str) -> State:
         state = _json(text, lines[-1])
     except ValueError as error:
         raise SourceError(f"the state is not JSON: {error}", where=where) from error
-    if (
-        isinstance(state, Mapping)
-        and "bookmarks" not in state
-        and isinstance(state.get("value"), Mapping | None)
-    ):
+    is_wrapped = isinstance(state, Mapping) and "bookmarks" not in state
+    if is_wrapped and isinstance(state.get("value"), Mapping | None):
         state = state.get("value", state)
     state = {} if state is None else state
     check_state(state, path)
@@ -154,11 +151,6 @@ def normal_key(value: Json, key_type: str) -> Json:
 def setting_key(value: Json, key_type: str, where: Where) -> Json:
     """Return a bound that the user gives as `normal_key` does.
 
-    Args:
-        value: The bound.
-        key_type: Spark's name of the replication key's type.
-        where: Where it was given, for the error.
-
     Raises:
         SettingsError: The value cannot be of that type.
     """
@@ -198,11 +190,9 @@ def start_stream(state: Mapping[str, Any], plan: StreamPlan) -> State:
 
 
 def advance(state: Mapping[str, Any], plan: StreamPlan, observed: Json, *, ordered: bool) -> State:
-    """Return the state after more rows of a stream were written.
+    """Return the state after more rows of a stream were written; without a key it is the same.
 
     Args:
-        state: The state so far.
-        plan: The stream; without a replication key nothing changes.
         observed: Greatest replication key (JSON value) among the rows; None if all were null.
         ordered: Whether later rows never have a smaller key, so that the bookmark may advance.
     """
@@ -292,11 +282,9 @@ def _number(value: Json, key_type: str) -> Ordered:
         number = Decimal(str(value))
     except InvalidOperation:
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}") from None
-    if key_type in INTEGERS and (not number.is_finite() or number != int(number)):
-        raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     if key_type in ("float", "double"):
         return float(number)
-    if not number.is_finite():
+    if not number.is_finite() or (key_type in INTEGERS and number != int(number)):
         raise ValueError(f"{json.dumps(value)} is not a valid {key_type}")
     return number
 

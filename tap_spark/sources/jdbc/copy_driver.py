@@ -376,12 +376,8 @@ def copy_snapshot(
 
 
 def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | None:
-    """Return the planned rows; None if Spark reads them.
-
-    Args:
-        read: The read; its session is closed after the last row.
-        form: How to read the rows.
-        engine: Asked whether threads may read so much.
+    """Return the planned rows, after the last of which the session is closed; None if the engine
+    lets Spark read so much.
 
     Raises:
         CopyError: The server rejects the query, or the connection is lost.
