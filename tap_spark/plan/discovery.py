@@ -208,11 +208,8 @@ def _struct(engine: Engine, stream: StreamConfig, source: Source | DriverSource)
 
 
 def _each(makers: Iterable[tuple[str | None, Callable[[], T]]], failed: Report | None) -> list[T]:
-    """Make everything, even after a failure, so that the error names all failures.
-
-    Args:
-        makers: What to make, each with its stream, if it is of one.
-        failed: See `discovered_catalog`.
+    """Make everything, even after a failure, so that the error names all failures; for `failed` see
+    `discovered_catalog`. Each maker has its stream, if it is of one.
     """
     done: list[T] = []
     errors: list[SourceError] = []
@@ -236,11 +233,9 @@ _BY_LINES = ("csv", "json", "text", "fixed_width")
 
 
 def estimated_rows(config: TapConfig, catalog: Mapping[str, Any]) -> dict[str, str]:
-    """Return how many rows streams have, for people; with `~` if it is an estimate.
+    """Return how many rows the streams of a discovery have, for people; with `~` if estimated.
 
-    Args:
-        config: The settings.
-        catalog: A catalog that discovery has found. Streams of which nothing is known are left out.
+    Streams of which nothing is known are left out.
     """
     by_name = {stream.name: stream for stream in config.streams}
     estimates: dict[str, str] = {}

@@ -122,13 +122,8 @@ def _check_lost(option: str, pattern: str, streams: Sequence[_Stream], lost: Seq
 def no_match(
     option: str, pattern: str, choices: Sequence[str], names: Sequence[str]
 ) -> SettingsError:
-    """Return the error of a pattern that matches nothing.
-
-    Args:
-        option: The option.
-        pattern: The pattern.
-        choices: What it could have matched.
-        names: What to list if nothing is like it.
+    """Return the error of a pattern that matches none of the choices; it lists those that are like
+    it, else names.
     """
     near = get_close_matches(pattern, choices, _NEAR, _LIKENESS) or list(names[:_NEAR])
     hint = f"near: {', '.join(near)}" if near else "there is no stream"
@@ -136,11 +131,7 @@ def no_match(
 
 
 class _Stream:
-    """A catalog entry, which the rules change.
-
-    Args:
-        entry: A copy of it.
-    """
+    """A copy of a catalog entry, which the rules change."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.entry = entry
@@ -325,11 +316,9 @@ def chosen_settings(config: TapConfig, options: RunOptions) -> TapConfig:
 def chosen_catalog(
     catalog: Mapping[str, Any], options: RunOptions, failed: Iterable[str] = ()
 ) -> Mapping[str, Any]:
-    """Return the catalog without streams that the options leave out.
+    """Return a checked catalog without streams that the options leave out.
 
     Args:
-        catalog: A checked catalog.
-        options: The options.
         failed: Streams that discovery could not describe.
 
     Raises:

@@ -56,10 +56,8 @@ class SpooledChunk:
         self.path.unlink(missing_ok=True)
 
     def release(self, limit: int) -> None:
-        """Leave the file to a task for its next chunk, or remove it if such files are many.
-
-        Args:
-            limit: Bytes of the spool; files that wait for tasks take a quarter of it at most.
+        """Leave the file to a task for its next chunk, or remove it if such files are many: they
+        take a quarter of the bytes of the spool at most.
         """
         free = sum(size for _, size in file_sizes(str(self.path.parent), FREE_SUFFIX))
         with suppress(FileNotFoundError):
@@ -219,12 +217,10 @@ class Spool:
 
 
 def check_complete(count: int, expected: int, what: str) -> None:
-    """Check that nothing was lost between the executors and this process.
+    """Check that nothing was lost between executors, which counted, and this process, which read.
 
-    Args:
-        count: Number found; more than expected if a task was retried.
-        expected: Number counted by the job.
-        what: Their name in the message, with placeholders for the numbers lost and expected.
+    There may be more than expected, if a task was retried. `what` is their name in the message,
+    with placeholders for the numbers lost and expected.
 
     Raises:
         SourceError: Some are missing.

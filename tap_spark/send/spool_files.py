@@ -76,11 +76,8 @@ def greater_key(one: KeyMax | None, other: KeyMax | None) -> KeyMax | None:
 
 
 def blocks(lines: pa.Array, limit: int) -> Iterator[LineBlock]:
-    """Cut a column of lines into blocks of at most `limit` bytes; a longer line is one block.
-
-    Args:
-        lines: A (large) string array without nulls.
-        limit: Bytes.
+    """Cut a (large) string array without nulls into blocks of at most `limit` bytes; a longer line
+    is one block.
     """
     _, offsets_buffer, data_buffer = lines.buffers()
     if not len(lines) or data_buffer is None:
@@ -145,12 +142,8 @@ class KeyTracker:
             self.track(keys, texts, envelope=self._envelope and not own)
 
     def track(self, keys: pa.Array, texts: pa.Array, envelope: bool | None = None) -> None:
-        """Track rows by their keys and the JSON texts that contain these.
-
-        Args:
-            keys: Keys of the rows.
-            texts: RECORD messages or bare records.
-            envelope: Which of the two, if not as for the other rows.
+        """Track rows by their keys and the JSON texts that contain these: messages with an
+        envelope, or bare records; by default as the other rows.
         """
         if self._name is None:
             return
@@ -269,12 +262,7 @@ def replaced_in(batch: pa.RecordBatch) -> Counter[str]:
 
 
 class ChunkRows:
-    """Yields chunks of lines as rows of a result (`CHUNK_SCHEMA`), in order.
-
-    Args:
-        key: Name of the replication key; None without a key to track.
-        chunk_bytes: Size of a chunk; only a single longer line makes it larger.
-    """
+    """Yields chunks of lines as rows of a result (`CHUNK_SCHEMA`), in order; see `SpoolWriter`."""
 
     def __init__(self, key: str | None, chunk_bytes: int) -> None:
         self._key = key

@@ -295,14 +295,8 @@ class SessionQueries:
 
 @dataclass(frozen=True)
 class CopyRead:
-    """One read of a table.
-
-    Attributes:
-        session: A session that has not failed; the rows are those of its moment.
-        plan: The stream.
-        query: The planned rows.
-        table: The table.
-        wanted: Number of parts, if the user sets it.
+    """One read of a table, as of the moment of a session that has not failed; `wanted` is the
+    number of parts, if the user sets it.
     """
 
     session: CopySession

@@ -309,13 +309,7 @@ class JdbcQuery:
 def session_options(
     connection: ConnectionConfig, own: Mapping[str, str], snapshot: DatabaseSnapshot | None = None
 ) -> dict[str, str]:
-    """Return the options of Spark's reader for sessions that read.
-
-    Args:
-        connection: The database.
-        own: Options of the stream.
-        snapshot: The snapshot for the sessions, if any.
-    """
+    """Return the options of Spark's reader for sessions that read, with a stream's own."""
     begin = init_statement(str(connection.url), snapshot.name if snapshot else None)
     statement = "; ".join(text for text in (begin, own.get(INIT)) if text)
     values = {name: value for name, value in own.items() if name != INIT}

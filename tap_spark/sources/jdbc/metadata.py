@@ -80,11 +80,7 @@ def session_properties(url: str) -> dict[str, str]:
 
 
 def begin_statements(snapshot: str | None) -> tuple[str, ...]:
-    """Return the statements that begin a session of PostgreSQL that reads.
-
-    Args:
-        snapshot: Name of the snapshot for the session, if any.
-    """
+    """Return the statements that begin a session of PostgreSQL that reads, by a snapshot's name."""
     begin = REPEATABLE if snapshot else "SET TRANSACTION READ ONLY"
     # The server makes snapshots' names of digits and dashes; quoted all the same.
     name = (snapshot or "").replace("'", "''")
@@ -93,12 +89,7 @@ def begin_statements(snapshot: str | None) -> tuple[str, ...]:
 
 
 def init_statement(url: str, snapshot: str | None = None) -> str | None:
-    """Return the statement that begins a session that reads; None if a session needs none.
-
-    Args:
-        url: JDBC URL.
-        snapshot: Name of the snapshot for the session, if any.
-    """
+    """Do what `begin_statements` does, for any JDBC URL; return None if a session needs none."""
     database = database_name(url)
     if database == "postgresql":
         return "; ".join(begin_statements(snapshot))
