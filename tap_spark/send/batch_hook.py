@@ -169,6 +169,3 @@ def _json_plain(value: Any) -> Any:
         number = float(value)
         return number if Decimal(repr(number)) == value else str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
-
-
-__all__ = ["DEFAULT_ROWS", "get_batches"]
