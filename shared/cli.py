@@ -286,11 +286,7 @@ def _with_submitted(
 
 
 def environment(sources: Sequence[str]) -> Mapping[str, str]:
-    """Return the environment variables, with those of `.env` if the settings come from there, too.
-
-    Args:
-        sources: Of settings that have been read.
-    """
+    """Return the environment variables, with those of `.env` if the settings come from there."""
     return {**read_dotenv(DOTENV), **os.environ} if ENV in sources else os.environ
 
 

@@ -113,9 +113,6 @@ class SourceError(SingerSparkError):
     """A source, catalog or state cannot be read.
 
     Args:
-        message: See `SingerSparkError`.
-        where: See `SingerSparkError`.
-        hint: See `SingerSparkError`.
         passes: The same run can succeed later: the error has the exit code of a storage that does
             not serve the run now. `shared.errors.settled` tells that of system errors.
     """
@@ -178,9 +175,6 @@ class DestinationError(SingerSparkError):
     """Staging or destination cannot be written, or a storage does not serve requests.
 
     Args:
-        message: See `SingerSparkError`.
-        where: See `SingerSparkError`.
-        hint: See `SingerSparkError`.
         lasts: The same run fails again until somebody changes something: the error has the exit
             code of settings. `shared.errors.settled` tells that by the cause.
     """

@@ -251,11 +251,6 @@ def time_text(at: datetime) -> str:
 def add_run(folder: Path, run: JobRun, keep: int) -> Path:
     """Write a run and its page, and remove the oldest runs.
 
-    Args:
-        folder: Of the job.
-        run: The run.
-        keep: Runs to keep.
-
     Returns:
         The page; the JSON file if neither program has written a summary.
 
@@ -286,7 +281,6 @@ def runs_in(
     """Yield the runs in the history, the last one first; leave out files that are no run.
 
     Args:
-        folder: The folder with all jobs.
         job: Only runs of this job; None for all.
         environment: Only runs in this environment; None for all.
     """

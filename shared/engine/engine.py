@@ -173,7 +173,6 @@ class Threads:
         self._turns = threading.BoundedSemaphore(count)
 
     def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:  # noqa: ARG002
-        """See `Runs`."""
         import pyarrow as pa  # noqa: PLC0415
 
         if isinstance(task, FrameTask):
@@ -201,7 +200,6 @@ class Spark:
     context: Callable[[], Any] = lambda: None
 
     def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
-        """See `Runs`."""
         context = self.context()
         if context is not None and not isinstance(task, FrameTask):
             return run_tasks(context, task, count)

@@ -190,12 +190,7 @@ TIMEOUT_SECONDS = 5.0
 
 
 class EventSender:
-    """Sends events in order, each once; the first that is lost is a warning, the others are not.
-
-    Args:
-        url: Where to POST them.
-        headers: For each of them.
-    """
+    """Sends events in order, each once; the first that is lost is a warning, the others are not."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
@@ -258,8 +253,6 @@ class LineageObserver:
     """See `RunObserver`. The START event goes out at once.
 
     Args:
-        job: Names of the job and of the runs around it.
-        sender: Sends the events.
         facts: Returns the run summary until now.
         clock: Seconds.
     """
@@ -282,7 +275,6 @@ class LineageObserver:
         sender.send(job.event("START", started["started_at"], started))
 
     def uses(self, stream: str, datasets: Iterable[Dataset], *, is_output: bool) -> None:
-        """See `RunObserver`."""
         by_key = {
             (stream, one.namespace, one.name, is_output): DatasetUse(stream, one, is_output)
             for one in datasets
@@ -291,7 +283,6 @@ class LineageObserver:
             self._uses |= by_key
 
     def counts(self, stream: str, counts: Mapping[str, float]) -> None:  # noqa: ARG002
-        """See `RunObserver`."""
         with self._lock:
             if self._clock() - self._sent_at < RUNNING_SECONDS:
                 return
@@ -300,7 +291,6 @@ class LineageObserver:
         self._sender.send(self._job.event("RUNNING", now, self._facts(), uses))
 
     def ended(self, facts: Mapping[str, Any]) -> None:
-        """See `RunObserver`."""
         with self._lock:
             uses = tuple(self._uses.values())
         self._sender.send(self._job.event(last_kind(facts), facts["ended_at"], facts, uses))

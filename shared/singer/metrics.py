@@ -196,11 +196,7 @@ class Progress:
 
 
 class StreamProgress:
-    """The progress of streams that come as they like, each from its first rows on.
-
-    Args:
-        live: Shows the lines.
-    """
+    """The progress of streams that come as they like, each from its first rows on."""
 
     def __init__(self, live: LiveLines | None = None) -> None:
         self._live = LIVE if live is None else live
@@ -219,12 +215,7 @@ class StreamProgress:
 
 
 class LiveLines:
-    """Draws the lines of running streams twice a second, if someone watches.
-
-    Args:
-        console: The terminal.
-        clock: Seconds.
-    """
+    """Draws the lines of running streams twice a second, if someone watches."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console

@@ -43,11 +43,7 @@ Baseline = Mapping[str, Any]
 
 
 def baseline_of(summary: Mapping[str, Any]) -> Baseline | None:
-    """Return what later runs are compared with: of a run that ended well, or of the one before.
-
-    Args:
-        summary: A run summary (`docs/observability.md`).
-    """
+    """Return what later runs are compared with: of a run that ended well, or of the one before."""
     if summary.get("exit_code") != 0 or summary.get("dry_run"):
         baseline = summary.get("baseline")
         return baseline if isinstance(baseline, Mapping) else None
@@ -512,15 +508,7 @@ def observers_of(
     environ: Mapping[str, str],
     facts: Facts,
 ) -> list[RunObserver]:
-    """Return who is told of a run; none that cannot work, which is only a warning.
-
-    Args:
-        program: Name of the program.
-        lineage: Where to send OpenLineage events.
-        traces: Where to send spans and metrics.
-        environ: Environment variables.
-        facts: Returns the run summary until now.
-    """
+    """Return who is told of a run; none that cannot work, which is only a warning."""
     makers: dict[str, Callable[[], RunObserver]] = {}
     url = lineage.url or environ.get("OPENLINEAGE_URL")
     if url and not _is_true(environ.get("OPENLINEAGE_DISABLED")):

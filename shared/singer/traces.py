@@ -99,7 +99,6 @@ class TraceObserver:
             self._span_of(stream)
 
     def counts(self, stream: str, counts: Mapping[str, float]) -> None:
-        """See `RunObserver`."""
         labels, now = {"singer.stream": stream}, self._clock()
         for name, count in counts.items():
             if name in self._counters:
@@ -116,7 +115,6 @@ class TraceObserver:
             self._part(f"batch {stream}", inside, before, now, {**labels, **counts})
 
     def ended(self, facts: Mapping[str, Any]) -> None:
-        """See `RunObserver`."""
         labels = {"status": "failed" if facts["error"] else "succeeded"}
         self._job_time.record(facts["seconds"], labels)
         with self._lock:

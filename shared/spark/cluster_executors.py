@@ -72,12 +72,7 @@ def masters(url: str) -> list[tuple[str, int]]:
 
 
 def limit_cores(java: Any, spark_conf: Any) -> None:
-    """Take a part of a standalone cluster alone if another program may need the rest.
-
-    Args:
-        java: The JVM of the driver.
-        spark_conf: The configuration of the context that is about to start; gets `CORES`.
-    """
+    """Take a part of a standalone cluster alone if another program may need the rest."""
     conf = dict(spark_conf.getAll())
     if not in_pipe() or not shares_cores(conf):
         return
@@ -146,11 +141,7 @@ class Jobs(Protocol):
 
 
 class ClusterJobs:
-    """The `Jobs` of a SparkContext.
-
-    Args:
-        context: The SparkContext.
-    """
+    """The `Jobs` of a SparkContext."""
 
     def __init__(self, context: Any) -> None:
         self._java = context._jsc.sc()

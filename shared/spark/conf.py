@@ -118,11 +118,7 @@ def is_one_process(master: str) -> bool:
 
 
 def local_cores(settings: SparkSettings) -> int:
-    """Return how many cores Spark uses on this machine alone; 0 if it uses others.
-
-    Args:
-        settings: The `spark` block.
-    """
+    """Return how many cores Spark uses on this machine alone; 0 if it uses others."""
     match = None if settings.remote else _ONE_PROCESS.fullmatch(settings.master)
     if match is None:
         return 0
@@ -151,11 +147,7 @@ def executor_python(conf: Mapping[str, str], environ: Mapping[str, str]) -> str:
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """Return the Spark configuration of a session: our defaults, then the user's `spark.conf`.
-
-    Args:
-        settings: The `spark` block.
-    """
+    """Return the Spark configuration of a session: our defaults, then the user's `spark.conf`."""
     conf = {
         "spark.app.name": settings.app_name,
         "spark.driver.memory": "1g",

@@ -179,10 +179,6 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
 def check_release(url: str, version: str) -> None:
     """Check that a server is of the release of the installed PySpark.
 
-    Args:
-        url: Where it is.
-        version: Its version.
-
     Raises:
         SparkStartError: It is of another one: its Python workers cannot run our functions.
     """
@@ -251,9 +247,6 @@ def session_values(conf: Mapping[str, str]) -> dict[str, str]:
 def artifacts(settings: SparkSettings) -> dict[str, tuple[str, ...]]:
     """Return the files to send to the server, which other masters take by the same settings.
 
-    Args:
-        settings: The `spark` block.
-
     Returns:
         Paths by the keyword of `addArtifacts`; jars have none. A jar that is at the executors
         (`local:`) is left out.
@@ -269,9 +262,6 @@ def executors_share_disk(settings: SparkSettings) -> bool:
     """Return whether the executors see the files that this process writes to local disk.
 
     They do in a local Spark, and in a local one of this user's `spark-server`.
-
-    Args:
-        settings: The `spark` block.
     """
     place = settings.remote or settings.master
     if place.startswith("local"):

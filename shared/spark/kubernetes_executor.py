@@ -33,10 +33,6 @@ _ADD_MODULES = "--add-modules="
 def executor_command(environ: Mapping[str, str], java: Java) -> list[str]:
     """Return the command line of the executor.
 
-    Args:
-        environ: As Spark's scheduler sets it for the container.
-        java: The runtime.
-
     Raises:
         SparkStartError: A variable is missing.
     """

@@ -267,10 +267,6 @@ _LOADS = re.compile(r"spark\.jars|--jars|--packages|userClassPathFirst")
 def with_baked(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Replace packages by their jars, if the image has them; others stay.
 
-    Args:
-        conf: The whole Spark configuration.
-        environ: The environment.
-
     Raises:
         SparkStartError: The folder that the environment names has no valid index.
     """
@@ -306,10 +302,6 @@ def with_classpath(
 
     Spark serves and copies each jar of a configuration, even within one process. All or none: the
     classes of the classpath cannot see those that Spark adds to it.
-
-    Args:
-        conf: The whole Spark configuration.
-        environ: The environment.
 
     Returns:
         The configuration, and the paths of the jars for the classpath.
@@ -365,7 +357,6 @@ def add_packages(java: Any, conf: Any) -> None:
     """Put the jars and packages of a configuration on the classpath of a running JVM.
 
     Args:
-        java: The view of the JVM.
         conf: The `SparkConf`; its jars become the paths of all.
 
     Raises:

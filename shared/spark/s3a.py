@@ -61,11 +61,7 @@ def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
-    """Build the Hadoop configuration by which S3A serves `s3://` as an AWS SDK would.
-
-    Args:
-        environ: The environment; only the endpoint and the region are taken from it.
-    """
+    """Build the Hadoop configuration by which S3A serves `s3://` as an AWS SDK would."""
     conf = {"fs.s3.impl": CLASS, "fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS)}
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
@@ -121,12 +117,7 @@ def aws_environment(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 def executor_environment(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the Spark configuration that gives executors these variables.
-
-    Args:
-        conf: The Spark configuration, which is kept.
-        environ: The environment of this program.
-    """
+    """Return the Spark configuration that gives executors these variables."""
     variables = {
         f"spark.executorEnv.{name}": text for name, text in aws_environment(conf, environ).items()
     }

@@ -278,9 +278,6 @@ class SessionStarter:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start or reach Spark and wait for it; for scripts and tests.
 
-    Args:
-        settings: How to start or reach Spark.
-
     Raises:
         SparkStartError: It could not be started or reached; the error says why in one line.
     """
@@ -379,12 +376,7 @@ def activate(reader: DataFrameReader) -> None:
 
 
 def try_cast(column: Column, dtype: DataType | str) -> Column:
-    """Return a column in another type; null if a value does not fit.
-
-    Args:
-        column: The column.
-        dtype: The type, or its name in DDL.
-    """
+    """Return a column in another type; null if a value does not fit."""
     # Of an instance, any other name is a field of a struct.
     if hasattr(type(column), "try_cast"):
         return column.try_cast(dtype)
@@ -427,11 +419,7 @@ class JobTags:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks can run at the same time, according to Spark.
-
-    Args:
-        spark: The session, classic or Connect.
-    """
+    """Return how many tasks can run at the same time, according to Spark."""
     if not is_connect(spark):
         context: Any = spark.sparkContext
         return int(context.defaultParallelism)
@@ -458,11 +446,7 @@ def _connect_service(session: Any) -> Any:
 
 
 class HeldConnection:
-    """A connection to a database that stays open in the driver's Java process.
-
-    Args:
-        connection: The `java.sql.Connection`.
-    """
+    """A connection to a database that stays open in the driver's Java process."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

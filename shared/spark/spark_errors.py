@@ -223,12 +223,7 @@ def explain(
 def explain_environment(
     error: BaseException, where: Where | None = None
 ) -> SingerSparkError | None:
-    """Explain a failure of the machine or the cluster; None if it is about data or code.
-
-    Args:
-        error: What PySpark, Py4J or Spark Connect raised.
-        where: What it was about.
-    """
+    """Explain a failure of the machine or the cluster; None if it is about data or code."""
     text = str(error)
     cause = _first(ENVIRONMENT, f"{type(error).__name__}: {text}")
     if cause is None or cause.error is None:

@@ -123,9 +123,6 @@ def release_line(version_text: str) -> str:
 def check_home(home: Path) -> None:
     """Check that Spark in a folder is of the release of the installed PySpark.
 
-    Args:
-        home: SPARK_HOME.
-
     Raises:
         SparkStartError: It is of another one: their protocols do not fit.
     """
@@ -141,13 +138,7 @@ def check_home(home: Path) -> None:
 
 
 def too_old(what: str, line: str, where: Where | None = None) -> SettingsError:
-    """Return the error of a feature that the installed release lacks.
-
-    Args:
-        what: What needs the feature.
-        line: The first release that has it.
-        where: The stream or setting.
-    """
+    """Return the error of a feature that the installed release lacks."""
     return SettingsError(
         f"{what}: Spark {installed().line} is installed, {line} or later is needed",
         where=where,

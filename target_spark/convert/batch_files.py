@@ -126,9 +126,6 @@ KEPT = timedelta(days=1)
 class BatchFiles:
     """Staged files and files of BATCH messages; methods may be called from any thread.
 
-    Args:
-        config: The settings.
-
     Attributes:
         options: Of the storage of the files.
     """
@@ -223,13 +220,7 @@ class BatchFiles:
 
     @contextmanager
     def reachable(self, read: ReadPlan) -> Iterator[ReadPlan]:
-        """Copy the staged files of a plan to where all executors can read them.
-
-        Args:
-            read: How rows of one batch are read.
-
-        Yields:
-            The plan with the copies.
+        """Yield a plan whose staged files are copied to where all executors can read them.
 
         Raises:
             DestinationError: The storage failed.

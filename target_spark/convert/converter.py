@@ -171,14 +171,7 @@ LOOKERS = 16
 
 @dataclass(eq=False)
 class Converter:
-    """Converts batches by tasks of the engine; methods may be called from any thread.
-
-    Args:
-        config: The settings.
-        engine: Runs the tasks.
-        files: Opens the files.
-        tables: Tables of the run.
-    """
+    """Converts batches by tasks of the engine; methods may be called from any thread."""
 
     config: TargetConfig
     engine: Engine
@@ -223,8 +216,6 @@ class Converter:
         """Return the records of refused rows.
 
         Args:
-            batch: Files that one job has converted.
-            write: How it has written the rows.
             rows: Origin within that conversion → reason.
         """
         from target_spark.convert.rejected_originals import Originals  # noqa: PLC0415
@@ -345,9 +336,6 @@ def _task(
     """Return what loads the tasks of a plan, by number.
 
     Args:
-        batch: The batch.
-        write: How its rows are written.
-        read: How its files are read.
         may_map: Compute stream maps over Arrow, in Python if need be.
 
     Returns:
@@ -401,13 +389,6 @@ def _each(
 
 def reports(runs: Runs, task: Task | FrameTask, count: int, work: Work, place: str) -> list[Report]:
     """Run tasks and return what they report.
-
-    Args:
-        runs: Runs them.
-        task: The work.
-        count: Number of tasks.
-        work: See `Work`.
-        place: Where they write, for messages.
 
     Raises:
         DestinationError: Spark failed, or a part could not be written.

@@ -100,12 +100,7 @@ def select_copies(copies: Sequence[Copy], table: pa.Table) -> pa.Table:
 
 
 def packed(copies: Sequence[Copy], table: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
-    """Yield records in parts, each after its copied columns as an Arrow stream.
-
-    Args:
-        copies: The columns.
-        table: Records with their origins.
-    """
+    """Yield records in parts, each after its copied columns as an Arrow stream."""
     beside = select_copies(copies, table).append_column(ROW_ORIGIN, table.column(ROW_ORIGIN))
     step = max(1, table.num_rows * _STREAM_BYTES // max(1, beside.nbytes))
     for first in range(0, table.num_rows, step):
@@ -132,12 +127,7 @@ class CopiedColumnJoiner:
         return is_stream
 
     def joined(self, rows: pa.Table, origins: pa.Array) -> pa.Table:
-        """Return the rows with their copied columns.
-
-        Args:
-            rows: The rows that Spark made from records of the taken streams.
-            origins: Origins of these rows.
-        """
+        """Return the rows with their copied columns."""
         if not self._streams:
             return rows
         existing = pa.concat_tables([pa.ipc.open_stream(data).read_all() for data in self._streams])
@@ -193,9 +183,7 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
     """Return what loads the tasks of a plan without Spark's rows; None if the map computes values.
 
     Args:
-        read: See `job`.
         write: How the rows of the table are written; needs no frame.
-        making: The map.
     """
     if read.document is not None:
         return None
@@ -219,11 +207,6 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
         numbers: The numbers of the tasks, a partition for each.
         read: How files are read: its schema is that of the source records, its columns are those
             of the table.
-        write: How the rows of the table are written.
-        making: The map.
-
-    Returns:
-        A frame with the results of the tasks.
     """
     metadata = read.metadata is not None
     source = source_columns(read.schema, add_metadata=metadata)
@@ -309,9 +292,6 @@ def write_mapped(
     """Write mapped rows and reject those that failed; for `mapInArrow`.
 
     Args:
-        read: How the records were read.
-        write: How the rows are written.
-        columns: Columns of the rows.
         names: Names of the columns that Spark made.
         batches: These columns, and the added ones.
         several: Whether a record may have several rows: all are written, or none.
@@ -461,12 +441,6 @@ def tell_engine(
 ) -> None:
     """Say what a map costs before its first row, so that Spark starts in time.
 
-    Args:
-        engine: Where the rows are mapped.
-        stream: Whose rows.
-        transform: The map; None if rows are unchanged.
-        source: The columns of the records.
-
     Raises:
         SettingsError: Only Spark can map them, and the settings forbid it.
     """
@@ -481,11 +455,6 @@ def tell_engine(
 
 def map_task(read: ReadPlan, write: TableWrite, making: Making) -> tuple[Task | None, bool]:
     """Return what loads the tasks of a plan without Spark.
-
-    Args:
-        read: How files are read; see `mapped_frames.job`.
-        write: How the rows of the table are written.
-        making: The map.
 
     Returns:
         The work, None if only Spark can map the rows; and whether Python evaluates an expression

@@ -93,10 +93,7 @@ def line_origins(piece: int, block: bytes, before: int, result: LinesRead) -> pa
     """Return the origins of the records read from a block of lines.
 
     Args:
-        piece: Number of the piece.
-        block: The lines.
         before: Number of lines read from the file before the block.
-        result: The rows that were read.
     """
     gone = [place for place, _ in result.rejects]
     if result.rows_read < result.lines:

@@ -95,9 +95,7 @@ def row_origins(
     """Return the origins of the rows taken from a table of a file.
 
     Args:
-        piece: Number of the piece.
         before: Number of rows of the file before the table.
-        rows: Number of rows of the table.
         refused: Malformed rows that came with the table.
         gone: Rejected rows of the table, from 0.
     """

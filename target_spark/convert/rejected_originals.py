@@ -23,11 +23,7 @@ class Originals:
     """Turns the origins of failed rows into rejected records.
 
     Files are read again only if the text of a record is needed, and only once if the origins come
-    in order.
-
-    Args:
-        read: How the rows were read.
-    """
+    in order."""
 
     def __init__(self, read: ReadPlan) -> None:
         self._read = read
@@ -36,13 +32,7 @@ class Originals:
         self._texts: _Texts | None = None
 
     def reject(self, origin: int, reason: str, rejects: Rejects) -> None:
-        """Add a record to the rejects, with its text if texts are kept.
-
-        Args:
-            origin: Its origin, as made by `target_spark.convert.read_plan`.
-            reason: What is wrong with it.
-            rejects: Receives the record.
-        """
+        """Add a record to the rejects, with its text if texts are kept."""
         number, line = split_origin(origin)
         text = b"" if rejects.folder is None else self._text(self._pieces[number], line)
         rejects.add(self.place(origin, reason), text)
@@ -54,13 +44,7 @@ class Originals:
         return Reject(piece.file.url, self._line(piece, line), reason)
 
     def reject_all(self, origins: pa.Array, errors: pa.Array, rejects: Rejects) -> None:
-        """Add the records that have an error to the rejects, see `reject`.
-
-        Args:
-            origins: The origins of records.
-            errors: What is wrong with each; null for nothing.
-            rejects: Receives the records.
-        """
+        """Add the records that have an error to the rejects, see `reject`."""
         failed = origins.filter(errors.is_valid()).to_pylist()
         for origin, reason in zip(failed, errors.drop_null().to_pylist(), strict=True):
             self.reject(origin, reason, rejects)

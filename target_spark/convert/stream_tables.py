@@ -103,10 +103,6 @@ _Urls = tuple[str, ...]
 class StreamTables:
     """The tables of the streams of a run; methods may be called from any thread.
 
-    Args:
-        config: The settings.
-        destination: Holds the tables.
-
     Attributes:
         latest: The request that rows of a stream were last written for.
     """
@@ -296,13 +292,7 @@ def _key(batch: Batch) -> tuple[str, str]:
 
 
 def tell_replaced(stream: str, names: Iterable[str], *, add: bool) -> None:
-    """Log which properties of a stream are not stored, as record metadata has their names.
-
-    Args:
-        stream: Name of the stream.
-        names: The properties.
-        add: The setting `add_record_metadata`.
-    """
+    """Log which properties of a stream are not stored, as record metadata has their names."""
     _log.warning(
         "stream '%s': values of %s are %s: record metadata has these names; rename them in the tap",
         stream,
@@ -313,10 +303,6 @@ def tell_replaced(stream: str, names: Iterable[str], *, add: bool) -> None:
 
 def as_document(request: TableRequest, *, view: bool) -> TableRequest:
     """Return the request for a table with one column for the record.
-
-    Args:
-        request: For a table with a column for each property.
-        view: Ask for a view with a column for each property.
 
     Raises:
         MessageError: A key property, or a column of `upsert_order_by`, has the name of that column.

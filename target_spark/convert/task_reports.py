@@ -37,7 +37,6 @@ def reject_line(reject: Reject, original: bytes) -> bytes:
     """Return a rejected record as one line.
 
     Args:
-        reject: The record and the reason.
         original: A line of standard input or of a batch file, or a row of it as a JSON object.
     """
     place = {"file": reject.file, "line": reject.line, "reason": reject.reason}

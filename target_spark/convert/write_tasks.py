@@ -158,10 +158,7 @@ def load(
     """Read and write the tasks named by the incoming numbers; for `mapInArrow`.
 
     Args:
-        read: How rows are read.
-        write: How they are written.
         columns: Columns of the rows that are written.
-        batches: The numbers.
         mapped: Makes rows of the table from the rows read, if they differ, and may reject some.
     """
     arrow_in_task()
@@ -194,8 +191,6 @@ def read_frame(
     """Yield the rows, then the rejects in a column of their own; for `mapInArrow`.
 
     Args:
-        read: How rows are read.
-        batches: The numbers of the tasks.
         columns: The columns for Spark; None for all columns read.
         parts: Makes the rows for Spark from the rows read; None if they are the same.
     """
@@ -227,15 +222,10 @@ def written(
     columns: pa.Schema,
     tables: Callable[[list[dict[str, Any]]], Iterator[pa.Table]],
 ) -> pa.RecordBatch:
-    """Write the rows of a task into one part.
+    """Write the rows of a task into one part; return its results.
 
     Args:
-        write: How rows are written.
-        columns: Their columns.
         tables: Returns the rows, and adds further results to the list.
-
-    Returns:
-        The results of the task.
     """
     arrow_in_task()
     rejects: list[dict[str, Any]] = []
@@ -397,9 +387,7 @@ def rewrite(
 
     Args:
         pairs: Old and new URL of each file.
-        write: The new columns.
         edit: The change of their rows; files that it does not change are not written.
-        batches: The numbers of the files.
     """
     arrow_in_task()
     for number in numbers_of(batches):

@@ -93,10 +93,6 @@ class Loaded:
 def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
     """Check that all records of a batch's files were read and written, rejected or filtered.
 
-    Args:
-        batch: The batch; its staged files have a number of lines.
-        result: What the tasks report.
-
     Returns:
         The result.
 
@@ -124,7 +120,6 @@ def check_flush(batch: Batch, lines: int | None) -> None:
     """Check that a flush has all RECORD lines that were received for it.
 
     Args:
-        batch: The flush with all its files.
         lines: Number of lines; None if it is not known, as the input was cut.
 
     Raises:
@@ -139,11 +134,6 @@ def check_commit(
     batch: Batch, results: Sequence[LoadResult], committed: Committed | None
 ) -> Counts:
     """Return the counts of a durable flush.
-
-    Args:
-        batch: The flush.
-        results: Those of all its pieces.
-        committed: What its commit tells; None for nothing.
 
     Raises:
         BalanceError: The commit has another number of rows than its parts.
@@ -215,8 +205,6 @@ def check_expectations(
     """Check all streams.
 
     Args:
-        wanted: Expectations by stream.
-        profiles: What became durable, by stream.
         now: Seconds since the epoch.
 
     Raises:

@@ -389,11 +389,7 @@ class Batches:
                 step.reached = self._reached(step, step.reached.line)
 
     def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
-        """Convert a failed piece again without its bad part.
-
-        Args:
-            job: Its failed conversion.
-            where: The place that the error names.
+        """Convert a failed piece again without its bad part, whose place the error names.
 
         Returns:
             The line of stdin with the bad part; None if it is still unknown.

@@ -68,11 +68,8 @@ class TableDifference:
         """Return the difference of a table.
 
         Args:
-            stream: The stream.
-            table: Name of the table in messages.
             rows: Range → rows of the source and of the table.
             results: Range that differs → number of keys of each kind, and one of them.
-            missing_columns: Columns of the stream that the table lacks.
         """
         ranges = (RangeDifference(n, *rows[n], *results[n]) for n in sorted(results))
         ours, theirs = (sum(pair[side] for pair in rows.values()) for side in (0, 1))
@@ -191,11 +188,7 @@ class DryRun:
     versions: dict[str, int] = field(default_factory=dict)
 
     def lines(self, counts: Mapping[str, Mapping[str, int]]) -> Sequence[str]:
-        """Return one line for each table.
-
-        Args:
-            counts: Stream → its counts, as in the run summary.
-        """
+        """Return one line for each table; `counts` has those of the run summary, by stream."""
         return [self._line(table, counts.get(stream, {})) for stream, table in self.tables.items()]
 
     def _line(self, planned: PlannedTable, counts: Mapping[str, int]) -> str:

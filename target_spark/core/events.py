@@ -16,9 +16,6 @@ class SchemaSeen:
     """A SCHEMA message.
 
     Attributes:
-        stream: Name of the stream.
-        schema: JSON Schema of its records.
-        key_properties: Its key; may be empty.
         line: Number of the line on stdin, from 1.
         has_failed: Whether the tap reports by it that the stream failed.
         has_bookmark: Whether it names the properties of a bookmark, which STATE will have.
@@ -39,9 +36,7 @@ class RecordsSeen:
     """Consecutive RECORD lines of one stream, as received.
 
     Attributes:
-        stream: Name of the stream.
         data: The lines, each with its newline.
-        lines: Number of lines.
         first_line: Number of the first line on stdin, from 1.
         version: Table version of all of them, if any.
     """
@@ -69,10 +64,7 @@ class KeysSeen:
     """A KEYS message: all keys that the source of a stream has.
 
     Attributes:
-        stream: Name of the stream.
         encoding: Encoding of the files; None in the message that only announces another one.
-        manifest: The files.
-        line: Line number.
     """
 
     stream: str
@@ -104,7 +96,6 @@ class LineRejected:
 
     Attributes:
         data: The line as received.
-        line: Line number.
         reason: What is wrong with it, in one line.
         stream: The stream it names, if any.
     """
@@ -135,7 +126,6 @@ class WorkDone:
     """Requested work has succeeded.
 
     Attributes:
-        work: Number of the work, from the action.
         rows: Rows converted (of a `Convert`).
         size: Bytes written for them (of a `Convert`).
         rejected: Records rejected (of a `Convert`).
@@ -220,8 +210,6 @@ class Convert:
     """Convert one piece of a flush by one Spark job.
 
     Attributes:
-        work: Number of the work, for its result.
-        flush: Number of the flush.
         header: The flush as a batch without files.
         piece: Position of the piece within the flush, from 0.
         staged: Number of a staging file, complete by now, or None.
@@ -258,8 +246,6 @@ class Commit:
     """Make a flush durable: all its pieces have been converted.
 
     Attributes:
-        work: Number of the work.
-        flush: Number of the flush.
         header: The batch without its files.
         lines: RECORD lines in it; None if some were discarded.
     """
@@ -288,13 +274,7 @@ class Activate:
 
 @dataclass(frozen=True)
 class DeleteMissing:
-    """Delete the rows of a stream whose keys are in none of the files.
-
-    Attributes:
-        work: Number of the work.
-        flush: Number of the commit.
-        keys: The key files as a batch.
-    """
+    """Delete the rows of a stream whose keys are in none of the files."""
 
     work: int
     flush: int
@@ -306,8 +286,6 @@ class Finish:
     """End a complete stream: make `overwrite` rows visible and clean up.
 
     Attributes:
-        work: Number of the work.
-        stream: Name of the stream.
         awaits_state: Whether a STATE was to be expected: rows without one will be received again.
     """
 
@@ -344,8 +322,6 @@ class ReportUncovered:
     """Log and count rows after the last STATE of an input that has ended.
 
     Attributes:
-        stream: Name of the stream.
-        rows: Their number.
         loaded: Whether they were loaded; else they were discarded.
         expected: Whether a STATE was to be expected after them.
     """
@@ -369,9 +345,6 @@ class RetryLater:
     """Log that work has failed and is retried.
 
     Attributes:
-        what: Kind of work.
-        stream: Name of the stream.
-        error: The failure.
         failures: Number of failures so far.
         seconds: Pause before the retry.
     """
@@ -413,7 +386,6 @@ class EmitState:
     """Write a STATE value: everything received before it is durable.
 
     Attributes:
-        value: Its text.
         position: Its position in the input.
         held: Streams that have failed, and positions of the STATEs that their bookmarks are from.
     """

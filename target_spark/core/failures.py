@@ -44,9 +44,7 @@ class ErrorBudget:
         """Return the error of a stream that has exceeded its budget, or None.
 
         Args:
-            stream: Its name.
             records: Its records so far, rejected ones included.
-            rejected: How many of them were rejected.
             at_end: Whether they are all records of the stream.
         """
         if self.max_errors is not None and rejected > self.max_errors:
@@ -151,14 +149,7 @@ class Failures:
     def over_budget(
         self, job: Conversion, rows: int, rejected: int, *, is_over: bool
     ) -> RecordError | None:
-        """Count the records of a piece; return the error of a stream with too many rejected ones.
-
-        Args:
-            job: Its conversion.
-            rows: Its rows.
-            rejected: Its rejected records.
-            is_over: No more input comes.
-        """
+        """Count the records of a piece; return the error of a stream that has too many bad ones."""
         stream, counted = job.stream, job.flush.counted
         # A piece that is converted again counts once.
         records_before, rejected_before = counted.get(job.piece.index, (0, 0))
@@ -206,7 +197,6 @@ class Uncovered:
         """Yield the streams whose last records are discarded, with the line from which on.
 
         Args:
-            streams: All streams, by name.
             begun_segment: Returns the line at which a segment of a stream began that an earlier run
                 may have loaded.
         """

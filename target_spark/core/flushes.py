@@ -324,12 +324,7 @@ class AuditStep:
 
 @dataclass
 class Ending:
-    """The end of a stream all of whose rows are durable, and whose STATE has gone out.
-
-    Attributes:
-        stream: Its name.
-        awaits_state: See `Finish`.
-    """
+    """The end of a stream all of whose rows are durable, and whose STATE has gone out."""
 
     stream: str
     awaits_state: bool = False

@@ -59,13 +59,7 @@ class SchemaContract:
 
 
 def rules_error(stream: str, text: str, hint: str) -> SettingsError:
-    """Return the error for a change of what is not ours.
-
-    Args:
-        stream: The stream.
-        text: What would change.
-        hint: Another remedy.
-    """
+    """Return the error for a change of what is not ours."""
     return SettingsError(
         text,
         where=Where(stream=stream, setting="schema_contract.rules"),
@@ -77,9 +71,7 @@ def contract_error(stream: str, part: str, text: str) -> SettingsError:
     """Return the error for a change that a contract forbids.
 
     Args:
-        stream: The stream.
         part: `columns` or `types`.
-        text: What would change.
     """
     return SettingsError(
         f"{text}, and must not change",
@@ -93,8 +85,6 @@ class Backfill:
     """A range of a table that a run replaces, or compares with the source.
 
     Attributes:
-        stream: Name of the stream.
-        column: Column of the stream.
         since: Least value, as text that Spark can cast to the column's type.
         until: The value after the last one.
     """
@@ -116,12 +106,7 @@ def outside_range(backfill: Backfill) -> RecordError:
 
 
 def without_column(backfill: Backfill, shown: str) -> DestinationError:
-    """Return the error for a table that lacks the column of the range.
-
-    Args:
-        backfill: The range.
-        shown: Name of the table in messages.
-    """
+    """Return the error for a table that lacks the column of the range."""
     return DestinationError(
         f"{shown} does not have the column '{backfill.column}' of the range",
         where=Where(stream=backfill.stream),
@@ -168,8 +153,6 @@ class StreamSchema:
     """The last SCHEMA message of a stream.
 
     Attributes:
-        stream: Name of the stream.
-        schema: The JSON Schema.
         key_properties: Primary key; may be empty.
         serial: Counts the SCHEMA messages of this stream within the run, from 0.
         source: Name of what the stream has all rows of, if the tap tells.
@@ -224,7 +207,6 @@ class Layout:
         partition_by: Columns of the stream, or transforms of them (`days(at)`, `bucket(16, id)`).
         cluster_by: Columns by which rows are clustered.
         target_file_bytes: Size of data files; None leaves it to the format.
-        properties: Properties of the table.
         compact: Rewrite small files after the run.
     """
 
@@ -240,12 +222,9 @@ class TableRequest:
     """The request of a stream for its table.
 
     Attributes:
-        stream: Name of the stream.
         struct: The columns to store: the stream's own, then those of the record metadata.
-        name: Name of the table.
         keys: Key columns, by their names in `struct`; may be empty.
         method: `append-only`, `upsert`, `history` or `overwrite`.
-        schema: The stream's JSON Schema.
         layout: The physical layout of a new table.
         hard_delete: Remove rows that are marked as deleted, instead of keeping them.
         source: Name of what the stream has all rows of, if the tap tells.
@@ -365,7 +344,6 @@ class Part:
     """One file that executors have written and that is not visible yet.
 
     Attributes:
-        url: Its URL.
         rows: Rows in it.
         size: Bytes in it.
         is_lent: It is a batch file, which the commit copies and never removes.
@@ -382,7 +360,6 @@ class Reject:
     """A record that could not be loaded.
 
     Attributes:
-        file: Its file.
         line: 1-based line (of stdin for RECORD, of the file for BATCH).
         reason: What is wrong with it, in one line.
     """

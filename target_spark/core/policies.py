@@ -93,14 +93,12 @@ class SizeAndAge:
     eager: bool = False
 
     def room(self, stream: str, batch: BatchSize) -> Room:  # noqa: ARG002
-        """See `FlushRule`."""
         return Room(
             None if self.rows is None else max(1, self.rows - batch.rows),
             None if self.size is None else max(1, self.size - batch.size),
         )
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:  # noqa: ARG002
-        """See `FlushRule`."""
         return (
             (self.rows is not None and batch.rows >= self.rows)
             or (self.size is not None and batch.size >= self.size)
@@ -109,11 +107,10 @@ class SizeAndAge:
         )
 
     def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
-        """See `FlushRule`."""
         return batch.opened_at + self.seconds
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """See `FlushRule`."""
+        """Learn nothing."""
 
 
 @dataclass(eq=False)
@@ -145,19 +142,15 @@ class LatencySteered:
         return round(self._rows.get(stream, self.least))
 
     def room(self, stream: str, batch: BatchSize) -> Room:
-        """See `FlushRule`."""
         return Room(max(1, self.rows(stream) - batch.rows))
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:
-        """See `FlushRule`."""
         return batch.rows >= self.rows(stream)
 
     def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
-        """See `FlushRule`."""
         return batch.opened_at + self.seconds
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """See `FlushRule`."""
         ratio = self.target / max(seconds, 1e-9)
         if not batch.rows or abs(1 / ratio - 1) <= DEAD_BAND:
             return

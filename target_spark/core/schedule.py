@@ -143,13 +143,7 @@ class Schedule:
     def add_piece(
         self, flush: PendingFlush, piece: Piece, gather_until: float | None = None
     ) -> None:
-        """Add the conversion of a complete piece.
-
-        Args:
-            flush: Its flush, which is open.
-            piece: The piece.
-            gather_until: How long its files may wait for more files; None if they must not.
-        """
+        """Add the conversion of a complete piece, whose files may wait for more until a time."""
         due = gather_until or 0.0
         job = Conversion(stream=flush.stream, flush=flush, piece=piece, due=due)
         gathered = self._gathering.setdefault(flush.number, [])
@@ -185,11 +179,7 @@ class Schedule:
             self._turns.append(turn)
 
     def begin(self, now: float) -> Iterator[ev.Work]:
-        """Start all work that may start.
-
-        Yields:
-            The work to do.
-        """
+        """Start all work that may start, and yield it."""
         if self._later:
             self._wake(now)
         while self._gathering and (first := next(iter(self._gathering.values()))[0]).due <= now:

@@ -83,11 +83,7 @@ class StateTracker:
     _withheld_from: float = field(default=math.inf, init=False)
 
     def begin(self) -> int:
-        """Record that an act has begun.
-
-        Returns:
-            Its position, which identifies it.
-        """
+        """Record that an act has begun; return its position, which identifies it."""
         self.position += 1
         self._open[self.position] = None
         self._begun = self.position

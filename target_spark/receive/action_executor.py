@@ -52,20 +52,7 @@ _Piece = tuple[tuple[InputFile, ...], LoadResult]
 
 
 class ActionExecutor:
-    """Executes actions; slow ones in threads, whose results become events.
-
-    Args:
-        loader: Converts and commits.
-        engine: Learns what comes, and of which stream; stopped with its jobs.
-        staging: Holds RECORD lines.
-        workers: Run slow actions.
-        output: Output for STATE.
-        progress: Shows on a terminal what streams have moved, or None.
-        dead_letters: Keeps rejected records, or None.
-        rejections: Reports rejected records.
-        summary: Collects what the run moved.
-        state_file: Keeps STATE for the next run, or None.
-    """
+    """Executes actions; slow ones in threads, whose results become events."""
 
     def __init__(
         self,

@@ -79,13 +79,6 @@ def run(
 ) -> None:
     """Load a Singer message stream.
 
-    Args:
-        config: The settings.
-        input_fd: Descriptor of the messages.
-        output: Output for STATE.
-        summary: Collects what the run moved.
-        state_file: Keeps STATE for the next run.
-
     Raises:
         SingerSparkError: The input, a record, staging, the destination or Spark failed, or a
             signal came. What was durable stays so, and its STATE has been written.
@@ -136,17 +129,7 @@ def run_with(
     summary: RunSummary | None = None,
     state_file: StateFile | None = None,
 ) -> None:
-    """Run with a loader and an engine of the caller.
-
-    Args:
-        config: The settings.
-        input_fd: Descriptor of the messages.
-        output: Output for STATE.
-        loader: Loads batches.
-        engine: Starts Spark.
-        summary: Collects what the run moved.
-        state_file: Keeps STATE for the next run.
-    """
+    """Run with a loader and an engine of the caller."""
     widen_pipe(input_fd)
     summary = summary or RunSummary("target-spark")
     # Seconds since the epoch that never go back.

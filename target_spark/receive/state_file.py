@@ -151,12 +151,7 @@ class StateFile:
 
 @contextmanager
 def kept_state(path: str, input_fd: int) -> Iterator[StateFile]:
-    """Yield the file that keeps the STATE of a run.
-
-    Args:
-        path: The file.
-        input_fd: Descriptor of the messages.
-    """
+    """Yield the file that keeps the STATE of a run."""
     file = StateFile(path, in_pipe=stat.S_ISFIFO(os.fstat(input_fd).st_mode))
     try:
         yield file

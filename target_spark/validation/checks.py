@@ -35,12 +35,7 @@ _WORDS = (b'NaN"', b'Infinity"')
 class KeyCheck:
     """Finds the records in which a key property has no value.
 
-    A key that the schema does not name is not a column, and is looked up in each record.
-
-    Args:
-        schema: The stream's JSON Schema.
-        keys: The key properties.
-    """
+    A key that the schema does not name is not a column, and is looked up in each record."""
 
     def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
         names = () if is_free_form(schema) else json_schema_to_spark(schema, JsonText()).names
@@ -80,8 +75,6 @@ class LineChecker:
     """Rejects the records of JSON lines that do not fit their schema, or lack a key.
 
     Args:
-        schema: The stream's JSON Schema.
-        keys: Its key properties.
         envelope: Lines are RECORD messages; otherwise they are the records themselves.
         strict: Whether records must fit the schema.
     """
@@ -104,12 +97,7 @@ class LineChecker:
         return self._validator is not None and self._validator.closed
 
     def fitting(self, read: LinesRead, data: bytes) -> LinesRead:
-        """Return the records that fit, with the others added to the rejects.
-
-        Args:
-            read: The result of the reader.
-            data: The input of the reader.
-        """
+        """Return the records that fit, with the others added to the rejects."""
         validator = self._validator
         if validator is None or validator.idle or not read.table.num_rows:
             return read
@@ -174,9 +162,7 @@ class RowChecker:
     """Rejects the rows of files that do not fit their schema, or lack a key.
 
     Args:
-        schema: The stream's JSON Schema.
         names: Columns that a file may have besides those of the schema, and that are ignored.
-        keys: The key properties.
         strict: Whether rows must fit the schema.
     """
 
@@ -204,12 +190,7 @@ class RowChecker:
         return self._validator.shape()
 
     def fitting(self, read: RowsRead, source: pa.Table) -> RowsRead:
-        """Return the rows that fit, with the others added to the rejects.
-
-        Args:
-            read: The result of the reader.
-            source: The input of the reader.
-        """
+        """Return the rows that fit, with the others added to the rejects."""
         if not self._strict or not read.table.num_rows:
             return read
         absent = self._absent(source)

@@ -121,11 +121,6 @@ def columns_to_fill(
 ) -> frozenset[str] | None:
     """Return the columns that show by their nulls whether records must be checked one by one.
 
-    Args:
-        schema: The stream's JSON Schema.
-        keys: Its key properties.
-        strict: Whether records must fit the schema.
-
     Returns:
         None if the columns do not show it.
     """
@@ -181,13 +176,7 @@ class SlowKeywords:
     _logged: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     def log(self, stream: str, schema: Mapping[str, Any], *, files: bool) -> None:
-        """Log the slow keywords of a stream's schema if they are new.
-
-        Args:
-            stream: Name of the stream.
-            schema: The schema for its records.
-            files: For rows of files with typed columns.
-        """
+        """Log the slow keywords of a stream's schema if they are new."""
         last, logged = self._logged.get(stream, (None, ()))
         if last == (schema, files):
             return

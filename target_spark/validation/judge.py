@@ -220,10 +220,6 @@ def check_time(pattern: str, texts: Iterable[str]) -> None:
     A text as long as one that was too slow is not tried again, so that many records do not take
     longer.
 
-    Args:
-        pattern: As a SCHEMA has it.
-        texts: The texts to search.
-
     Raises:
         SlowPatternError: A search takes longer.
     """
@@ -451,12 +447,7 @@ def is_valid(validator: Any, value: Any) -> bool:
 
 
 def reason(validator: Any, record: Any) -> str | None:
-    """Return why the library rejects a record, in one line with the path; None if it accepts it.
-
-    Args:
-        validator: Of the whole schema.
-        record: As from `decoded_record`.
-    """
+    """Return why the library rejects a record, in one line with the path; None if it accepts it."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415
 
     try:
@@ -472,12 +463,7 @@ def reason(validator: Any, record: Any) -> str | None:
 
 
 def error_line(error: Any, word: str) -> str:
-    """Return an error of the library in one line.
-
-    Args:
-        error: A `ValidationError`.
-        word: Name for the path.
-    """
+    """Return an error of the library in one line."""
     path = "".join(_step(step) for step in error.absolute_path).removeprefix(".")
     message = _one_line(error.message)
     return f"{_one_line(f'{word} {path!r}')}: {message}" if path else message

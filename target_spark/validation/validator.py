@@ -157,16 +157,11 @@ class RecordValidator:
         record: Callable[[int], Any],
         absent: frozenset[str] = frozenset(),
     ) -> dict[int, str]:
-        """Return the records that do not fit the schema.
+        """Return the rows of records that do not fit the schema, in order, with the reasons.
 
         Args:
-            table: The records that the reader has accepted.
-            facts: Facts about the data that they come from.
             record: Returns one of them, decoded, by its row.
             absent: Properties that all records lack.
-
-        Returns:
-            Rows, in order, each with the reason.
         """
         rows = self._suspects(table, facts, absent)
         unexpected = not self._is_open and facts.unexpected
