@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared.encodings.encoding_format import FORMATS, Encoding
 from shared.errors import SettingsError, Where
@@ -144,25 +144,8 @@ class Work:
     kind: str = READING
 
 
-class Runs(Protocol):
-    """Runs tasks. The reports are the same, whatever runs them."""
-
-    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
-        """Run tasks and return their reports.
-
-        Args:
-            task: The work.
-            count: Number of tasks; they are numbered from 0.
-            work: What it costs and whose it is.
-
-        Raises:
-            Exception: What a task raises, or a failure of Spark.
-        """
-        ...
-
-
 class Threads:
-    """Runs tasks in threads of this program.
+    """Runs tasks, numbered from 0, in threads of this program. `run` raises what a task raises.
 
     Args:
         count: How many tasks run at the same time, over all calls.
@@ -189,7 +172,7 @@ class Threads:
 
 @dataclass(eq=False)
 class Spark:
-    """Runs tasks as one job of Spark.
+    """Runs tasks as one job of Spark. The reports are the same as by `Threads`.
 
     Args:
         session: Returns the session, waits for it if it still starts.
@@ -211,6 +194,10 @@ class Spark:
         return [row.asDict() for row in frame.collect()]
 
 
+Runs = Threads | Spark
+"""What runs tasks."""
+
+
 class Engine:
     """Chooses between threads and Spark, and alone starts Spark. Methods suit any thread.
 
@@ -222,11 +209,6 @@ class Engine:
         may_read: Whether Spark reads files by its defaults, so that threads can do the same.
 
     Attributes:
-        choice: The same.
-        limit: The same.
-        threads: Runs tasks in threads.
-        spark: Runs tasks on Spark.
-        may_read: The same.
         used: Stream → what has done its work, and why; nothing if there was none. Spark counts as
             soon as it has done a part.
     """
@@ -270,9 +252,7 @@ class Engine:
         Raises:
             SettingsError: Only Spark can do it, and the settings forbid Spark.
         """
-        if self.takes(work):
-            return self.threads
-        return self.spark
+        return self.threads if self.takes(work) else self.spark
 
     def takes(self, work: Work) -> bool:
         """Return whether threads do some work; see `choose`."""
@@ -302,10 +282,6 @@ class Engine:
         # 3. Until it is up, threads go on with pieces that are over by then, as cores would wait.
         is_quick = work.size <= self.limit * WHILE_STARTING
         return not is_due or (is_quick and self.running() is None), reason
-
-    def run(self, task: Task | FrameTask, count: int, work: Work) -> list[Report]:
-        """See `Runs`: by what `choose` returns."""
-        return self.choose(work).run(task, count, work)
 
     def needs(self, why: str, stream: str | None = None) -> None:
         """Say before the first row that only Spark can do the work: it then starts with that row.

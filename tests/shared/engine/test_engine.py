@@ -258,9 +258,9 @@ def failing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_threads_run_every_task_once_and_raise_what_fails() -> None:
     chooser = engine(Starter())
     work = Work("s", 1, reports=DDL)
-    assert chooser.run(echo, 20, work) == [{"number": number} for number in range(20)]
+    assert chooser.choose(work).run(echo, 20, work) == [{"number": number} for number in range(20)]
     with pytest.raises(OSError, match="Broken pipe"):
-        chooser.run(failing, 2, work)
+        chooser.choose(work).run(failing, 2, work)
     with pytest.raises(TypeError):
         chooser.threads.run(FrameTask(lambda frame: frame), 1, work)
 
@@ -269,7 +269,8 @@ def test_threads_run_every_task_once_and_raise_what_fails() -> None:
 @pytest.mark.parametrize("make", [lambda: echo, lambda: FrameTask(lambda numbers: numbers)])
 def test_spark_returns_the_same_reports(spark: Any, make: Callable[[], Any]) -> None:
     chooser = Engine.of(lambda: spark)
-    reports = chooser.run(make(), 3, Work("s", 1, reports=DDL))
+    work = Work("s", 1, reports=DDL)
+    reports = chooser.choose(work).run(make(), 3, work)
     assert sorted(next(iter(row.values())) for row in reports) == [0, 1, 2]
 
 
