@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from shared.errors import first_line
 from shared.singer.stdout import original_stdout
@@ -124,24 +124,8 @@ def _cores_of_cluster(java: Any, jconf: Any, host: str, port: int) -> int:
         environment.shutdown()
 
 
-class Jobs(Protocol):
-    """What runs on the cluster."""
-
-    def active(self) -> list[int]:
-        """Return the numbers of the jobs that run."""
-        ...
-
-    def executors(self) -> int:
-        """Return how many executors there are."""
-        ...
-
-    def cancel(self, job: int, reason: str) -> None:
-        """Let a job fail."""
-        ...
-
-
 class ClusterJobs:
-    """The `Jobs` of a SparkContext."""
+    """The jobs that a SparkContext runs on the cluster."""
 
     def __init__(self, context: Any) -> None:
         self._java = context._jsc.sc()
@@ -166,7 +150,7 @@ class ExecutorWatch:
         now: Returns the time in seconds.
     """
 
-    jobs: Jobs
+    jobs: ClusterJobs
     limit: float
     now: Callable[[], float] = time.monotonic
     _since: float | None = None

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared.errors import SettingsError, SparkLostError, SparkStartError, Where, first_line
 from shared.spark.conf import SQL_DEFAULTS, SparkSettings
@@ -192,21 +192,11 @@ def check_release(url: str, version: str) -> None:
         )
 
 
-class SessionConf(Protocol):
-    """The configuration of a session."""
-
-    def isModifiable(self, key: str) -> bool:  # noqa: N802 - Spark's name
-        """Return whether Spark lists a setting, and a session may change it."""
-
-    def set(self, key: str, value: str) -> None:
-        """Set it."""
-
-
-def configure(session: SessionConf, conf: Mapping[str, str]) -> None:
+def configure(session: Any, conf: Mapping[str, str]) -> None:
     """Set what a session takes; log the names of what it does not.
 
     Args:
-        session: The configuration of the session.
+        session: `SparkSession.conf`, classic or Connect.
         conf: `spark.conf`.
 
     Raises:
