@@ -189,10 +189,11 @@ def copying(read: ReadPlan, write: TableWrite, making: Making) -> Task | None:
         return None
     keys = tuple(key.name for key in read.keys)
     metadata = read.metadata is not None
-    copied = _only_copies(making.transform, write, keys, metadata=metadata)
-    if not copied:
-        return None
+    rest, copied = without_copies(making.transform, write.struct, metadata=metadata)
     paths = {copy.name: copy.path for copy in copied}
+    computes = rest.cells or rest.computed or rest.filter is not None
+    if computes or not paths or not paths.keys() >= set(keys):
+        return None
     records = source_records(read, making, source_columns(read.schema, add_metadata=metadata))
     records = replace(records, keys=tuple(Key(key, paths[key]) for key in keys))
     records = with_origins(records) if read.row_origin else records
@@ -219,7 +220,8 @@ def job(numbers: DataFrame, read: ReadPlan, write: TableWrite, making: Making) -
     transform, copies = without_copies(
         making.transform, write.struct, metadata=metadata, computed=keys
     )
-    seen = _only(source, transform.reads)
+    reads = transform.reads
+    seen = StructType([field for field in source if field.name in reads])
     return _mapped(numbers, records, _Work(seen, transform, copies, write, keys), read.columns)
 
 
@@ -234,15 +236,6 @@ def source_records(read: ReadPlan, making: Making, source: StructType) -> ReadPl
         reports_rejects=making.reports_rejects,
         keys=(),
     )
-
-
-def _only_copies(
-    transform: Transform, write: TableWrite, keys: Sequence[str], *, metadata: bool
-) -> tuple[Copy, ...]:
-    """Return the copies of a map that only copies and includes the keys; else nothing."""
-    rest, copies = without_copies(transform, write.struct, metadata=metadata)
-    more = rest.cells or rest.computed or rest.filter is not None
-    return () if more or not {copy.name for copy in copies}.issuperset(keys) else copies
 
 
 def _mapped(numbers: DataFrame, read: ReadPlan, work: _Work, columns: pa.Schema) -> DataFrame:
@@ -296,34 +289,13 @@ def write_mapped(
         batches: These columns, and the added ones.
         several: Whether a record may have several rows: all are written, or none.
     """
-    failed = _Failed(read, columns, names)
-    whole = WholeRecords(len(names)) if several else None
+    originals, width = Originals(read), len(names)
+    rejects = Rejects(read.rejects, read.reject_options)
+    whole = WholeRecords(width) if several else None
 
     def rows(results: list[dict[str, Any]]) -> Iterator[pa.Table]:
-        yield from failed.others(batches if whole is None else whole.of(batches), results)
-        if whole is not None:
-            results.append({"kind": "exploded", "rows": whole.exploded})
-
-    yield write_tasks.written(write, columns, rows)
-
-
-@dataclass
-class _Failed:
-    """Separates rows that could not be mapped or read from the others."""
-
-    read: ReadPlan
-    columns: pa.Schema
-    names: Sequence[str]
-
-    def others(
-        self, batches: Iterable[pa.RecordBatch], results: list[dict[str, Any]]
-    ) -> Iterator[pa.Table]:
-        """Yield the rows to write; in the end, add the results for the others."""
-        originals = Originals(self.read)
-        rejects = Rejects(self.read.rejects, self.read.reject_options)
         beside = CopiedColumnJoiner()
-        width = len(self.names)
-        for batch in batches:
+        for batch in batches if whole is None else whole.of(batches):
             origins, errors, notes = batch.columns[width:]
             for note in notes.drop_null():
                 if not beside.takes(note.as_buffer()):
@@ -331,17 +303,16 @@ class _Failed:
             originals.reject_all(origins, errors, rejects)
             good = pc.and_(errors.is_null(), notes.is_null())
             created = pa.Table.from_batches([batch]).select(list(range(width)))
-            created = created.rename_columns(self.names).filter(good)
+            created = created.rename_columns(names).filter(good)
             created = beside.joined(created, origins.filter(good))
-            if ROW_ORIGIN in self.columns.names:
+            if ROW_ORIGIN in columns.names:
                 created = created.append_column(ROW_ORIGIN, origins.filter(good))
-            yield conform(created, self.columns)
+            yield conform(created, columns)
         results += rejects.rows()
+        if whole is not None:
+            results.append({"kind": "exploded", "rows": whole.exploded})
 
-
-def _only(struct: StructType, names: Iterable[str]) -> StructType:
-    wanted = frozenset(names)
-    return StructType([field for field in struct if field.name in wanted])
+    yield write_tasks.written(write, columns, rows)
 
 
 def _carried(struct: StructType) -> StructType:

@@ -172,13 +172,9 @@ def load(
             if mapped is not None:
                 tables = (mapped(table, rejects) for table in tables)
             rows = _write(write, columns, tables) if copied is None else copied
-        except UnreadableInputError as error:
-            rows = [_unreadable(error)]
-        except (PartitionError, RefusedByStoreError) as error:
-            rows = [_refused(error)]
-        except OSError as error:
+        except _PERMANENT as error:
             # Reported, not raised: Spark would try the task again, on a full disk, too.
-            rows = [failure(error, write.pending)]
+            rows = [_failure(error, write.pending)]
         yield pa.RecordBatch.from_pylist([*rows, *rejects.rows()], RESULTS)
 
 
@@ -204,7 +200,7 @@ def read_frame(
                 for part in (table,) if parts is None else parts(table):
                     yield from conform(part, columns).to_batches()
         except UnreadableInputError as error:
-            failed = [_unreadable(error)]
+            failed = [_failure(error, "")]
         texts = [json.dumps(row).encode() for row in (*failed, *rejects.rows())]
         if texts:
             yield from conform(pa.table({REJECT_COLUMN: texts}), columns).to_batches()
@@ -231,10 +227,8 @@ def written(
     rejects: list[dict[str, Any]] = []
     try:
         rows = _write(write, columns, tables(rejects))
-    except (PartitionError, RefusedByStoreError) as error:
-        rows = [_refused(error)]
-    except OSError as error:
-        rows = [failure(error, write.pending)]
+    except _PERMANENT as error:
+        rows = [_failure(error, write.pending)]
     return pa.RecordBatch.from_pylist([*rows, *rejects], RESULTS)
 
 
@@ -356,21 +350,20 @@ def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column(0).to_pylist()
 
 
-def _refused(error: PartitionError | RefusedByStoreError) -> dict[str, Any]:
-    kind = "refused" if isinstance(error, PartitionError) else "refused by store"
-    return {"kind": kind, "text": str(error)}
+_PERMANENT = (UnreadableInputError, PartitionError, RefusedByStoreError, OSError)
 
 
-def _unreadable(error: UnreadableInputError) -> dict[str, Any]:
-    url, reason, *number = error.args
-    if number:
-        return {"kind": "unreachable", "url": url, "rows": number[0], "text": reason}
-    return {"kind": "unreadable", "url": url, "text": reason}
-
-
-def failure(error: OSError, pending: str) -> dict[str, Any]:
+def _failure(error: Exception, pending: str) -> dict[str, Any]:
     """Return a permanent failure as a result; raise any other again."""
-    if error.errno not in _LASTING:
+    if isinstance(error, UnreadableInputError):
+        url, reason, *number = error.args
+        kind = {"kind": "unreachable", "rows": number[0]} if number else {"kind": "unreadable"}
+        return {**kind, "url": url, "text": reason}
+    if isinstance(error, PartitionError):
+        return {"kind": "refused", "text": str(error)}
+    if isinstance(error, RefusedByStoreError):
+        return {"kind": "refused by store", "text": str(error)}
+    if not isinstance(error, OSError) or error.errno not in _LASTING:
         raise error
     place = str(error.filename) if error.filename else pending
     reason = error.strerror or os.strerror(error.errno or 0)
@@ -397,7 +390,7 @@ def rewrite(
         except pa.ArrowInvalid as error:
             rows = [{"kind": "unreadable", "url": source, "text": str(error)}]
         except OSError as error:
-            rows = [failure(error, write.pending)]
+            rows = [_failure(error, write.pending)]
         yield pa.RecordBatch.from_pylist(rows, RESULTS)
 
 
