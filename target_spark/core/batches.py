@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TypeGuard
+from operator import attrgetter
 
 from shared.errors import Where
 from target_spark.core import events as ev
@@ -118,7 +118,7 @@ class Batches:
 
     def left(self) -> tuple[tuple[int, Batch], ...]:
         """Return numbers and headers of the flushes that are not durable."""
-        every = sorted((*self._flushes.values(), *self._discarded), key=_number)
+        every = sorted((*self._flushes.values(), *self._discarded), key=attrgetter("number"))
         return tuple((flush.number, flush.header) for flush in every)
 
     def stage(
@@ -356,7 +356,8 @@ class Batches:
         streams = list(streams)
         self.schedule.withdraw(streams)
         flushes = [flush for stream in streams for flush in _waiting(stream)]
-        fixed = [p for flush in flushes for p in flush.divided if _is_fixed(p)]
+        kept = [piece for flush in flushes for piece in flush.divided]
+        fixed = [p for p in kept if isinstance(p, StagedPiece) and not p.is_kept]
         while True:
             state = self.tracker.newest(line - 1)
             if state is None:
@@ -523,7 +524,7 @@ class Batches:
         if expected.taken == expected.lines[0]:
             piece.replay = expected.next()
             self._complete_file(flush)
-            self._end_replay(flush.stream)
+            flush.stream.expected = expected if expected.lines else None
         elif piece.size >= 2 * self.limits.file_bytes:
             self._complete_file(flush)
 
@@ -534,12 +535,8 @@ class Batches:
             stream.expected = None
             return None
         index = expected.next()
-        self._end_replay(stream)
+        stream.expected = expected if expected.lines else None
         return index
-
-    def _end_replay(self, stream: Stream) -> None:
-        if stream.expected is not None and not stream.expected.lines:
-            stream.expected = None
 
     def _cut_converted(self, flush: PendingFlush) -> None:
         """Cut the end off the converted pieces of a flush whose input is discarded."""
@@ -594,14 +591,6 @@ def _waiting(stream: Stream) -> Iterator[PendingFlush]:
     return (step for step in steps if isinstance(step, PendingFlush))
 
 
-def _is_fixed(piece: Piece) -> TypeGuard[StagedPiece]:
-    return isinstance(piece, StagedPiece) and not piece.is_kept
-
-
 def _bytes_staged(flush: PendingFlush) -> int:
     """Return the bytes of an open batch that wait for their conversion, if none runs or waits."""
     return 0 if flush.staging is None else flush.staging.size
-
-
-def _number(flush: PendingFlush) -> int:
-    return flush.number

@@ -15,7 +15,6 @@ from shared.errors import (
     DestinationError,
     DifferenceError,
     MessageError,
-    PartialRunError,
     Pauses,
     RecordError,
     SettingsError,
@@ -47,10 +46,11 @@ class ErrorBudget:
             records: Its records so far, rejected ones included.
             at_end: Whether they are all records of the stream.
         """
+        share = self.max_error_share if at_end or records >= LEAST_RECORDS else None
         if self.max_errors is not None and rejected > self.max_errors:
             setting, bound = "max_errors", str(self.max_errors)
-        elif self._is_share_exceeded(records, rejected, at_end):
-            setting, bound = "max_error_share", f"{self.max_error_share:g}"
+        elif share is not None and rejected > share * records:
+            setting, bound = "max_error_share", f"{share:g}"
         else:
             return None
         return RecordError(
@@ -58,12 +58,6 @@ class ErrorBudget:
             where=Where(stream=stream),
             hint="the reasons are in the log and in the dead letters",
         )
-
-    def _is_share_exceeded(self, records: int, rejected: int, at_end: bool) -> bool:
-        share = self.max_error_share
-        if share is None or not (at_end or records >= LEAST_RECORDS):
-            return False
-        return rejected > share * records
 
 
 LONGEST_PAUSE = 300.0
@@ -162,10 +156,6 @@ class Failures:
         return self.budget(name).error(
             name, stream.records, stream.rejected, at_end=is_over and stream.is_converted
         )
-
-    def summary(self, streams: int) -> PartialRunError:
-        """Return the error about all streams that have failed, of so many."""
-        return PartialRunError.of(self.streams.values(), streams)
 
 
 @dataclass(eq=False)

@@ -46,6 +46,7 @@ from typing import Any
 
 from shared.errors import (
     MessageError,
+    PartialRunError,
     RecordError,
     SettingsError,
     SingerSparkError,
@@ -163,8 +164,7 @@ class Pipeline:
         self._now = 0.0
         self._ended = False
         self._is_ending = False
-        self._stopping = False
-        self.done = False
+        self.stopping = self.done = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.SchemaSeen: self._schema,
             ev.RecordsSeen: self._records,
@@ -172,14 +172,14 @@ class Pipeline:
             ev.KeysSeen: self._keys,
             ev.StateSeen: self._state,
             ev.VersionSeen: self._version,
-            ev.EndOfInput: self._end,
+            ev.EndOfInput: lambda _: self._end(),
             ev.LineRejected: self._line_rejected,
-            ev.Tick: self._tick,
-            ev.Idle: self._idle,
+            ev.Tick: lambda _: self._batches.close_due(self._now),
+            ev.Idle: lambda _: self._batches.input_is_idle(self._now),
             ev.WorkDone: self._work_done,
             ev.WorkFailed: self._work_failed,
-            ev.BadInput: self._bad_input,
-            ev.Stopped: self._stop,
+            ev.BadInput: lambda event: self._bad_input(event.error),
+            ev.Stopped: lambda event: self._stop(event.error),
         }
 
     def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
@@ -195,13 +195,13 @@ class Pipeline:
         self._now = now
         # 1. Take the event. Messages after the end of the input are late: its bad line has cut them
         #    off. Answers of work count until the last one.
-        is_open = not self._stopping and (not self._ended or isinstance(event, ev.Tick))
+        is_open = not self.stopping and (not self._ended or isinstance(event, ev.Tick))
         if is_open or isinstance(event, _ALWAYS):
             try:
                 self._handlers[type(event)](event)
             except (MessageError, SettingsError) as error:
-                self._bad_input(ev.BadInput(error))
-        if not self._stopping:
+                self._bad_input(error)
+        if not self.stopping:
             # 2. Go on with a message that had no room before.
             self._take_rest(bounded=True)
             self._batches.relieve_staging(now)
@@ -221,17 +221,12 @@ class Pipeline:
     @property
     def wants_input(self) -> bool:
         """Return whether to read more input; False is back-pressure on stdin."""
-        over = self._ended or self._stopping or self._rest is not None
+        over = self._ended or self.stopping or self._rest is not None
         return not over and self._batches.have_room and self._dead_bytes < MOST_DEAD_BYTES
 
     @property
     def _has_swaps(self) -> bool:
         return any(stream.swap is not None for stream in self._streams.values())
-
-    @property
-    def stopping(self) -> bool:
-        """Return whether work has failed permanently or the run was stopped."""
-        return self._stopping
 
     @property
     def commits_running(self) -> bool:
@@ -245,7 +240,7 @@ class Pipeline:
 
     def deadline(self) -> float:
         """Return when a `Tick` is due; `math.inf` for never."""
-        if self._stopping:
+        if self.stopping:
             return math.inf
         return min(self._batches.deadline, self._schedule.deadline)
 
@@ -383,7 +378,7 @@ class Pipeline:
             step = self._batches.key_pass(stream, files, event.line, self._now)
             self._schedule.add_step(stream, step)
 
-    def _end(self, event: ev.EndOfInput) -> None:  # noqa: ARG002
+    def _end(self) -> None:
         self._take_rest()
         self._ended = True
         # Streams of which the input does not show that they may replace their tables fail before
@@ -417,12 +412,6 @@ class Pipeline:
         )
         has_failed = self._failures.error is not None or stream.has_failed or stream.end.has_failed
         return self._creates_empty and is_read and not has_failed
-
-    def _tick(self, event: ev.Tick) -> None:  # noqa: ARG002
-        self._batches.close_due(self._now)
-
-    def _idle(self, event: ev.Idle) -> None:  # noqa: ARG002
-        self._batches.input_is_idle(self._now)
 
     def _line_rejected(self, event: ev.LineRejected) -> None:
         self._take_rest()
@@ -462,12 +451,12 @@ class Pipeline:
                 error = self._failures.over_budget(job, rows, rejected, is_over=self._ended)
                 # The budget counts what is rejected, which is known only now. After failed work
                 # nothing is discarded any more, so that the flush is kept from its commit instead.
-                if error is not None and self._stopping:
+                if error is not None and self.stopping:
                     job.flush.unconverted += 1  # It is not committed.
                     self._begin_no_more(job)
                 elif error is not None:
                     self._discard_bad(stream, job.piece.line, error)
-            if not self._stopping:
+            if not self.stopping:
                 self._batches.close_if_full(job.flush, self._now)
         elif isinstance(job.step, Recollection):
             stream = job.stream
@@ -503,12 +492,12 @@ class Pipeline:
             event.error.name_stream(job.stream.schema.stream)
         # 1. A commit that a record has made fail becomes a failed conversion, which can name the
         #    record's line.
-        if isinstance(job, Turn) and not self._stopping:
+        if isinstance(job, Turn) and not self.stopping:
             job = self._batches.reopen(job, event.error) or job
         # 2. What is converted anew, is discarded already, or ends its stream alone, does not end
         #    the run.
         is_again = isinstance(event.error, ConvertAgainError) and not job.stream.running
-        if not self._stopping and (
+        if not self.stopping and (
             is_again or self._is_past(job, event.error) or self._is_apart(job, event)
         ):
             if job.stream.until < sys.maxsize:  # the rest of a commit that was running is cut, too
@@ -577,8 +566,7 @@ class Pipeline:
         if self._goes_on:
             self._fail_stream(stream, line, error)
         elif self._has_swaps:
-            self._end_early(error)
-            self._schedule.stop()
+            self._stop(error)
         else:
             self._discard_from(line, error)
 
@@ -613,26 +601,26 @@ class Pipeline:
         self._failures.bad_input(line, error)
         # The end closes the open batches: what came before the bad line is loaded as at a good end.
         if not self._ended:
-            self._end(ev.EndOfInput())
+            self._end()
         line = self._batches.cut(line, self._streams.values())
         self._tracker.discard_from(line)
         self._batches.discard_from(line, self._streams.values())
         self._batches.states_changed(line, self._streams.values())
 
-    def _bad_input(self, event: ev.BadInput) -> None:
+    def _bad_input(self, error: BaseException) -> None:
         if self._has_swaps:
-            self._stop(ev.Stopped(event.error))
-            return
-        self._discard_from(sys.maxsize, self._failures.error or event.error)
+            self._stop(error)
+        else:
+            self._discard_from(sys.maxsize, self._failures.error or error)
 
-    def _stop(self, event: ev.Stopped) -> None:
-        self._end_early(event.error)
+    def _stop(self, error: BaseException) -> None:
+        self._end_early(error)
         self._schedule.stop()
 
     def _end_early(self, error: BaseException) -> None:
         """End the run early; report the first reason."""
         self._failures.error = self._failures.error or error
-        self._stopping = True
+        self.stopping = True
 
     def _add_endings(self) -> bool:
         """Add steps to end the loaded streams, after the last STATE."""
@@ -648,18 +636,18 @@ class Pipeline:
         return not self._schedule.is_idle
 
     def _finish_run(self) -> None:
-        if self._stopping:
+        if self.stopping:
             over = not self.commits_running
         else:
             over = self._ended and self._schedule.is_idle
         # 1. The audit, which the last STATE waits for.
-        if over and not self._stopping and self._audit is not None and self._failures.error is None:
+        if over and not self.stopping and self._audit is not None and self._failures.error is None:
             self._schedule.add_step(self._dead, self._audit)
             self._actions.extend(self._schedule.begin(self._now))
             self._audit, over = None, False
         # 2. The ends of the streams, once that STATE is out. If it is withheld, a rerun needs what
         #    they remove.
-        if over and not self._stopping and not self._is_ending and self._failures.error is None:
+        if over and not self.stopping and not self._is_ending and self._failures.error is None:
             self._is_ending = True
             over = self._tracker.withholds or not self._add_endings()
         # 3. The result, once.
@@ -671,7 +659,8 @@ class Pipeline:
                 self._actions += self._uncovered.covered(math.inf)
             error = self._failures.error
             if error is None and self._failures.streams:
-                error = self._failures.summary(len(self._streams))
+                failed = self._failures.streams.values()
+                error = PartialRunError.of(failed, len(self._streams))
             self._act(ev.CleanUp(error, self._batches.left()))
 
     def _report_uncovered(self) -> None:
