@@ -41,7 +41,7 @@ from target_spark.destinations.folders.table_folder import read_error, writing
 from target_spark.run_settings import TargetConfig
 
 if TYPE_CHECKING:
-    from target_spark.convert.read_plan import Piece, ReadPlan
+    from target_spark.convert.read_plan import ReadPlan
 
 
 def resolve_files(
@@ -237,7 +237,10 @@ class BatchFiles:
                 for url, copy in copies.items():
                     filesystem, path = remote(copy, self._copy_options)
                     filesystem.put_file(local_path(url), path)
-            tasks = tuple(tuple(_moved(piece, copies) for piece in task) for task in read.tasks)
+            tasks = tuple(
+                tuple(replace(piece, copy=copies.get(piece.file.url)) for piece in task)
+                for task in read.tasks
+            )
             yield replace(read, tasks=tasks, options=self._copy_options)
         finally:
             for copy in copies.values():
@@ -262,7 +265,3 @@ class BatchFiles:
 def _changed(filesystem: Any, entry: dict[str, Any]) -> datetime:
     result: datetime = entry.get("LastModified") or filesystem.modified(entry["name"])
     return result if result.tzinfo else result.replace(tzinfo=timezone.utc)
-
-
-def _moved(piece: Piece, copies: dict[str, str]) -> Piece:
-    return replace(piece, copy=copies.get(piece.file.url))

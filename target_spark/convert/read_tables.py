@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -61,7 +62,8 @@ def rows_of_tables(read: ReadPlan, piece: Piece, rejects: Rejects) -> Iterator[p
                 RefusedRow(number(place), reason, row_at(table, place) if read.rejects else b"")
                 for place, reason in reported
             )
-            for row in merge(refused if read.reports_rejects else (), others, key=_number):
+            malformed = refused if read.reports_rejects else ()
+            for row in merge(malformed, others, key=attrgetter("number")):
                 rejects.add(Reject(piece.file.url, row.number, row.reason), row.text)
         accepted = result.table
         if read.document is not None:
@@ -103,10 +105,6 @@ def row_origins(
     missing = [row.number - 1 - before for row in refused]
     missing += [number(place) - 1 - before for place in gone]
     return without(origin_of(piece, before), rows + len(refused), missing)
-
-
-def _number(row: RefusedRow) -> int:
-    return row.number
 
 
 def row_at(table: pa.Table, place: int) -> bytes:

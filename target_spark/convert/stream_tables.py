@@ -56,12 +56,6 @@ class _Claim:
     folders: tuple[str, ...]
 
 
-def _disagree(one: _Claim, other: _Claim) -> bool:
-    """Return whether streams of one table ask for different partitions."""
-    asked = {claim.partition_by for claim in (one, other)} - {()}
-    return one.table.key == other.table.key and len(asked) > 1
-
-
 def _refusal(first: _Claim, second: _Claim) -> SettingsError:
     one, two = first.table, second.table
     shared = f"the table {one.shown}"
@@ -143,7 +137,8 @@ class StreamTables:
                     raise _refusal(other, new)
                 if other.stream in self._alone:
                     raise _not_alone(other, new, self._alone[other.stream])
-                if _disagree(other, new):
+                asked = {other.partition_by, new.partition_by} - {()}
+                if other.table.key == table.key and len(asked) > 1:
                     raise _partitions(other, new)
             self._claims[stream] = new
             self._places.setdefault(table.key, {})[stream] = new

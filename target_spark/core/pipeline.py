@@ -636,10 +636,8 @@ class Pipeline:
         return not self._schedule.is_idle
 
     def _finish_run(self) -> None:
-        if self.stopping:
-            over = not self.commits_running
-        else:
-            over = self._ended and self._schedule.is_idle
+        is_done = self._ended and self._schedule.is_idle
+        over = not self.commits_running if self.stopping else is_done
         # 1. The audit, which the last STATE waits for.
         if over and not self.stopping and self._audit is not None and self._failures.error is None:
             self._schedule.add_step(self._dead, self._audit)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 from target_spark.core import events as ev
 from target_spark.core.flushes import (
@@ -191,7 +191,7 @@ class Schedule:
             if isinstance(job, Conversion):
                 yield _conversion(self._work, job)
             else:
-                yield _step(self._work, job.step)
+                yield _WORK[type(job.step)](self._work, job.step)
 
     def done(self, work: int) -> Conversion | Turn:
         """Record that work has succeeded."""
@@ -199,9 +199,7 @@ class Schedule:
         if isinstance(job, Conversion) and job.piece.replay is not None:
             job.stream.comparing = False
         if isinstance(job, Turn):
-            job.stream.steps.popleft()
-            job.stream.running = False
-            self._steps -= 1
+            self.drop(job)
         return job
 
     def failed(
@@ -232,7 +230,7 @@ class Schedule:
         self._converts.extendleft(reversed(jobs))
 
     def drop(self, job: Turn) -> None:
-        """Drop a step that has failed: the rest of its stream is discarded."""
+        """Drop a step that is done, or that has failed: the rest of its stream is discarded."""
         job.stream.steps.popleft()
         job.stream.running = False
         self._steps -= 1
@@ -398,39 +396,25 @@ def _kind_of_work(job: Conversion | Turn) -> str:
 
 def _conversion(number: int, job: Conversion) -> ev.Convert:
     flush, piece = job.flush, job.piece
-    convert = partial(
-        ev.Convert, number, flush.number, flush.header, piece.index, replay=piece.replay
-    )
+    work = ev.Convert(number, flush.number, flush.header, piece.index, replay=piece.replay)
     if isinstance(piece, FilesPiece):
-        return convert(files=piece.files)
+        return replace(work, files=piece.files)
     marks = tuple((size, position) for position, size in piece.marks.items())
-    return convert(
-        staged=piece.file,
-        marks=marks,
-        since=piece.since,
-        until=piece.until,
-        before=piece.before,
-    )
+    since, until, before = piece.since, piece.until, piece.before
+    return replace(work, staged=piece.file, marks=marks, since=since, until=until, before=before)
 
 
-def _edit(number: int, step: Activation | KeyPass) -> ev.Work:
-    if isinstance(step, KeyPass):
-        return ev.DeleteMissing(number, step.number, step.keys)
-    return ev.Activate(number, step.stream, step.version)
-
-
-def _step(number: int, step: Step) -> ev.Work:
-    if isinstance(step, Recollection):
-        return ev.Recall(number, step.schema)
-    if isinstance(step, PendingFlush):
-        header = replace(step.header, reached=step.reached)
-        return ev.Commit(number, step.number, header, step.lines_staged)
-    if isinstance(step, AuditStep):
-        return ev.Audit(number)
-    if isinstance(step, Activation | KeyPass):
-        return _edit(number, step)
-    if isinstance(step, DeadLetterStep):
-        return ev.WriteDeadLetters(number, step.position, tuple(step.lines))
-    # A swap precedes the STATE of its rows, which are published after it.
-    awaits_state = not isinstance(step, Ending) or step.awaits_state
-    return ev.Finish(number, step.stream, awaits_state)
+_WORK: Mapping[type, Callable[[int, Any], ev.Work]] = {
+    Recollection: lambda work, step: ev.Recall(work, step.schema),
+    PendingFlush: lambda work, step: ev.Commit(
+        work, step.number, replace(step.header, reached=step.reached), step.lines_staged
+    ),
+    Activation: lambda work, step: ev.Activate(work, step.stream, step.version),
+    KeyPass: lambda work, step: ev.DeleteMissing(work, step.number, step.keys),
+    # It precedes the STATE of its rows, which are published after it.
+    Swap: lambda work, step: ev.Finish(work, step.stream, awaits_state=True),
+    AuditStep: lambda work, _: ev.Audit(work),
+    Ending: lambda work, step: ev.Finish(work, step.stream, step.awaits_state),
+    DeadLetterStep: lambda work, step: ev.WriteDeadLetters(work, step.position, tuple(step.lines)),
+}
+"""The work of each step, by its number."""

@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ class DeadLetters:
             _letter(line.data, {"line": line.line, "reason": line.reason, "time": now}, line.stream)
             for line in lines
         )
-        self._write(f"{self._run_id}-line-{number:06d}", _with_schema(letters))
+        schema = schema_line(STREAM, SCHEMA, ())
+        self._write(f"{self._run_id}-line-{number:06d}", chain([schema], letters))
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
@@ -111,7 +113,7 @@ class DeadLetters:
                 return
             hidden = join(str(Path(path).parent), f".{name}.part")
             with open_output(hidden) as sink:
-                _fill(sink, lines)
+                sink.writelines(lines)
             make_durable(hidden)
             Path(hidden).rename(path)
             make_durable(str(Path(path).parent))
@@ -126,17 +128,12 @@ class DeadLetters:
     def _upload(self, url: str, lines: Iterable[bytes]) -> None:
         try:
             with open_output(url, options=self._options) as sink:
-                _fill(sink, lines)
+                sink.writelines(lines)
         except BaseException:
             # Closing has flushed the buffered lines to the file.
             with contextlib.suppress(OSError):
                 delete(url, self._options)
             raise
-
-
-def _fill(sink: Any, lines: Iterable[bytes]) -> None:
-    for line in lines:
-        sink.write(line)
 
 
 def _batch_lines(
@@ -159,11 +156,6 @@ def _batch_lines(
             keys = () if line is None else stream.key_properties
             yield schema_line(name, SCHEMA if line is None else stream.schema, keys)
         yield _letter(original, why, stream.stream) if line is None else line
-
-
-def _with_schema(letters: Iterable[bytes]) -> Iterator[bytes]:
-    yield schema_line(STREAM, SCHEMA, ())
-    yield from letters
 
 
 def _message(stream: str, record: bytes, version: int | None) -> bytes:

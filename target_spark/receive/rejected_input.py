@@ -10,7 +10,7 @@ from shared.errors import Where
 from shared.singer.metrics import Counter
 from shared.storage.urls import shown
 from target_spark.core.events import LineRejected
-from target_spark.core.load_plans import Batch, LoadResult, Reject
+from target_spark.core.load_plans import Batch, LoadResult
 
 FIRST = 10
 """Rejected records of a stream that are logged one by one."""
@@ -42,7 +42,9 @@ class Rejections:
         stream = batch.stream.stream
         for result in results:
             for reject in result.rejects[:FIRST]:
-                self._name(stream, _place(stream, reject, staged), reject.reason)
+                file = None if reject.file in staged else shown(reject.file)
+                where = Where(stream=stream, file=file, line=reject.line)
+                self._name(stream, where, reject.reason)
             if result.rejected:
                 self._count(stream, result.rejected)
             for name in sorted(result.cut):
@@ -94,8 +96,3 @@ class Rejections:
         if stream not in self._counters:
             self._counters[stream] = Counter(RECORD_REJECTED, stream)
         self._counters[stream].increment(count)
-
-
-def _place(stream: str, reject: Reject, staged: set[str]) -> Where:
-    file = None if reject.file in staged else shown(reject.file)
-    return Where(stream=stream, file=file, line=reject.line)

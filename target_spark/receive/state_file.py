@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from shared.errors import AlreadyRunningError, DestinationError, SettingsError, Where
@@ -149,14 +149,9 @@ class StateFile:
             ) from error
 
 
-@contextmanager
-def kept_state(path: str, input_fd: int) -> Iterator[StateFile]:
-    """Yield the file that keeps the STATE of a run."""
-    file = StateFile(path, in_pipe=stat.S_ISFIFO(os.fstat(input_fd).st_mode))
-    try:
-        yield file
-    finally:
-        file.close()
+def kept_state(path: str, input_fd: int) -> closing[StateFile]:
+    """Return the file that keeps the STATE of a run, to be closed behind it."""
+    return closing(StateFile(path, in_pipe=stat.S_ISFIFO(os.fstat(input_fd).st_mode)))
 
 
 def _is_state(data: bytes) -> bool:
