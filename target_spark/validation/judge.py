@@ -81,16 +81,9 @@ def parsed(pattern: str) -> Any:
     Raises:
         re.error: It is not a pattern.
     """
-    parser = _parser()
-    return None if parser is None else parser.parse(pattern)
-
-
-def _parser() -> Any:
     for name in ("re._parser", "sre_parse"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name).parse(pattern)
     return None
 
 
@@ -110,19 +103,10 @@ def _character(code: int) -> str:
     return f"\\x{{{code:x}}}"
 
 
-def _range(value: tuple[int, int]) -> str:
-    low, high = value
-    return f"{_character(low)}-{_character(high)}"
-
-
-def _category(value: Any) -> str:
-    return _CATEGORIES[str(value)]
-
-
 _MEMBERS: dict[str, Callable[[Any], str]] = {
     "LITERAL": _character,
-    "RANGE": _range,
-    "CATEGORY": _category,
+    "RANGE": lambda ends: "-".join(map(_character, ends)),
+    "CATEGORY": lambda name: _CATEGORIES[str(name)],
 }
 
 
@@ -151,10 +135,6 @@ def _group(value: tuple[Any, int, int, Any]) -> str:
     return f"(?:{_sequence(items)})"
 
 
-def _branch(value: tuple[Any, list[Any]]) -> str:
-    return f"(?:{'|'.join(_sequence(items) for items in value[1])})"
-
-
 def _position(value: Any) -> str:
     if str(value) not in _POSITIONS:
         raise _NoPattern
@@ -167,7 +147,7 @@ _ATOMS: dict[str, Callable[[Any], str]] = {
     "ANY": lambda _: r"[^\n]",
     "IN": _set,
     "AT": _position,
-    "BRANCH": _branch,
+    "BRANCH": lambda value: f"(?:{'|'.join(map(_sequence, value[1]))})",
     "SUBPATTERN": _group,
     "MAX_REPEAT": _repeat,
     "MIN_REPEAT": _repeat,
@@ -393,6 +373,12 @@ def draft() -> Any:
 TOO_DEEP = "values are nested too deeply"
 
 
+def type_words(node: Mapping[str, Any]) -> set[str]:
+    """Return the words of `type`."""
+    types = node.get("type") or ()
+    return {types} if isinstance(types, str) else set(types)
+
+
 def keywords() -> frozenset[str]:
     """Return the keywords by which the library can reject a value; not formats."""
     return frozenset(draft().VALIDATORS) - {"format"}
@@ -560,7 +546,8 @@ def is_multiple(value: Any, step: Any) -> bool:
     if number.is_zero():
         return True
     # A fraction of 1e-1000000 has a million digits, and takes minutes.
-    if _spread(number, unit) > _MOST_DIGITS:  # of a number too small to be a multiple
+    digits = sum(abs(one.as_tuple().exponent) for one in (number, unit))
+    if digits > _MOST_DIGITS:  # of a number too small to be a multiple
         return False
     return (Fraction(number) / Fraction(unit)).denominator == 1
 
@@ -574,10 +561,6 @@ def _digits(value: Any) -> Any:
     if isinstance(value, ExactNumber):
         return Decimal(value.text)
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-
-
-def _spread(number: Any, unit: Any) -> int:
-    return int(abs(number.as_tuple().exponent) + abs(unit.as_tuple().exponent))
 
 
 def with_non_finite(value: Any, paths: Any) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -28,7 +28,7 @@ from shared.formats.json_text import NULL, NUMBER, TEXT
 from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 from target_spark.validation import judge
-from target_spark.validation.judge import certain_pattern
+from target_spark.validation.judge import certain_pattern, type_words
 
 _PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
 _SPELT_OUT = re.compile(rb"\\u00[2-7]")
@@ -105,7 +105,8 @@ class Facts:
     def _absent_names(self, kind: str) -> set[str]:
         """Return the names looked up before that do not have such a value in this block."""
         if kind not in self._absent:
-            groups = list(_groups(sorted(self._asked.get(kind, ()))))
+            names = sorted(self._asked.get(kind, ()))
+            groups = [names[n : n + _TOGETHER] for n in range(0, len(names), _TOGETHER)]
             self._absent[kind] = {
                 name for group in groups if not self._search(group, kind) for name in group
             }
@@ -115,10 +116,6 @@ class Facts:
         words = "|".join(name.replace(".", r"\.") for name in names)
         result = pc.match_substring_regex(self._text, rf'"(?:{words})"\s*:\s*{kind}')
         return bool(result[0].as_py())
-
-
-def _groups(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (names[start : start + _TOGETHER] for start in range(0, len(names), _TOGETHER))
 
 
 Check = Callable[[pa.Array, Facts], "pa.Array | None"]
@@ -384,10 +381,9 @@ class Screen:
         if required:
             return _null
 
-        def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-            return array.is_null() if array.null_count and facts.may_hold(name, NULL) else None
-
-        return check
+        return lambda array, facts: (
+            array.is_null() if array.null_count and facts.may_hold(name, NULL) else None
+        )
 
     def _keyword(
         self, keyword: str, node: Mapping[str, Any], name: str, data_type: T.DataType
@@ -535,16 +531,11 @@ def _text_checks(keyword: str, value: Any) -> list[Check]:
     return size_checks(pc.utf8_length, least, most)
 
 
-def _words(node: Mapping[str, Any]) -> frozenset[str]:
-    declared = node.get("type")
-    return frozenset([declared] if isinstance(declared, str) else declared or ())
-
-
 def _family(data_type: T.DataType, node: Mapping[str, Any]) -> str | None:
     """Return the JSON type of a column's values; None if unknown."""
     if isinstance(data_type, JsonText | T.VariantType):
         return None
-    if isinstance(data_type, T.DecimalType) and "string" in _words(node):
+    if isinstance(data_type, T.DecimalType) and "string" in type_words(node):
         return "text"
     for kinds, family in _FAMILIES.items():
         if isinstance(data_type, kinds):
@@ -563,7 +554,7 @@ _FAMILIES: Mapping[tuple[type[T.DataType], ...], str] = {
 
 def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Check]:
     """Return the checks of `type` that are left for a column of this type."""
-    words = _words(node)
+    words = type_words(node)
     if isinstance(data_type, JsonText | T.VariantType):
         if words >= _ALL_TYPES:
             return []
@@ -580,28 +571,19 @@ def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Ch
     return [] if word in words else [suspect_all]
 
 
-def _decimal_types(words: frozenset[str], name: str, data_type: T.DecimalType) -> list[Check]:
+def _decimal_types(words: set[str], name: str, data_type: T.DecimalType) -> list[Check]:
     """Return checks of decimals: Arrow accepts numbers and texts; the bytes show which occur."""
     is_number = "number" in words or ("integer" in words and not data_type.scale)
     if is_number and "string" in words:
         raise Unscreened
     if not is_number and "string" not in words:
         return [suspect_all]
-    return [_where_present(name, TEXT if is_number else NUMBER)]
-
-
-def _where_present(name: str, kind: str) -> Check:
-    def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        return suspect_all(array, facts) if facts.may_hold(name, kind) else None
-
-    return check
+    kind = TEXT if is_number else NUMBER
+    return [lambda array, facts: suspect_all(array, facts) if facts.may_hold(name, kind) else None]
 
 
 def _of_field(place: int, inner: Sequence[Check], nulls: Check | None) -> Check:
-    def check(array: pa.Array, facts: Facts) -> pa.Array | None:
-        return suspects(pc.struct_field(array, [place]), inner, nulls, facts)
-
-    return check
+    return lambda array, facts: suspects(pc.struct_field(array, [place]), inner, nulls, facts)
 
 
 def _of_items(inner: Sequence[Check], nulls: Check | None) -> Check:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -127,7 +129,7 @@ class RecordValidator:
         self.idle = not (self._plan.checked or self._plan.judged or self._plan.whole or self.closed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _validator, (self.schema, self._files)
+        return partial(RecordValidator, files=self._files), (self.schema,)
 
     def facts(
         self,
@@ -223,8 +225,7 @@ class RecordValidator:
         schema, plan = self.schema, _Plan()
         asserted = self._screen.asserts(schema)
         existing = {"type"} if free_form else _AT_THE_ROOT
-        words = schema.get("type", "object")
-        refuses = "object" not in ([words] if isinstance(words, str) else words)
+        refuses = "type" in schema and "object" not in judge.type_words(schema)
         more = [
             key for key in asserted
             if (key not in existing and not (key == "properties" and not schema[key]))
@@ -238,7 +239,7 @@ class RecordValidator:
         for name, node in (schema.get("properties") or {}).items():
             self._add(plan, name, node, name in required)
         plan.judged += [
-            _Property(name, True, _anything, keyword="required")
+            _Property(name, True, lambda _: True, keyword="required")
             for name in sorted(required - self._names)
         ]
         return plan
@@ -257,14 +258,6 @@ class RecordValidator:
             plan.checked.append(_Property(name, required, takes, checks, nulls))
 
 
-def _validator(schema: Mapping[str, Any], files: bool) -> RecordValidator:
-    return RecordValidator(schema, files=files)
-
-
-def _anything(_: Any) -> bool:
-    return True
-
-
 def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
     """Return the rows of a column that a check suspects."""
     results: list[int] = []
@@ -280,8 +273,7 @@ def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
 def _test(node: Any, validator: Any, screen: Screen) -> Callable[[Any], bool]:
     """Return a test of a property's value; faster than the library if only types count."""
     if isinstance(node, Mapping) and screen.asserts(node) == ["type"]:
-        words = node["type"]
-        words = {words} if isinstance(words, str) else set(words)
+        words = judge.type_words(node)
         kinds = tuple(kind for word in words & set(_KINDS) for kind in _KINDS[word])
         whole, boolean = "integer" in words, "boolean" in words
 
@@ -348,7 +340,8 @@ class Shapes:
         validator = self._validator.evolve(schema=True if node is None else node)
 
         def struct(value: Any, raw: Any) -> Any:
-            raw = _object(raw)
+            raw = _nested(raw)
+            raw = raw if isinstance(raw, Mapping) else {}
             results = {
                 name: None if part is None else below[name](part, raw.get(name))
                 for name, part in value.items()
@@ -430,20 +423,13 @@ def _plain_key(key: Any) -> str:
     return str(result).lower() if isinstance(result, bool) else str(result)
 
 
-def _object(raw: Any) -> Mapping[str, Any]:
-    """Return the object in a file: a struct, or the JSON text of a CSV file."""
-    if isinstance(raw, str):
-        try:
-            raw = json.loads(raw, parse_float=ExactNumber)
-        except (ValueError, RecursionError):
-            return {}
-    return raw if isinstance(raw, Mapping) else {}
+def _nested(raw: Any) -> Any:
+    """Return a nested value of a file, which is JSON text in a CSV file."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(raw, parse_float=ExactNumber) if isinstance(raw, str) else raw
+    return None
 
 
 def _at(raw: Any, place: int) -> Any:
-    if isinstance(raw, str):
-        try:
-            raw = json.loads(raw, parse_float=ExactNumber)
-        except (ValueError, RecursionError):
-            return None
-    return raw[place] if isinstance(raw, list) and place < len(raw) else None
+    items = _nested(raw)
+    return items[place] if isinstance(items, list) and place < len(items) else None
