@@ -344,7 +344,9 @@ def run_main(
     try:
         instruction = os.environ.get(f"_{program.env_prefix}COMPLETE")
         if instruction:
-            return _complete(instruction, program, command, commands)
+            answer = completion(instruction, program.name, command, commands)
+            click.echo(answer, nl=bool(answer))
+            return 0
         # Not `command.main`: it turns errors that the user did not cause into Abort.
         arguments, name = list(sys.argv[1:] if args is None else args), program.name
         if arguments and arguments[0] in commands:
@@ -362,15 +364,6 @@ def run_main(
         return error.exit_code
     except BaseException as error:
         return report(error, logging.getLogger(program.name))
-
-
-def _complete(
-    instruction: str, program: Program, command: click.Command, others: Mapping[str, click.Command]
-) -> int:
-
-    answer = completion(instruction, program.name, command, others)
-    click.echo(answer, nl=bool(answer))
-    return 0
 
 
 def report(error: BaseException, logger: logging.Logger) -> int:
@@ -429,12 +422,8 @@ def completion(
     else:
         items = complete.get_completions(args, incomplete)
         fitting = [other for other in others if not args and other.startswith(incomplete)]
-        items += [CompletionItem(other, help=_about(others[other])) for other in fitting]
+        items += [CompletionItem(o, help=others[o].get_short_help_str()) for o in fitting]
     return "\n".join(map(complete.format_completion, items))
-
-
-def _about(command: click.Command) -> str:
-    return command.get_short_help_str()
 
 
 _INSTALLED = Path(__file__).parent / "pages"

@@ -31,13 +31,8 @@ class Where:
     setting: str | None = None
 
     def __str__(self) -> str:
-        parts = [
-            f"stream '{self.stream}'" if self.stream is not None else "",
-            f"file '{self.file}'" if self.file is not None else "",
-            f"line {self.line}" if self.line is not None else "",
-            f"setting '{self.setting}'" if self.setting is not None else "",
-        ]
-        return ", ".join(part for part in parts if part)
+        parts = ((name, value) for name, value in vars(self).items() if value is not None)
+        return ", ".join(f"{n} {v}" if n == "line" else f"{n} '{v}'" for n, v in parts)
 
 
 class SingerSparkError(Exception):

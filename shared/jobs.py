@@ -33,7 +33,7 @@ from shared.settings.job_file import SCHEMA, NamedJob, Settings, job_of, read_jo
 from shared.settings.texts import printable, text_table
 from shared.singer.platform import run_to_exit
 from shared.singer.run_report import html_report
-from shared.singer.run_summary import FORMAT, write_file
+from shared.singer.run_summary import FORMAT, time_text, write_file
 from shared.spark.running_java import spark_of_both_ends
 from shared.storage.owned_folders import NO_LOCKS, lock_name
 
@@ -241,11 +241,6 @@ _NOTHING: Summary = {"streams": {}, "timeline": {"rows": []}}
 
 def _sum(summary: Summary | None, key: str) -> int:
     return sum(facts.get(key, 0) for facts in (summary or _NOTHING)["streams"].values())
-
-
-def time_text(at: datetime) -> str:
-    """Return a time in UTC as run summaries have it."""
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def add_run(folder: Path, run: JobRun, keep: int) -> Path:

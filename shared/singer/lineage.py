@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 from urllib.request import Request
@@ -150,7 +150,7 @@ class DatasetUse:
     """A dataset that a stream reads or writes."""
 
     stream: str
-    dataset: Dataset = field(default_factory=lambda: Dataset(""))
+    dataset: Dataset
     is_output: bool = False
 
 
@@ -228,14 +228,12 @@ class EventSender:
                 event = self._waiting.popleft()
                 self._is_busy = True
             try:
-                self._post(json.dumps(event, default=str).encode())
+                body = json.dumps(event, default=str).encode()
+                request = Request(self._url, body, self._headers, method="POST")  # noqa: S310
+                with open_without_redirects(request, TIMEOUT_SECONDS):
+                    pass
             except Exception as error:
                 self._lost(str(getattr(error, "reason", None) or type(error).__name__))
-
-    def _post(self, body: bytes) -> None:
-        request = Request(self._url, body, self._headers, method="POST")  # noqa: S310
-        with open_without_redirects(request, TIMEOUT_SECONDS):
-            pass
 
     def _lost(self, reason: str) -> None:
         if not self._has_warned:

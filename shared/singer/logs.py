@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -255,32 +256,20 @@ class JsonFormatter(logging.Formatter):
         if metric:
             data["metric_info"] = metric
         if record.exc_info and record.exc_info[0]:
-            data["exception"] = _exception_data(record.exc_info[0], record.exc_info[1:])
+            data["exception"] = _exception_data(record.exc_info[0], *record.exc_info[1:])
         return json.dumps(data, default=str, separators=(",", ":"))
 
 
 def _exception_data(
-    kind: type[BaseException], rest: tuple[BaseException | None, TracebackType | None]
+    kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
 ) -> dict[str, Any]:
-    error, trace = rest
-    frames = []
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        frames.append(
-            {
-                "filename": code.co_filename,
-                "function": code.co_name,
-                "lineno": trace.tb_lineno,
-                "line": "",
-            }
-        )
-        trace = trace.tb_next
-    return {
-        "type": kind.__name__,
-        "module": kind.__module__,
-        "message": str(error),
-        "traceback": frames,
-    }
+    codes = ((frame.f_code, line) for frame, line in walk_tb(trace))
+    frames = [
+        {"filename": code.co_filename, "function": code.co_name, "lineno": line, "line": ""}
+        for code, line in codes
+    ]
+    facts = {"type": kind.__name__, "module": kind.__module__, "message": str(error)}
+    return {**facts, "traceback": frames}
 
 
 def setup_logging(program: str, environ: Mapping[str, str], console: Console = CONSOLE) -> None:

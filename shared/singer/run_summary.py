@@ -295,13 +295,16 @@ class RunSummary:
         """Return the summary of a run that ends now, well or with an error."""
         with self._lock:
             now = self._clock()
+            started, ended = (
+                datetime.fromtimestamp(at, timezone.utc) for at in (self._started_at, now)
+            )
             return {
                 "format": FORMAT,
                 "program": self._program,
                 "program_version": version(),
                 "run_id": self.run_id,
-                "started_at": _time(self._started_at),
-                "ended_at": _time(now),
+                "started_at": time_text(started),
+                "ended_at": time_text(ended),
                 "seconds": round(now - self._started_at, 3),
                 **({"dry_run": True} if self._is_dry else {}),
                 **_ending(error, self.exit_code),
@@ -450,8 +453,8 @@ def _add(facts: dict[str, Any], counts: Mapping[str, float]) -> None:
         facts[name] = facts.get(name, 0) + count
 
 
-def _time(seconds: float) -> str:
-    at = datetime.fromtimestamp(seconds, timezone.utc)
+def time_text(at: datetime) -> str:
+    """Return a time in UTC as run summaries have it."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -516,15 +519,13 @@ def observers_of(
     endpoints = (traces.endpoint, *map(environ.get, _OTLP_ENDPOINTS))
     if any(endpoints) and not _is_true(environ.get("OTEL_SDK_DISABLED")):
         makers["OpenTelemetry"] = lambda: _traces(program, traces, environ, facts)
-    return list(_started(makers)) if makers else []
-
-
-def _started(makers: Mapping[str, Callable[[], RunObserver]]) -> Iterator[RunObserver]:
+    observers: list[RunObserver] = []
     for name, make in makers.items():
         try:
-            yield make()
+            observers.append(make())
         except Exception as error:
             _log.warning("%s is off: %s", name, " ".join(str(error).split()))
+    return observers
 
 
 def _lineage(

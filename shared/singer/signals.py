@@ -374,25 +374,20 @@ def _watched(
     over: threading.Event,
 ) -> Iterator[None]:
     """Call `look` whenever the watch may be due, by a thread, while the block runs."""
-    thread = threading.Thread(target=_look, args=(watch, done, look, over), daemon=True)
+
+    def run() -> None:
+        last = done()
+        while not over.wait(max(0.01, min(1.0, watch.deadline - time.monotonic()))):
+            now, count = time.monotonic(), done()
+            if count != last:
+                last = count
+                watch.progress(now)
+            look(now)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-
-
-def _look(
-    watch: StallWatch,
-    done: Callable[[], int],
-    look: Callable[[float], None],
-    over: threading.Event,
-) -> None:
-    last = done()
-    while not over.wait(max(0.01, min(1.0, watch.deadline - time.monotonic()))):
-        now, count = time.monotonic(), done()
-        if count != last:
-            last = count
-            watch.progress(now)
-        look(now)

@@ -190,20 +190,10 @@ def _is_server(settings: SparkSettings) -> bool:
     return settings.remote is not None and not settings.remote.startswith("local")
 
 
-@dataclass(frozen=True)
-class MissingJars:
-    """Jars that settings name and a Java process that runs has not loaded."""
-
-    packages: tuple[str, ...]
-    jars: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        """Return whether any is missing."""
-        return bool(self.packages or self.jars)
-
-
-def missing_jars(settings: SparkSettings, loaded: Iterable[str]) -> MissingJars:
-    """Return what settings name and is not loaded.
+def missing_jars(
+    settings: SparkSettings, loaded: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the packages and jars that settings name and a Java process has not loaded.
 
     Args:
         settings: With the packages that formats and databases need.
@@ -213,7 +203,7 @@ def missing_jars(settings: SparkSettings, loaded: Iterable[str]) -> MissingJars:
     names = [form for name in loaded for form in (name, name.partition("_")[2])]
     packages = (item for item in settings.packages if not _is_there(item, (), names))
     jars = (jar for jar in settings.jars if PurePosixPath(jar).name not in names)
-    return MissingJars(tuple(packages), tuple(jars))
+    return tuple(packages), tuple(jars)
 
 
 def _coordinates(package: str, release: Release) -> str:

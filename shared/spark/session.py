@@ -529,10 +529,10 @@ def gateway_of(jvm: Jvm | JavaRecord) -> Any:
 def _submitted_session(submission: running_java.Submitted, settings: SparkSettings) -> SparkSession:
     """Start the session in the Java process of spark-submit, which cannot load jars any more."""
     check_released(settings)
-    missing = missing_jars(settings, submission.jars)
-    if missing:
-        options = [f"--packages {','.join(missing.packages)}"] if missing.packages else []
-        options += [f"--jars {','.join(missing.jars)}"] if missing.jars else []
+    packages, jars = missing_jars(settings, submission.jars)
+    if packages or jars:
+        options = [f"--packages {','.join(packages)}"] if packages else []
+        options += [f"--jars {','.join(jars)}"] if jars else []
         raise SparkStartError(
             "spark-submit was started without jars that the settings need",
             hint=f"add {' '.join(options)} to its options",

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from traceback import walk_tb
 
 from shared import errors
@@ -272,12 +272,7 @@ def _first(causes: Sequence[Cause], text: str) -> Cause | None:
 
 def _merge(one: Where, other: Where) -> Where:
     """Complete the first place from the second."""
-    return Where(
-        stream=one.stream if one.stream is not None else other.stream,
-        file=one.file if one.file is not None else other.file,
-        line=one.line if one.line is not None else other.line,
-        setting=one.setting if one.setting is not None else other.setting,
-    )
+    return replace(other, **{k: part for k, part in vars(one).items() if part is not None})
 
 
 def _python_error(text: str) -> re.Match[str] | None:

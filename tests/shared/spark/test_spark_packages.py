@@ -80,10 +80,9 @@ def test_jars_of_a_java_that_runs() -> None:
     settings = with_needs(SparkSettings(jars=("/a/mine.jar", "s3://b/own.jar")), [DELTA, ICEBERG])
     by_ivy = "io.delta_delta-spark_4.1_2.13-4.4.0.jar"
     actual = missing_jars(settings, ["spark-core_2.13-4.1.4.jar", by_ivy, "own.jar"])
-    assert actual.packages == (PACKAGES["iceberg"],)
-    assert actual.jars == ("/a/mine.jar",)
+    assert actual == ((PACKAGES["iceberg"],), ("/a/mine.jar",))
     by_maven = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
-    assert not missing_jars(settings, [by_ivy, by_maven, "own.jar", "mine.jar"])
+    assert missing_jars(settings, [by_ivy, by_maven, "own.jar", "mine.jar"]) == ((), ())
 
 
 def test_drivers_follow_from_urls() -> None:
