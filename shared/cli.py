@@ -198,8 +198,6 @@ def write_draft(
     """Write settings for a path or URL, as `init` does.
 
     Args:
-        program: The program.
-        place: The path or URL.
         usage: Command lines that use the file, which `{file}` stands for.
         draft: Returns the settings, with comments.
         output: The file; None for standard output.
@@ -252,7 +250,6 @@ def read_settings(
     """Read and merge the settings that the command line names.
 
     Args:
-        program: The program.
         sources: Files, and ENV for the environment, which also counts beside a path.
         place: Settings that stand for a path or URL of the command line, and override all others;
             None for none.
@@ -396,7 +393,6 @@ def completion(
 
     Args:
         instruction: Value of the variable: `bash_source`, `zsh_complete` and the like.
-        name: Name of the program.
         command: What runs without the name of another command.
         others: The other commands by name, which comes first on the command line.
 

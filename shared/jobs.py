@@ -105,8 +105,6 @@ def run_pipe(tap: Command, target: Command, folder: Path, environ: Mapping[str, 
     Args:
         tap: Its standard output is the standard input of the target.
         target: Its standard output is discarded.
-        folder: Where both run.
-        environ: Their environment variables.
     """
     received: list[int] = []
     passed_on: dict[subprocess.Popen[bytes], int] = {}
@@ -306,10 +304,7 @@ class JobOptions:
 
 
 def run_job(job: NamedJob, options: JobOptions) -> int:
-    """Run a job, and add the run to its history.
-
-    Returns:
-        The exit code of the run.
+    """Run a job, add the run to its history, and return its exit code.
 
     Raises:
         AlreadyRunningError: Another run of the job is at work.

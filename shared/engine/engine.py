@@ -83,7 +83,6 @@ def weight(
     """Return the work of a byte of a file, in bytes of plain text.
 
     Args:
-        encoding: The encoding of the file.
         in_python: Whether Python evaluates an expression for each record.
         into_server: Whether a database server writes the rows.
         copied: Whether its columns are copied, and no row is read.
@@ -202,7 +201,6 @@ class Engine:
     """Chooses between threads and Spark, and alone starts Spark. Methods suit any thread.
 
     Args:
-        starter: Starts Spark.
         choice: The setting `engine`.
         limit: The setting `spark_above`.
         threads: Number of threads.
@@ -287,7 +285,6 @@ class Engine:
         """Say before the first row that only Spark can do the work: it then starts with that row.
 
         Args:
-            why: What needs Spark.
             stream: Whose rows; None for all.
 
         Raises:
@@ -321,9 +318,6 @@ class Engine:
     def session(self, why: str = "") -> SparkSession:
         """Return the session; start Spark if needed, and wait.
 
-        Args:
-            why: What needs it.
-
         Raises:
             SettingsError: The settings forbid Spark, or need packages that are not installed.
             SparkStartError: It could not be started, or was stopped.
@@ -332,11 +326,7 @@ class Engine:
         return self._starter.get()
 
     def context(self, why: str) -> Any:
-        """Return the context for tasks that need no session, or None if they have to use one.
-
-        Args:
-            why: As for `session`; raises the same.
-        """
+        """Return the context for tasks that need no session, or None; raises as `session`."""
         self._note_need(why)
         return self._starter.context()
 
@@ -409,9 +399,7 @@ def engine_of(settings: EngineSettings, spark: SparkSettings, needs: Sequence[Ne
     """Return the engine of a run.
 
     Args:
-        settings: Those of the engine.
         spark: How to start or reach Spark. A server of others has a configuration of its own.
-        needs: What formats need in Spark beside that.
     """
     may_read = spark.remote is None and not any(
         name.startswith(_CHANGES_READING) for name in spark.conf

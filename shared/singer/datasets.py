@@ -25,7 +25,6 @@ class Dataset:
     Attributes:
         name: Its name in the namespace; for a stream that of its messages.
         namespace: Where it is; None for a stream of messages, which has a place in no storage.
-        fields: Its columns.
         table: Its name among the `tables` of the stream in the run summary, if it has one.
     """
 

@@ -76,9 +76,7 @@ class LineageJob:
     """The job whose runs are told of.
 
     Attributes:
-        program: Name of the program.
         namespace: Namespace of the job, and of streams of messages.
-        name: Name of the job.
         parent: Who has started the run.
         root: Who has started all of it.
     """
@@ -101,8 +99,6 @@ class LineageJob:
         Args:
             kind: `START`, `RUNNING`, `COMPLETE`, `FAIL` or `ABORT`.
             at: When, in the form of RFC 3339.
-            facts: The run summary until now.
-            uses: What the streams read and write.
         """
         facets: dict[str, Any] = {}
         if self.parent is not None:

@@ -170,8 +170,6 @@ class LineFormatter(logging.Formatter):
 
     Args:
         program: Shown in place of the names of this project's own loggers.
-        form: Format of a line.
-        datefmt: Format of the time.
     """
 
     def __init__(
@@ -195,12 +193,7 @@ class LineFormatter(logging.Formatter):
 
 
 class TerminalFormatter(LineFormatter):
-    """`06:20:21 tap-spark | message`, with `warning:` or `error:` before the message.
-
-    Args:
-        program: See `LineFormatter`.
-        colors: Mark warnings and errors by colors.
-    """
+    """`06:20:21 tap-spark | message`, with `warning:` or `error:` before the message."""
 
     def __init__(self, program: str, *, colors: bool) -> None:
         super().__init__(program, "%(asctime)s %(source)s | %(level)s%(message)s", "%H:%M:%S")
@@ -228,11 +221,7 @@ class _NotForPeople(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, with the keys Meltano's parser for SDK logs asks for.
-
-    Args:
-        program: Value of `app_name`.
-    """
+    """One JSON object a line, with the keys Meltano's parser for SDK logs asks for."""
 
     def __init__(self, program: str) -> None:
         super().__init__()

@@ -40,7 +40,6 @@ def emit(kind: str, metric: str, value: float, stream: str | None, **tags: str |
         metric: E.g. `RECORD_COUNT`.
         value: A number of things, or of seconds.
         stream: Name of the stream that it is about, if there is one.
-        tags: More tags.
     """
     of_stream = {} if stream is None else {"stream": stream}
     tagged: dict[str, Any] = {**of_stream, "pid": os.getpid(), "context": {}, **tags}
@@ -59,7 +58,6 @@ class Counter:
         stream: Name of the stream, if the count belongs to one.
         clock: Seconds.
         interval: Seconds between lines.
-        tags: More tags.
     """
 
     def __init__(
@@ -142,8 +140,6 @@ class Progress:
         clock: Seconds.
 
     Attributes:
-        rows: Rows so far.
-        bytes: Their bytes.
         active_at: When rows came last.
     """
 

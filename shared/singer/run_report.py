@@ -300,7 +300,6 @@ def run_lines(facts: Mapping[str, Any], width: int, folder: str = "") -> Iterato
     """Yield a line for each table (target) or stream (tap), totals, and what to do next.
 
     Args:
-        facts: The summary, see `docs/observability.md`.
         width: Most characters of a line.
         folder: Working folder, from which paths are shown.
     """
@@ -493,7 +492,6 @@ def metrics_text(summary: Mapping[str, Any], pipeline: str, last_success: float 
     """Return the metrics of a run; all are gauges.
 
     Args:
-        summary: A run summary (`docs/observability.md`).
         pipeline: The label that tells the files of one machine from each other.
         last_success: End of the last good run before this one, in seconds since the epoch; None for
             unknown.

@@ -155,7 +155,6 @@ class RunSummary:
     """Collects the facts of one run; methods may be called from any thread.
 
     Args:
-        program: Name of the program.
         is_read: Whether files or people get the facts at the end.
         clock: Seconds since the epoch.
 
@@ -248,8 +247,6 @@ class RunSummary:
     def profile(self, table: str, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
         """Set the facts of a table's columns.
 
-        Args:
-            table: Name of the table.
             rows: Rows of the run.
             columns: Nulls, least and greatest value of each column.
         """
@@ -337,7 +334,6 @@ def summarized(
     """Yield the summary of a run, and write it to files when the run ends, however it ends.
 
     Args:
-        program: Name of the program.
         summary: The JSON file; None for no file. Each file is replaced in one step.
         report: The HTML file, likewise.
         metrics: The file for Prometheus, likewise.

@@ -270,12 +270,7 @@ class StallWatch:
         return self.progress_at + self.heartbeat * (self.beats + 1)
 
     def beat(self, now: float, waits_for: Callable[[], str]) -> str | None:
-        """Return a line about the silence if one is due.
-
-        Args:
-            now: The time.
-            waits_for: Returns what the run waits for, as the end of a sentence.
-        """
+        """Return a line about the silence if one is due."""
         if now < self._next_beat:
             return None
         silent = now - self.progress_at
@@ -350,7 +345,6 @@ def heartbeats(
     Args:
         seconds: The time; 0 for no lines.
         done: Returns a number that changes with progress, such as bytes written.
-        waits_for: Returns what the run waits for, as the end of a sentence.
     """
     if not seconds:
         yield

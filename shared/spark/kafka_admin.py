@@ -133,14 +133,10 @@ class KafkaAdmin:
 
 
 def open_admin(spark: SparkSession, options: Mapping[str, str]) -> KafkaAdmin | None:
-    """Open a client of a cluster.
+    """Open a client of a cluster; None over Spark Connect, which cannot open one.
 
     Args:
-        spark: The session.
         options: Those of Spark's reader; of these, the ones that begin with `kafka.`.
-
-    Returns:
-        None over Spark Connect, which cannot open one.
 
     Raises:
         SourceError: An option is invalid.

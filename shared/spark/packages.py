@@ -367,15 +367,11 @@ def add_packages(java: Any, conf: Any) -> None:
 
 
 def fetch_packages(java: Any, packages: str, conf: Any) -> list[str]:
-    """Let Spark fetch packages, and what they need, by Ivy.
+    """Let Spark fetch packages, and what they need, by Ivy; return the paths of the jars.
 
     Args:
-        java: The view of a running JVM.
         packages: Maven coordinates, separated by commas.
         conf: Returns the settings of Ivy by `get`.
-
-    Returns:
-        The paths of the jars.
 
     Raises:
         Py4JJavaError: A package cannot be resolved.
@@ -395,7 +391,6 @@ def resolved(
     """Replace packages by their jars if these are known; else hold a lock while Spark resolves.
 
     Args:
-        conf: The whole Spark configuration.
         environ: The environment (`SINGER_SPARK_CLASS_ARCHIVE`, XDG_CACHE_HOME set the
             folder; `SINGER_SPARK_JARS` has jars of an image).
 

@@ -172,11 +172,7 @@ class JavaRecord:
 
 @dataclass(frozen=True)
 class BothEnds:
-    """What both programs of a pipe share.
-
-    Attributes:
-        folder: Only this user can read it.
-    """
+    """What both programs of a pipe share: a folder that only this user can read."""
 
     folder: Path
 
@@ -251,10 +247,8 @@ def declare(
 
     Args:
         side: `tap` or `target`.
-        settings: How to start or reach Spark.
         apart: Why it cannot share a Spark; empty if it can.
         waiting: How many of its tasks may wait for the other program at a time.
-        needs: What its formats need beside that.
     """
     ends = BothEnds.of(os.environ)
     if ends is not None:

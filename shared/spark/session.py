@@ -121,8 +121,7 @@ class SessionStarter:
             of its start. Else None.
 
         Raises:
-            SettingsError: See `get`.
-            SparkStartError: See `get`.
+            SettingsError, SparkStartError: See `get`.
         """
         self.start()
         if self._thread.ident is not None:
@@ -291,9 +290,6 @@ def stream_arrow(frame: DataFrame) -> Iterator[pa.RecordBatch]:
 
     Batches arrive as tasks finish, in any order; none is held back.
 
-    Args:
-        frame: A DataFrame, classic or of Spark Connect.
-
     Returns:
         An iterator of `pyarrow.RecordBatch`. Leaving it early does not cancel the job.
 
@@ -336,7 +332,6 @@ def run_tasks(
     Without Spark's SQL, a job costs Java half as much, and the first one a third.
 
     Args:
-        context: The SparkContext.
         task: Takes the number of a task and yields its reports.
         count: Number of tasks; they are numbered from 0.
 
@@ -397,11 +392,7 @@ def try_cast(column: Column, dtype: DataType | str) -> Column:
 
 
 class JobTags:
-    """Tags of what a thread runs, by which it can be cancelled.
-
-    Args:
-        spark: The session, classic or Connect, or the context.
-    """
+    """Tags of what a thread runs in a session or context, by which it can be cancelled."""
 
     def __init__(self, spark: SparkSession | SparkContext) -> None:
         session: Any = spark
@@ -471,16 +462,12 @@ class HeldConnection:
 def hold_connection(
     spark: SparkSession, url: str, driver: str, properties: Mapping[str, str]
 ) -> HeldConnection | None:
-    """Open a connection to a database, for a transaction.
+    """Open a connection to a database, for a transaction; None over Spark Connect.
 
     Args:
-        spark: The session.
         url: JDBC URL.
         driver: Java class of the driver, which may come from `spark.jars.packages`.
         properties: Those of the connection, with user and password.
-
-    Returns:
-        None over Spark Connect, which cannot open one.
 
     Raises:
         Py4JJavaError: The database cannot be reached, or rejects the connection.

@@ -188,7 +188,6 @@ def explain(
     """Convert any exception from Spark to one clear error.
 
     Args:
-        error: What PySpark, Py4J or Spark Connect raised.
         where: What it was about; completes the place of the error.
         default: What an unknown failure becomes.
 
@@ -239,7 +238,6 @@ def start_error(message: str, reason: BaseException | str, *, hint: str = "") ->
     """Return the error of a Spark that does not start, with the exit code of its reason.
 
     Args:
-        message: What is wrong, in one line.
         reason: What failed, or the words of Java.
         hint: What the user can do; for a full disk there is one of its own.
     """

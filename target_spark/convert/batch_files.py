@@ -50,8 +50,6 @@ def resolve_files(
     """Return the files with absolute paths; staged ones stay unchanged.
 
     Args:
-        files: Files of one message, or of several that are loaded together.
-        stream: Name of the stream, for errors.
         allowed_roots: Folders or URLs that must contain the files; None allows any.
 
     Raises:
@@ -124,11 +122,7 @@ KEPT = timedelta(days=1)
 
 
 class BatchFiles:
-    """Staged files and files of BATCH messages; methods may be called from any thread.
-
-    Attributes:
-        options: Of the storage of the files.
-    """
+    """Staged files and files of BATCH messages; methods may be called from any thread."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._config = config.batch_config or BatchConfig()

@@ -87,7 +87,6 @@ def plan_tasks(
     Args:
         files: The files to read, with their sizes.
         task_bytes: Input bytes of a task; None for `TASK_BYTES`, or more of staged lines.
-        options: Options of the storage.
         cores: Number of tasks that can run at a time, as far as known.
         shares_lines: Whether all cores share the lines of a file below that size.
 

@@ -70,8 +70,6 @@ def without_copies(
     """Separate the columns that a map computes from those that it copies.
 
     Args:
-        transform: The map.
-        table: The columns of the table.
         metadata: Whether the records have metadata columns.
         computed: Columns that Spark makes in any case.
 
@@ -154,10 +152,6 @@ class _Work:
     """A map divided into Spark's part and the copied columns.
 
     Attributes:
-        source: The records' columns that Spark sees.
-        transform: The part that Spark computes.
-        copies: The copied columns.
-        write: How the table's rows are written.
         keys: Key properties that need a value in each row; Spark makes them.
     """
 

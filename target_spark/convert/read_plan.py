@@ -52,7 +52,6 @@ class Piece:
     """A file to read, the lines that begin within a range of its bytes, or some row groups.
 
     Attributes:
-        file: The file.
         start: First byte, or first row group of a columnar file.
         length: Bytes or row groups; None for all.
         rows_before: Rows of a columnar file before the piece.

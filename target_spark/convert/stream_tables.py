@@ -242,7 +242,6 @@ class StreamTables:
         """Leave out records whose rows the store has refused, until `release`.
 
         Args:
-            batch: Files that one job converts.
             refused: Origin within this conversion → reason.
         """
         with self._lock:

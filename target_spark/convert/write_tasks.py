@@ -56,7 +56,6 @@ def in_folders(
     """Divide rows by the values of columns; a bounded number of bytes is held at once.
 
     Args:
-        tables: The rows.
         columns: Names of the partition columns, in the rows and in the folders.
 
     Yields:

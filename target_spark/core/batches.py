@@ -75,11 +75,6 @@ class Batches:
     """All flushes that are not durable.
 
     Args:
-        rule: Decides when a batch is closed.
-        limits: The limits of the run.
-        tracker: Notified when a flush begins.
-        schedule: Receives the complete pieces.
-        act: Receives the actions.
         run_id: Makes the tokens of this run's flushes unique.
         cost: Watches the flushes that the rule has closed.
     """
@@ -124,11 +119,7 @@ class Batches:
     def stage(
         self, stream: Stream, lines: Lines, first_line: int, version: int | None, now: float
     ) -> int:
-        """Stage as many lines as the open batch takes, and close it if it is full.
-
-        Returns:
-            The number of lines taken, at least 1.
-        """
+        """Stage as many lines as the open batch takes, 1 at least; return their number."""
         flush = self.opened(stream, version, now)
         rows, size = self.rule.room(stream.schema.stream, flush.size)
         # 1. How many lines the open batch takes.

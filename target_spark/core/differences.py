@@ -20,9 +20,6 @@ class RangeDifference:
     """A range of hashed keys in which source and table differ.
 
     Attributes:
-        range: Its number.
-        source_rows: Rows of the source.
-        table_rows: Rows of the table.
         keys: Kind of difference → number of keys.
         examples: Kind of difference → one of the keys, as JSON.
     """
@@ -39,9 +36,6 @@ class TableDifference:
     """What the comparison of one table has found.
 
     Attributes:
-        stream: The stream.
-        table: Name of the table in messages.
-        source_rows: Rows of the source.
         table_rows: Rows of the table, without those that are marked as deleted.
         ranges: Those that differ.
         missing_columns: Columns of the stream that the table lacks.
@@ -162,7 +156,6 @@ class PlannedTable:
     Attributes:
         stream: Name of the stream, after stream maps.
         table: Name of the table in messages.
-        method: The load method.
         changes: What would happen to its columns, one phrase for each step; None if it is not
             known.
         backfill: Only a range of the table would be replaced.

@@ -69,13 +69,7 @@ def with_backoff(
     """Return the rule to retry after transient failures: exponential pauses with full jitter.
 
     The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
-    most five minutes, so that several writers do not collide again.
-
-    Args:
-        retries: Most retries.
-        seconds: Longest pause before the first retry.
-        chance: Gives numbers from 0 to 1.
-    """
+    most five minutes, so that several writers do not collide again."""
     pauses = Pauses(LONGEST_PAUSE, first=seconds)
 
     def pause(error: BaseException, failures: int) -> float | None:

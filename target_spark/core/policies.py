@@ -165,7 +165,6 @@ def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:
     """Make the rule of a strategy.
 
     Args:
-        strategy: The strategy of the settings.
         wait_seconds: Age that closes a batch if the strategy does not define one.
     """
     match strategy:

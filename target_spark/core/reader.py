@@ -240,8 +240,6 @@ class _Head:
         """Return where the run of lines that begins at a position ends, and how many it has.
 
         Args:
-            block: Whole lines.
-            start: The position.
             is_likely_all: Whether it is likely to go on to the end of the block. To count heads
                 takes less time than to look at each, but is for nothing if another one follows.
         """
@@ -319,10 +317,7 @@ class Reader:
             self._keep(rest)
 
     def end(self) -> Iterator[ev.InputEvent]:
-        """Process the end of the input.
-
-        Yields:
-            The message in the last line, if that lacks a newline.
+        """Process the end of the input: yield the message in a last line without a newline.
 
         Raises:
             MessageError: The last line is not a Singer message (the tap died while writing).
@@ -478,12 +473,7 @@ FEW = 32
 
 @dataclass(eq=False)
 class Lines:
-    """Whole lines that are taken from the front, some at a time.
-
-    Args:
-        data: The lines, each with its newline.
-        count: Number of lines.
-    """
+    """Whole lines, each with its newline, that are taken from the front, some at a time."""
 
     data: bytes | memoryview
     count: int
@@ -491,14 +481,7 @@ class Lines:
     _position: int = field(default=0, init=False)
 
     def take(self, count: int) -> bytes | memoryview:
-        """Cut lines off.
-
-        Args:
-            count: Number of lines, from 1 to all that are left.
-
-        Returns:
-            Their bytes; a view without a copy if all remaining lines are taken.
-        """
+        """Cut off 1 to all lines; return their bytes: a view without a copy if these are all."""
         start = self._position
         if count == self.count:
             end = len(self.data)

@@ -82,9 +82,7 @@ class Schedule:
     for each other; a step that waits for its retry holds back those after it.
 
     Args:
-        parallel: Concurrent pieces of work.
         most_converts: Concurrent conversions; None for as many.
-        retries: Decides which work is retried.
     """
 
     parallel: int
@@ -205,11 +203,7 @@ class Schedule:
     def failed(
         self, work: int, error: BaseException, now: float
     ) -> ev.RetryLater | Conversion | Turn:
-        """Record that work has failed.
-
-        Returns:
-            The message for a retry; else the work, which has failed permanently.
-        """
+        """Record that work has failed; return the message for a retry, else the work."""
         job = self._running.pop(work)
         job.failures += 1
         ending = self._is_stopped or self._is_failing or self._is_over(job)

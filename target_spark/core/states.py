@@ -243,7 +243,6 @@ class JointState:
     """One STATE for several tables.
 
     Attributes:
-        state: Its text.
         notes: What a user should know about it, one line each.
     """
 
@@ -256,7 +255,6 @@ def stored_state(reached: Reached | None, stream: str, *, by_key: bool) -> str |
 
     Args:
         reached: The STATE that the flush makes true, if any.
-        stream: Name of the stream in the tap.
         by_key: Records that come again replace their rows.
 
     Returns:

@@ -45,12 +45,7 @@ class KeyCheck:
     def rejected(
         self, table: pa.Table, record: Callable[[int], Mapping[str, Any]]
     ) -> dict[int, str]:
-        """Return the rows without a key, in order, each with the reason.
-
-        Args:
-            table: Records that have been accepted so far.
-            record: Returns one of them, decoded, by its row.
-        """
+        """Return the rows without a key, in order, each with the reason."""
         results: dict[int, str] = {}
         for key in self._columns:
             column = column_at(table, key.path)

@@ -113,11 +113,7 @@ def _is_typed(node: Any) -> bool:
 def columns_to_fill(
     schema: Mapping[str, Any], keys: Collection[Key], *, strict: bool
 ) -> frozenset[str] | None:
-    """Return the columns that show by their nulls whether records must be checked one by one.
-
-    Returns:
-        None if the columns do not show it.
-    """
+    """Return the columns whose nulls show whether to check records one by one, or None."""
     nodes = schema.get("properties") or {}
     if (strict and not is_plain_schema(schema)) or any(key.path != (key.name,) for key in keys):
         return None

@@ -403,7 +403,6 @@ def decoded_record(line: bytes, *, exact: bool) -> Any:
     """Return a line decoded for the library.
 
     Args:
-        line: Valid JSON.
         exact: Keep the digits of fractions, which only `multipleOf` needs.
     """
     return json.loads(line, parse_float=ExactNumber if exact else None)
@@ -567,7 +566,6 @@ def with_non_finite(value: Any, paths: Any) -> Any:
     """Return the value with the words for NaN and infinities as numbers at some paths.
 
     Args:
-        value: Any JSON value.
         paths: True for a number; a mapping for properties; a list with the entry for all items.
     """
     if paths is True:

@@ -71,7 +71,6 @@ class Facts:
         """Return whether `"name": value` may occur, at any depth, with a value of the kind.
 
         Args:
-            name: Name of the property.
             kind: `NULL`, `TEXT` or `NUMBER`.
         """
         # 1. The reader has seen every value, or the file's types leave no other kind.
@@ -331,7 +330,6 @@ class Screen:
     """Makes checks for the nodes of one schema.
 
     Args:
-        validator: The library's validator of the whole schema.
         files: For rows of files with typed columns, in which a missing property is null.
 
     Attributes:

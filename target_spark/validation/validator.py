@@ -54,8 +54,6 @@ class _Property:
     """The validation of one property of the record.
 
     Attributes:
-        name: Its name.
-        required: Whether it is required.
         takes: Whether the library accepts a value for it.
         checks: Checks of its column's values.
         nulls: Check of the nulls in the column.
@@ -103,7 +101,6 @@ class RecordValidator:
         files: For rows of files with typed columns; otherwise of JSON lines.
 
     Attributes:
-        schema: As given.
         struct: The columns of the tables, as the readers make them.
         idle: The checks of the readers are sufficient.
         closed: The reader must report whether there are properties that the schema does not name.
