@@ -230,8 +230,8 @@ class JobRun:
     @property
     def rows(self) -> tuple[int, int, int]:
         """Records sent, rows loaded, records rejected."""
-        counts = (_sum(self.tap, "sent"), 0, _sum(self.target, "rejected"))
-        return counts[0], sum((self.target or _NOTHING)["timeline"]["rows"]), counts[2]
+        loaded = sum((self.target or _NOTHING)["timeline"]["rows"])
+        return _sum(self.tap, "sent"), loaded, _sum(self.target, "rejected")
 
 
 _NOTHING: Summary = {"streams": {}, "timeline": {"rows": []}}

@@ -237,7 +237,6 @@ class SessionStarter:
     def _start_java(
         self, conf: dict[str, str], environ: dict[str, str], ends: BothEnds | None = None
     ) -> tuple[Any, Jvm]:
-        """Start Java and Spark in it, and return the SparkContext."""
         with resolved(conf, environ) as (resolved_conf, remember):
             shared = () if ends is None else (ends.open_lifeline(), ends.folder)
             java_conf, jars = with_classpath(resolved_conf, environ)
@@ -552,7 +551,6 @@ def _context_of(gateway: Any, conf: Mapping[str, str], *, joins: bool = False) -
 
 
 def _session_of(context: Any, conf: Mapping[str, str]) -> SparkSession:
-    """Make a session in a Spark that runs."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     map_without_pandas()

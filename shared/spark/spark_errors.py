@@ -274,13 +274,11 @@ def _merge(one: Where, other: Where) -> Where:
 
 
 def _python_error(text: str) -> re.Match[str] | None:
-    """Find class and words of an exception in a traceback of Python."""
     trace = text.find(_PYTHON_TRACE)
     return _PYTHON_ERROR.search(text, trace) if trace >= 0 else None
 
 
 def _from_worker(text: str, where: Where) -> SingerSparkError | None:
-    """Explain an exception of Python code that ran on an executor."""
     python = _python_error(text)
     if python is None:
         return None

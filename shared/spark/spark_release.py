@@ -7,7 +7,7 @@ PySpark is imported anyway: see `spark_types` and `spark_functions`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,70 +35,46 @@ class Release:
 
     line: str
     scala: str
-    packages: Mapping[str, str] = field(default_factory=dict)
-    loads_defaults: bool = True
-    tags_sessions: bool = True
-    activates_sessions: bool = True
-    serves_connect: bool = True
+    packages: Mapping[str, str]
+    loads_defaults: bool
+    tags_sessions: bool
+    activates_sessions: bool
+    serves_connect: bool
 
 
-def _packages(
-    scala: str, spark: str, hadoop: str, delta: str | None, iceberg: str | None
-) -> Mapping[str, str]:
+def _release(
+    line: str, *, hadoop: str, spark: str = "", delta: str = "", iceberg: str = ""
+) -> Release:
+    """Return a release by the versions of its packages; empty for one that has none for it."""
+    is_4 = line >= "4"
+    scala = "2.13" if is_4 else "2.12"
+    delta_spark = f"delta-spark_{line}" if is_4 else "delta-spark"
     named = {
         "avro": spark and f"org.apache.spark:spark-avro_{scala}:{spark}",
         "kafka": spark and f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}",
         "s3": f"org.apache.hadoop:hadoop-aws:{hadoop}",
-        "delta": delta and f"io.delta:{delta}",
-        "iceberg": iceberg and f"org.apache.iceberg:{iceberg}",
+        "delta": delta and f"io.delta:{delta_spark}_{scala}:{delta}",
+        "iceberg": iceberg and f"org.apache.iceberg:iceberg-spark-runtime-{line}_{scala}:{iceberg}",
     }
-    return {name: package for name, package in named.items() if package}
+    return Release(
+        line,
+        scala,
+        {name: package for name, package in named.items() if package},
+        loads_defaults=is_4,
+        tags_sessions=is_4,
+        activates_sessions=is_4,
+        serves_connect=is_4,
+    )
 
 
 RELEASES: Mapping[str, Release] = {
     release.line: release
     for release in (
-        Release(
-            "3.5",
-            "2.12",
-            _packages(
-                "2.12",
-                "3.5.7",
-                "3.3.4",
-                "delta-spark_2.12:3.3.2",
-                "iceberg-spark-runtime-3.5_2.12:1.12.0",
-            ),
-            loads_defaults=False,
-            tags_sessions=False,
-            activates_sessions=False,
-            serves_connect=False,
-        ),
-        Release(
-            "4.0",
-            "2.13",
-            _packages(
-                "2.13",
-                "4.0.0",
-                "3.4.1",
-                "delta-spark_4.0_2.13:4.4.0",
-                "iceberg-spark-runtime-4.0_2.13:1.11.0",
-            ),
-        ),
-        Release(
-            "4.1",
-            "2.13",
-            _packages(
-                "2.13",
-                "4.1.1",
-                "3.4.2",
-                "delta-spark_4.1_2.13:4.4.0",
-                "iceberg-spark-runtime-4.1_2.13:1.12.0",
-            ),
-        ),
-        Release(
-            "4.2", "2.13", _packages("2.13", "4.2.0", "3.5.0", "delta-spark_4.2_2.13:4.4.0", None)
-        ),
-        Release("4.3", "2.13", _packages("2.13", "", "3.5.0", None, None)),
+        _release("3.5", spark="3.5.7", hadoop="3.3.4", delta="3.3.2", iceberg="1.12.0"),
+        _release("4.0", spark="4.0.0", hadoop="3.4.1", delta="4.4.0", iceberg="1.11.0"),
+        _release("4.1", spark="4.1.1", hadoop="3.4.2", delta="4.4.0", iceberg="1.12.0"),
+        _release("4.2", spark="4.2.0", hadoop="3.5.0", delta="4.4.0"),
+        _release("4.3", hadoop="3.5.0"),
     )
 }
 COMPLETE = "4.1"

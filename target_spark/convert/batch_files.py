@@ -197,7 +197,6 @@ class BatchFiles:
             _log.warning("a loaded file cannot be deleted: '%s' (%s)", shown(url), reason)
 
     def _warn_once(self, text: str, url: str) -> None:
-        """Warn once in a run."""
         if text not in self._warned:
             self._warned.add(text)
             _log.warning(text, shown(url))

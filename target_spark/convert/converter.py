@@ -235,7 +235,6 @@ class Converter:
     def _reports(
         self, batch: Batch, write: TableWrite, filled: tuple[str, ...] | None = None
     ) -> list[Report]:
-        """Convert the batch's files, and return what the tasks report."""
         read = replace(self._read_plan(batch, write), filled=filled)
         if not read.tasks:
             return []

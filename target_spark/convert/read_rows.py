@@ -10,9 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.formats.file_formats import (
-    FORMATS,
-)
+from shared.formats.file_formats import FORMATS
 from shared.storage.access import StorageOptions, failures, is_trouble, remote
 from shared.storage.urls import local_path
 from target_spark.convert.read_plan import Piece, ReadPlan

@@ -273,7 +273,6 @@ def _write_file(
 
 
 def _new_file(write: TableWrite, folder: str) -> str:
-    """Return the URL of a new file in a folder."""
     ending = FORMATS[write.encoding.format].extension(write.encoding.compression)
     return join(folder, f"{uuid.uuid4().hex}{ending}")
 

@@ -47,7 +47,6 @@ class Counts:
     exploded: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Return the sum of both."""
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
 
     @property

@@ -238,7 +238,6 @@ class Batches:
         return KeyPass(number, keys, self.tracker.begin(), line)
 
     def _next(self) -> tuple[int, str]:
-        """Return number and token of a further commit."""
         self._last_flush += 1
         return self._last_flush, f"{self.run_id}-{self._last_flush:06d}"
 

@@ -161,25 +161,10 @@ class Stopped:
     error: BaseException
 
 
-Event = (
-    SchemaSeen
-    | RecordsSeen
-    | BatchSeen
-    | KeysSeen
-    | StateSeen
-    | VersionSeen
-    | LineRejected
-    | EndOfInput
-    | Tick
-    | Idle
-    | WorkDone
-    | WorkFailed
-    | BadInput
-    | Stopped
-)
 InputEvent = (
     SchemaSeen | RecordsSeen | BatchSeen | KeysSeen | StateSeen | VersionSeen | LineRejected
 )
+Event = InputEvent | EndOfInput | Tick | Idle | WorkDone | WorkFailed | BadInput | Stopped
 
 
 @dataclass(frozen=True)
@@ -210,7 +195,6 @@ class Convert:
     """Convert one piece of a flush by one Spark job.
 
     Attributes:
-        header: The flush as a batch without files.
         piece: Position of the piece within the flush, from 0.
         staged: Number of a staging file, complete by now, or None.
         files: Files of a BATCH message if `staged` is None.
@@ -246,7 +230,6 @@ class Commit:
     """Make a flush durable: all its pieces have been converted.
 
     Attributes:
-        header: The batch without its files.
         lines: RECORD lines in it; None if some were discarded.
     """
 
@@ -407,7 +390,6 @@ class CleanUp:
     """End the run; discard what is not durable.
 
     Attributes:
-        error: The error that ended it early, or None.
         flushes: Numbers of the flushes to abort, with their headers.
     """
 

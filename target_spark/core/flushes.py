@@ -48,11 +48,7 @@ class StreamEnd:
         self.activated, self.activated_line = version, line
 
     def awaits_state(self, state_line: int) -> bool:
-        """Return whether a STATE was to be expected after the last record.
-
-        Args:
-            state_line: Line of the last STATE; 0 without one.
-        """
+        """Return whether a STATE was to be expected after the last record."""
         is_open = self.version is not None and self.activated_line < self.last_line
         return is_open or self.has_bookmark or state_line > 0
 
@@ -93,7 +89,6 @@ class FilesPiece:
     Attributes:
         index: Position within the flush, from 0; that of the first of several messages.
         line: Line of stdin of the message; of the first of several.
-        files: The files.
         rows: Estimated rows.
         size: Estimated bytes.
         messages: A piece for each of several messages.
@@ -141,8 +136,6 @@ class StagedPiece:
     Attributes:
         index: Position within the flush, from 0.
         line: Line of stdin of the first line in it.
-        file: Number of the file.
-        size: Bytes in it.
         runs: Runs of consecutive lines in it.
         next_line: Line of stdin after the last one in it.
         marks: Position of a STATE message that may still be emitted → bytes of the file before it.
@@ -205,11 +198,8 @@ class PendingFlush:
     """A batch on its way: open, closed, being committed.
 
     Attributes:
-        stream: Its stream.
         number: Unique in the run.
-        header: The batch without its files.
         position: Its position in the STATE tracker, which identifies it.
-        size: Its size for the flush rule.
         lines: Line of stdin at which each piece begins.
         pieces: Number of pieces that are not discarded.
         lines_staged: Number of RECORD lines; None once some are discarded.
@@ -372,7 +362,6 @@ class Stream:
     """A stream that has a SCHEMA; `steps` wait for their turn in order of arrival.
 
     Attributes:
-        schema: The last SCHEMA.
         open: The open batch.
         steps: Closed batches and activations, oldest first; the first may be running.
         running: Whether the first of `steps` is.
@@ -385,14 +374,12 @@ class Stream:
         was_recalled: Whether the result has arrived.
         expected: The segments that may be replayed, or None.
         comparing: Whether a piece that may be a replay is being compared.
-        plan: How it is loaded.
         is_loaded: Whether the stream is loaded; else its records are ignored.
         first_line: Line of stdin of its first SCHEMA.
         until: Line of stdin from which on its input is discarded.
         has_failed: Whether the stream has failed, and the others go on.
         records: Its converted records and those that were rejected.
         rejected: How many of them were rejected.
-        end: What tells whether it is complete.
     """
 
     schema: StreamSchema

@@ -225,7 +225,6 @@ class TableRequest:
         struct: The columns to store: the stream's own, then those of the record metadata.
         keys: Key columns, by their names in `struct`; may be empty.
         method: `append-only`, `upsert`, `history` or `overwrite`.
-        layout: The physical layout of a new table.
         hard_delete: Remove rows that are marked as deleted, instead of keeping them.
         source: Name of what the stream has all rows of, if the tap tells.
         replaces_source: Remove rows of older versions from files that come from `source` alone.
@@ -233,7 +232,6 @@ class TableRequest:
         backfill: The range to replace, if `overwrite` does not replace all rows.
         order_by: Columns of `struct` that tell which of two rows of a key is newer; empty if the
             later arrival is.
-        contract: What of the table may change.
     """
 
     stream: str
@@ -279,10 +277,7 @@ class Making:
     """The mapping of a source stream's rows to those of an output, by `stream_maps`.
 
     Attributes:
-        stream: Name of the source stream.
         schema: JSON Schema to read the files with, as far as it is needed.
-        names: All properties of the stream.
-        transform: Makes the rows.
         reports_rejects: Report records that cannot be read; else another conversion of the
             files reports them.
     """
@@ -299,7 +294,6 @@ class Reached:
     """The STATE that a flush makes true for its stream, together with the flushes before it.
 
     Attributes:
-        value: Its text.
         line: Its line of the input.
         is_exact: The flush has no records of the stream that came after it.
     """
@@ -314,8 +308,6 @@ class Batch:
     """Files of one stream and one schema that become durable together (one flush).
 
     Attributes:
-        stream: The schema they are read with.
-        files: In arrival order.
         token: Identifies the flush within the run; the same if it is repeated.
         version: Table version of the messages, if any.
         received_at: When the first message arrived, seconds since the epoch.
@@ -344,8 +336,6 @@ class Part:
     """One file that executors have written and that is not visible yet.
 
     Attributes:
-        rows: Rows in it.
-        size: Bytes in it.
         is_lent: It is a batch file, which the commit copies and never removes.
     """
 
@@ -374,8 +364,6 @@ class LoadResult:
     """The result of a Spark job for a batch's files, before the commit.
 
     Attributes:
-        parts: The files written.
-        rows: Rows in them.
         rejects: The first rejected records, in order; their number is bounded.
         rejected: Number of all rejected records.
         reject_files: URLs of files with all of them and their text, written by

@@ -112,7 +112,6 @@ def _keys(message: dict[str, Any], line: bytes, number: int) -> ev.KeysSeen:  # 
 
 
 def _files(message: dict[str, Any]) -> tuple[Encoding, tuple[str, ...]]:
-    """Return the files that a message names."""
     encoding = message.get("encoding")
     if not isinstance(encoding, dict) or not isinstance(encoding.get("format"), str):
         raise MalformedError("without an 'encoding' object with a 'format'")

@@ -191,7 +191,6 @@ def _without_error(message: bytes) -> bytes:
 
 
 def _letter(original: bytes, why: dict[str, Any], stream: str | None) -> bytes:
-    """Return a record of the stream of dead letters."""
     text = original.rstrip(b"\r\n")
     try:
         kept = {"original": text.decode()}

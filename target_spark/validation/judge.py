@@ -355,7 +355,6 @@ class ExactNumber(float):
     text: str
 
     def __new__(cls, text: str) -> ExactNumber:
-        """Return the number of a text."""
         result = super().__new__(cls, text)
         result.text = text
         return result

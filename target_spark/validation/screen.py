@@ -505,7 +505,6 @@ def _is_null(node: Any) -> bool:
 def _value_checks(
     keyword: str, node: Mapping[str, Any], family: str, data_type: T.DataType
 ) -> list[Check]:
-    """Return checks of keywords for numbers, texts or any values."""
     value, kind = node[keyword], spark_to_arrow(as_nullable(data_type))
     if keyword in _OF_NUMBERS:
         if family != "number":
