@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from shared.settings.batch_rules import BYTES_PER_SECOND, ROWS_PER_SECOND
 from shared.settings.batch_settings import (
@@ -54,26 +54,6 @@ class Room(NamedTuple):
     size: int | None = None
 
 
-class FlushRule(Protocol):
-    """Decides when a batch is closed; one object serves all streams of a run."""
-
-    def room(self, stream: str, batch: BatchSize) -> Room:
-        """Return how much more fits into the batch, at least 1 of each; None means unbounded."""
-        ...
-
-    def is_full(self, stream: str, batch: BatchSize) -> bool:
-        """Return whether to close the batch now."""
-        ...
-
-    def deadline(self, stream: str, batch: BatchSize) -> float:
-        """Return when the batch must be closed at the latest; `math.inf` for never."""
-        ...
-
-    def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Record a durable batch, with the seconds of its last conversion and commit."""
-        ...
-
-
 @dataclass(frozen=True)
 class SizeAndAge:
     """Flush at a number of rows (exact), bytes or files, at an age, or at once.
@@ -93,12 +73,14 @@ class SizeAndAge:
     eager: bool = False
 
     def room(self, stream: str, batch: BatchSize) -> Room:  # noqa: ARG002
+        """Return how much more fits into the batch, at least 1 of each; None means unbounded."""
         return Room(
             None if self.rows is None else max(1, self.rows - batch.rows),
             None if self.size is None else max(1, self.size - batch.size),
         )
 
     def is_full(self, stream: str, batch: BatchSize) -> bool:  # noqa: ARG002
+        """Return whether to close the batch now."""
         return (
             (self.rows is not None and batch.rows >= self.rows)
             or (self.size is not None and batch.size >= self.size)
@@ -107,10 +89,11 @@ class SizeAndAge:
         )
 
     def deadline(self, stream: str, batch: BatchSize) -> float:  # noqa: ARG002
+        """Return when the batch must be closed at the latest; `math.inf` for never."""
         return batch.opened_at + self.seconds
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Learn nothing."""
+        """Learn of a durable batch, and the seconds of its last conversion and commit: nothing."""
 
 
 @dataclass(eq=False)
@@ -159,6 +142,10 @@ class LatencySteered:
         if (goal > now) == (ratio > 1):
             moved = now * (goal / now) ** DAMPING
             self._rows[stream] = min(float(self.most), max(float(self.least), moved))
+
+
+FlushRule = SizeAndAge | LatencySteered
+"""Decides when a batch is closed; one object serves all streams of a run."""
 
 
 def flush_rule(strategy: Strategy, wait_seconds: float) -> FlushRule:

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -51,43 +51,30 @@ if TYPE_CHECKING:
 _Piece = tuple[tuple[InputFile, ...], LoadResult]
 
 
+@dataclass(eq=False, kw_only=True)
 class ActionExecutor:
     """Executes actions; slow ones in threads, whose results become events."""
 
-    def __init__(
-        self,
-        *,
-        loader: Loader | MappedLoader,
-        engine: Engine,
-        staging: Staging,
-        workers: Workers,
-        output: MessageOutput,
-        progress: StreamProgress | None = None,
-        dead_letters: DeadLetters | None = None,
-        rejections: Rejections | None = None,
-        summary: RunSummary | None = None,
-        state_file: StateFile | None = None,
-    ) -> None:
-        self._state_file = state_file
-        self._summary = summary or RunSummary("target-spark")
-        self._dead_letters = dead_letters
-        self._rejections = rejections or Rejections()
-        self._loader = loader
-        self._engine = engine
-        self._staging = staging
-        self._workers = workers
-        self._output = output
-        self._progress = progress
-        self._output_open = True
-        self._has_schema = False
-        self._inputs: dict[int, InputFile] = {}
-        self._converted: dict[int, dict[int, _Piece]] = {}
-        self._staged_files: dict[int, tuple[int, str]] = {}
-        self._kept_files: dict[int, set[int]] = {}
-        self._consumed: dict[int, list[InputFile]] = {}
-        self._abandoned: list[tuple[Batch, list[LoadResult]]] = []
-        self._cleaners: list[threading.Thread] = []
-        self._counters: dict[tuple[str, str], Counter] = {}
+    loader: Loader | MappedLoader
+    engine: Engine
+    staging: Staging
+    workers: Workers
+    output: MessageOutput
+    progress: StreamProgress | None = None
+    dead_letters: DeadLetters | None = None
+    rejections: Rejections = field(default_factory=Rejections)
+    summary: RunSummary = field(default_factory=partial(RunSummary, "target-spark"))
+    state_file: StateFile | None = None
+    _output_open: bool = field(default=True, init=False)
+    _has_schema: bool = field(default=False, init=False)
+    _inputs: dict[int, InputFile] = field(default_factory=dict, init=False)
+    _converted: dict[int, dict[int, _Piece]] = field(default_factory=dict, init=False)
+    _staged_files: dict[int, tuple[int, str]] = field(default_factory=dict, init=False)
+    _kept_files: dict[int, set[int]] = field(default_factory=dict, init=False)
+    _consumed: dict[int, list[InputFile]] = field(default_factory=dict, init=False)
+    _abandoned: list[tuple[Batch, list[LoadResult]]] = field(default_factory=list, init=False)
+    _cleaners: list[threading.Thread] = field(default_factory=list, init=False)
+    _counters: dict[tuple[str, str], Counter] = field(default_factory=dict, init=False)
 
     def execute(self, action: ev.Action) -> None:
         """Execute one action.
@@ -97,10 +84,10 @@ class ActionExecutor:
         """
         match action:
             case ev.Stage():
-                self._engine.receive(len(action.data))
-                self._staging.append(action.file, action.data, action.lines, action.first_line)
+                self.engine.receive(len(action.data))
+                self.staging.append(action.file, action.data, action.lines, action.first_line)
             case ev.CloseFile():
-                self._inputs[action.file] = self._staging.complete(action.file)
+                self._inputs[action.file] = self.staging.complete(action.file)
             case ev.RemoveFile():
                 self._remove_file(action.file)
             case ev.StartSpark():
@@ -124,7 +111,7 @@ class ActionExecutor:
             ):
                 self._report(action)
             case _:
-                self._workers.start(action.work, partial(self._work, action))
+                self.workers.start(action.work, partial(self._work, action))
 
     def close(self) -> None:
         """Write the counters."""
@@ -132,13 +119,13 @@ class ActionExecutor:
             cleaner.join()
         for counter in self._counters.values():
             counter.close()
-        self._rejections.close()
-        self._loader.close()
+        self.rejections.close()
+        self.loader.close()
 
     def expect_records(self) -> None:
         """Start Spark, which takes seconds, if records need it; not before a SCHEMA."""
         if self._has_schema:
-            self._engine.receive(0)
+            self.engine.receive(0)
 
     def _work(self, action: ev.Work) -> ev.WorkDone | None:
         """Do a piece of work, in a thread; return its result, if it has any."""
@@ -148,38 +135,38 @@ class ActionExecutor:
             case ev.Commit():
                 self._commit(action)
             case ev.Recall():
-                return ev.WorkDone(action.work, expected=self._loader.recall(action.stream))
+                return ev.WorkDone(action.work, expected=self.loader.recall(action.stream))
             case ev.Activate():
-                with self._engine.serving(action.stream.stream):
-                    self._loader.activate(action.stream, action.version)
+                with self.engine.serving(action.stream.stream):
+                    self.loader.activate(action.stream, action.version)
             case ev.DeleteMissing():
                 self._delete_missing(action)
             case ev.Audit():
-                self._loader.audit()
+                self.loader.audit()
             case ev.Finish(stream=name):
-                with self._engine.serving(name):
-                    self._loaded(name, self._loader.finish(name, awaits_state=action.awaits_state))
+                with self.engine.serving(name):
+                    self._loaded(name, self.loader.finish(name, awaits_state=action.awaits_state))
                 self._note_engine(name, log=True)
             case ev.WriteDeadLetters():
-                if self._dead_letters is not None:
-                    self._dead_letters.write_lines(action.number, action.lines)
+                if self.dead_letters is not None:
+                    self.dead_letters.write_lines(action.number, action.lines)
         return None
 
     def _remove_file(self, number: int) -> None:
         """Remove a staging file; if a commit may need its lines again, after the commit."""
         flush, stream = self._staged_files.get(number, (None, ""))
-        if flush in self._converted and self._loader.may_refuse(stream):
+        if flush in self._converted and self.loader.may_refuse(stream):
             self._kept_files.setdefault(flush, set()).add(number)
             return
         self._inputs.pop(number, None)
         self._staged_files.pop(number, None)
-        self._staging.remove(number)
+        self.staging.remove(number)
 
     def _convert(self, action: ev.Convert) -> ev.WorkDone:
         files, stream = action.files, action.header.stream.stream
         if action.staged is not None:
             if action.before is not None:
-                cut = self._staging.cut(self._inputs[action.staged], action.before)
+                cut = self.staging.cut(self._inputs[action.staged], action.before)
                 self._inputs[action.staged] = cut
             file = self._inputs[action.staged]
             file = replace(file, marks=action.marks, since=action.since, until=action.until)
@@ -188,8 +175,8 @@ class ActionExecutor:
         pieces = self._converted.setdefault(action.flush, {})
         if action.piece in pieces:
             self._give_up(action.header, pieces, [action.piece])
-        with self._engine.serving(stream):
-            result = self._loader.convert(replace(action.header, files=files, replay=action.replay))
+        with self.engine.serving(stream):
+            result = self.loader.convert(replace(action.header, files=files, replay=action.replay))
         pieces[action.piece] = (files, result)
         size = sum(part.size for part in result.parts)
         return ev.WorkDone(action.work, result.rows - result.exploded, size, result.rejected)
@@ -199,36 +186,36 @@ class ActionExecutor:
         name, schema = batch.stream.stream, batch.stream.schema
         check_flush(batch, action.lines)
         # Dead letters first: they must be durable before the STATE after them is written.
-        if self._dead_letters is not None:
-            self._dead_letters.write(batch, results)
-        with self._engine.serving(name):
-            self._loaded(name, self._loader.commit(batch, results))
-        if self._summary.is_observed:
-            self._summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
+        if self.dead_letters is not None:
+            self.dead_letters.write(batch, results)
+        with self.engine.serving(name):
+            self._loaded(name, self.loader.commit(batch, results))
+        if self.summary.is_observed:
+            self.summary.uses(name, lambda: [Dataset(name, None, schema_fields(schema))])
 
     def _delete_missing(self, action: ev.DeleteMissing) -> None:
         name = action.keys.stream.stream
-        with self._engine.serving(name):
-            deleted = self._loader.delete_missing(action.keys)
+        with self.engine.serving(name):
+            deleted = self.loader.delete_missing(action.keys)
         self._consumed[action.flush] = list(action.keys.files)
         _logger.info("stream '%s': deleted %d rows that its source has no more", name, deleted)
         if deleted:
-            self._summary.has_work = True
-            self._summary.add(name, deleted=deleted)
+            self.summary.has_work = True
+            self.summary.add(name, deleted=deleted)
 
     def _loaded(self, stream: str, tables: Mapping[str, Loaded]) -> None:
-        for table, loaded in tables.items() if self._summary.is_read else ():
-            self._summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
+        for table, loaded in tables.items() if self.summary.is_read else ():
+            self.summary.add_to_table(stream, table, loaded.changes, **asdict(loaded.counts))
             if loaded.datasets is not None:
-                self._summary.uses(stream, loaded.datasets, is_output=True)
+                self.summary.uses(stream, loaded.datasets, is_output=True)
 
     def _note_engine(self, stream: str, *, log: bool = False) -> None:
         """Note what loads a stream, if rows needed any work."""
-        used = self._engine.used.get(stream)
+        used = self.engine.used.get(stream)
         if used is not None:
             engine, reason = used
-            if self._summary.is_read:
-                self._summary.note(stream, engine=engine, engine_reason=reason)
+            if self.summary.is_read:
+                self.summary.note(stream, engine=engine, engine_reason=reason)
             if log:
                 _logger.info(
                     "stream '%s': loaded by %s (%s)", stream, engine, reason, extra=IN_SUMMARY
@@ -254,33 +241,33 @@ class ActionExecutor:
             self._remove_file(number)
         stream = batch.stream.stream
         if any(result.rejected or result.cut for result in results):
-            self._rejections.report_batch(batch, results)
+            self.rejections.report_batch(batch, results)
         if any(result.undeclared for result in results):
-            undeclared = self._rejections.report_undeclared(stream, results)
-            self._summary.note(stream, undeclared=dict(undeclared))
+            undeclared = self.rejections.report_undeclared(stream, results)
+            self.summary.note(stream, undeclared=dict(undeclared))
         consumed = [file for file in batch.files if file.encoding.format != STAGED]
         if consumed:
             self._consumed[action.flush] = consumed
-        if self._progress is not None:
+        if self.progress is not None:
             if consumed:
                 for result in results:
                     size = sum(part.size for part in result.parts)
-                    self._progress.of(stream).add(result.received, size)
-            self._progress.of(stream).committed()
+                    self.progress.of(stream).add(result.received, size)
+            self.progress.of(stream).committed()
         rows = sum(result.rows for result in results)
         for metric, count in ((RECORD_COUNT, rows), (BATCH_COUNT, 1)):
             if (metric, stream) not in self._counters:
                 self._counters[metric, stream] = Counter(metric, stream)
             self._counters[metric, stream].increment(count)
-        if self._summary.is_read:
+        if self.summary.is_read:
             self._summarize(stream, results, action.seconds)
             self._note_engine(stream)
         seconds = round(action.seconds, 6)
         emit("timer", BATCH_PROCESSING_TIME, seconds, stream, status="succeeded")
 
     def _summarize(self, stream: str, results: Sequence[LoadResult], seconds: float) -> None:
-        self._summary.moved(sum(result.rows for result in results))
-        self._summary.add(
+        self.summary.moved(sum(result.rows for result in results))
+        self.summary.add(
             stream,
             received=sum(result.received for result in results),
             rejected=sum(result.rejected for result in results),
@@ -294,46 +281,46 @@ class ActionExecutor:
         if not self._output_open:
             return
         try:
-            if self._state_file is not None:
-                self._state_file.prepare(action.value)
+            if self.state_file is not None:
+                self.state_file.prepare(action.value)
             # Before others see it: what a STATE covers must never count as a replay.
-            self._loader.cover(action.position, action.value, action.held)
-            if self._state_file is not None:
-                self._state_file.publish()
-            self._output.write(action.value + b"\n")
-            if self._summary.is_read:
-                self._summary.count(state_messages=1)
+            self.loader.cover(action.position, action.value, action.held)
+            if self.state_file is not None:
+                self.state_file.publish()
+            self.output.write(action.value + b"\n")
+            if self.summary.is_read:
+                self.summary.count(state_messages=1)
         except (SingerSparkError, OSError):
             self._output_open = False
             raise
 
     def _delete_consumed(self, action: ev.DeleteConsumed) -> None:
         files = [file for flush in action.flushes for file in self._consumed.pop(flush)]
-        if not self._output_open or not self._loader.deletes_consumed:
+        if not self._output_open or not self.loader.deletes_consumed:
             return
         self._cleaners = [cleaner for cleaner in self._cleaners if cleaner.is_alive()]
-        cleaner = threading.Thread(target=self._loader.delete_consumed, args=(files,), daemon=True)
+        cleaner = threading.Thread(target=self.loader.delete_consumed, args=(files,), daemon=True)
         cleaner.start()
         self._cleaners.append(cleaner)
 
     def _clean_up(self, action: ev.CleanUp) -> None:
         if action.flushes:
             # Jobs that still run would continue to write parts that are about to be removed.
-            self._engine.stop()
+            self.engine.stop()
         left = [self._whole(number, header) for number, header in action.flushes]
-        end_each(partial(self._loader.abort, *one) for one in (*left, *self._abandoned))
+        end_each(partial(self.loader.abort, *one) for one in (*left, *self._abandoned))
 
     def _report(self, action: ev.Report) -> None:
         """Log what users should know of the input and the work, and count it."""
         match action:
             case ev.ReportLine(line):
-                self._summary.count(rejected_lines=1)
-                self._rejections.report_line(line)
+                self.summary.count(rejected_lines=1)
+                self.rejections.report_line(line)
             case ev.ReportFailure(stream, error):
-                self._summary.note(stream, error=" ".join(str(error).split()))
+                self.summary.note(stream, error=" ".join(str(error).split()))
                 _logger.error("%s; going on with the other streams", error)
             case ev.ReportUncovered(stream, rows):
-                self._summary.note(stream, uncovered=rows)
+                self.summary.note(stream, uncovered=rows)
                 _logger.log(
                     logging.WARNING if action.expected else logging.INFO,
                     "stream '%s': the input ended %d rows after its last STATE; they were %s, and "
@@ -344,7 +331,7 @@ class ActionExecutor:
                     " (see whether it failed)" if action.expected else "",
                 )
             case ev.RetryLater():
-                self._summary.add(action.stream, retries=1)
+                self.summary.add(action.stream, retries=1)
                 _logger.warning(
                     "stream '%s': the %s failed; retrying in %.1f s (failure %d): %s",
                     action.stream,

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
@@ -47,6 +48,7 @@ SCHEMA: dict[str, Any] = {
 _MARK = b',"' + ERROR.encode() + b'":{'
 
 
+@dataclass(eq=False)
 class DeadLetters:
     """Writes files of dead letters into one folder; methods may be called from any thread.
 
@@ -60,17 +62,10 @@ class DeadLetters:
         options: Options of the storage.
     """
 
-    def __init__(
-        self,
-        path: str,
-        run_id: str,
-        clock: Callable[[], float] = time.time,
-        options: StorageOptions = NO_OPTIONS,
-    ) -> None:
-        self._path = path
-        self._options = options
-        self._run_id = run_id
-        self._clock = clock
+    path: str
+    run_id: str
+    clock: Callable[[], float] = time.time
+    options: StorageOptions = NO_OPTIONS
 
     def write(self, batch: Batch, results: Sequence[LoadResult]) -> None:
         """Write the rejected records of a flush; write nothing if there are none.
@@ -80,7 +75,7 @@ class DeadLetters:
         """
         urls = [url for result in results for url in result.reject_files]
         if urls:
-            rows_seen = (pair for url in urls for pair in read_rejects(url, self._options))
+            rows_seen = (pair for url in urls for pair in read_rejects(url, self.options))
             self._write(batch.token, _batch_lines(batch, rows_seen, self._now()))
 
     def write_lines(self, number: int, lines: Iterable[LineRejected]) -> None:
@@ -99,13 +94,13 @@ class DeadLetters:
             for line in lines
         )
         schema = schema_line(STREAM, SCHEMA, ())
-        self._write(f"{self._run_id}-line-{number:06d}", chain([schema], letters))
+        self._write(f"{self.run_id}-line-{number:06d}", chain([schema], letters))
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
+        return datetime.fromtimestamp(self.clock(), timezone.utc).isoformat()
 
     def _write(self, name: str, lines: Iterable[bytes]) -> None:
-        url = join(self._path, f"{name}.jsonl")
+        url = join(self.path, f"{name}.jsonl")
         try:
             path = local_path(url)
             if path is None:
@@ -127,12 +122,12 @@ class DeadLetters:
 
     def _upload(self, url: str, lines: Iterable[bytes]) -> None:
         try:
-            with open_output(url, options=self._options) as sink:
+            with open_output(url, options=self.options) as sink:
                 sink.writelines(lines)
         except BaseException:
             # Closing has flushed the buffered lines to the file.
             with contextlib.suppress(OSError):
-                delete(url, self._options)
+                delete(url, self.options)
             raise
 
 
