@@ -322,16 +322,13 @@ def run_main(
     args: Sequence[str] | None,
     others: Sequence[click.Command] = (),
 ) -> int:
-    """Run a command and return its exit code, however it ends.
+    """Run a command and return its exit code, however it ends; log its errors.
 
     Args:
         program: Names the log lines.
         command: The click command; its function returns an exit code, or None for 0.
         args: Arguments; None for those of the process.
         others: Commands to run instead if the first argument is their name.
-
-    Returns:
-        The exit code; errors have been logged, one line for each problem.
     """
     setup_logging(program.name, os.environ)
     forget_signals()
@@ -389,15 +386,12 @@ def report(error: BaseException, logger: logging.Logger) -> int:
 def completion(
     instruction: str, name: str, command: click.Command, others: Mapping[str, click.Command]
 ) -> str:
-    """Return what a shell asks for by the variable `_<PROGRAM>_COMPLETE`.
+    """Return the script or completions that a shell asks for by `_<PROGRAM>_COMPLETE`.
 
     Args:
         instruction: Value of the variable: `bash_source`, `zsh_complete` and the like.
         command: What runs without the name of another command.
         others: The other commands by name, which comes first on the command line.
-
-    Returns:
-        The script for the shell, or the completions.
 
     Raises:
         click.UsageError: The instruction is not known.

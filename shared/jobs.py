@@ -552,14 +552,7 @@ COMMANDS = {str(one.name): one for one in (run_command, runs_command, report_com
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run singer-spark.
-
-    Args:
-        args: Arguments; None for those of the process.
-
-    Returns:
-        The exit code (see docs/jobs.md).
-    """
+    """Run singer-spark with arguments, or those of the process; return its exit code."""
     return run_main(PROGRAM, command, args, list(COMMANDS.values()))
 
 

@@ -44,11 +44,8 @@ _KEYWORDS = ["database", "delta", "file", "iceberg", "spark"]
 def plugin_definition(program: Program, *, slim: bool = False) -> dict[str, Any]:
     """Describe a program as in a `meltano.yml`.
 
-    It has no defaults, so that only the program determines them.
-
-    Args:
-        program: The program.
-        slim: Only the main settings, without choices.
+    It has no defaults, so that only the program determines them. A slim one has only the main
+    settings, without choices.
     """
     settings = [_described(setting) for setting in _plugin_settings(program)]
     main = _MAIN[_plugin_type(program)]
@@ -147,7 +144,6 @@ def hub_page(program: Program, project: Mapping[str, Any], *, slim: bool = False
     """Write the definition of a program for `meltano add --from-ref`.
 
     Args:
-        program: The program.
         project: As `read_project` returns it.
         slim: Only the main settings, without their defaults; otherwise as Meltano Hub has it.
     """
@@ -168,12 +164,7 @@ def read_project(root: Path) -> dict[str, Any]:
 
 
 def hub_definition(program: Program, project: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a program for Meltano Hub, with its defaults and its keys in the Hub's order.
-
-    Args:
-        program: The program.
-        project: The table `project` of `pyproject.toml`: repository, Python versions.
-    """
+    """Describe a program for Meltano Hub, with its defaults and its keys in the Hub's order."""
     kind = _plugin_type(program)
     repository = project["urls"]["Repository"]
     versions = [line.rpartition(":: ")[2] for line in project["classifiers"]]

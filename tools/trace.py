@@ -19,12 +19,7 @@ PACKAGES = ("shared/", "tap_spark/", "target_spark/")
 
 
 def traced(program: str, arguments: list[str]) -> list[tuple[str, str]]:
-    """Run a program with arguments; return the file and function of each first call.
-
-    Args:
-        program: `tap` or `target`.
-        arguments: Those of its command line.
-    """
+    """Run `tap` or `target` with arguments; return the file and function of each first call."""
     root, calls = f"{ROOT}/", dict[tuple[str, str], None]()
     main = import_module(f"{program}_spark.cli").main
 

@@ -30,14 +30,11 @@ version of the table may then go, if they come from there, too."""
 
 
 def encode(value: Any) -> bytes:
-    """Write a value as compact JSON.
+    """Write a value as compact JSON, without a newline.
 
     Args:
         value: JSON values, with any mapping as an object. Integers of any size are kept; a lone
             surrogate, which UTF-8 cannot hold, is written as an escape.
-
-    Returns:
-        JSON without a newline.
 
     Raises:
         TypeError: The value holds something that JSON cannot represent.
@@ -64,7 +61,7 @@ def schema_line(
     has_bookmark: bool = False,
     source: str | None = None,
 ) -> bytes:
-    """Write a SCHEMA message.
+    """Write a SCHEMA message, with its newline.
 
     Args:
         stream: Name of the stream.
@@ -74,9 +71,6 @@ def schema_line(
         has_failed: Report that the stream failed.
         has_bookmark: Say that STATE will have a bookmark of it, though not of columns.
         source: Name of what the stream has all rows of; None if it may lack some.
-
-    Returns:
-        The line, with its newline.
     """
     message: dict[str, Any] = {
         "type": "SCHEMA",
@@ -111,16 +105,13 @@ def batch_line(
     manifest: Sequence[str],
     version: int | None = None,
 ) -> bytes:
-    """Write a BATCH message.
+    """Write a BATCH message, with its newline.
 
     Args:
         stream: Name of the stream.
         encoding: `format` and `compression` of the files.
         manifest: URLs of the files.
         version: Table version; left out if None.
-
-    Returns:
-        The line, with its newline.
     """
     message: dict[str, Any] = {
         "type": "BATCH",
@@ -145,9 +136,6 @@ def keys_line(
         encoding: `format` and `compression` of the files; None to announce a later message, so
             that a target that cannot follow it ends before it has loaded anything.
         manifest: URLs of the files with the key properties of all rows.
-
-    Returns:
-        The line, with its newline.
     """
     message: dict[str, Any] = {"type": "KEYS", "stream": stream}
     if encoding is not None:
@@ -161,14 +149,11 @@ def record_head(stream: str) -> str:
 
 
 def record_tail(extracted_at: datetime, version: int | None = None) -> str:
-    """Write the part of a RECORD line after the record.
+    """Write the part of a RECORD line after the record, with its newline.
 
     Args:
         extracted_at: When reading of the record's slice began; must have a zone.
         version: Table version; left out if None.
-
-    Returns:
-        The end of the line, with its newline.
     """
     text = ',"time_extracted":"' + timestamp(extracted_at) + '"'
     if version is not None:

@@ -85,15 +85,12 @@ _original = 1
 
 
 def claim_stdout(instead: str | None = None) -> MessageOutput:
-    """Keep fd 1 for messages and send everything else that writes to it to stderr.
+    """Return the only way to standard output; send all else that writes to fd 1 to stderr.
 
     Must be called before Spark starts: child processes (the JVM, Python workers) inherit fd 1.
 
     Args:
         instead: A file to write messages to, not to standard output.
-
-    Returns:
-        The only way to the original standard output from here on.
     """
     global _original  # noqa: PLW0603
     sys.stdout.flush()

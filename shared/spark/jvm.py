@@ -395,15 +395,12 @@ def spawn_jvm(
     lifeline: int = subprocess.PIPE,
     root: Path | None = None,
 ) -> tuple[Jvm, Path]:
-    """Start Java with Spark's gateway, without waiting for it.
+    """Start Java; return it, and the file that the address of Spark's gateway will appear in.
 
     Args:
         jars: Files for its classpath, after those of Spark.
         lifeline: A pipe of others for it to read: it ends when they do, not with this program.
         root: Where to make the folder for its temporary files.
-
-    Returns:
-        The process, and the file its gateway's address will appear in.
 
     Raises:
         SparkStartError: Java was not found or cannot be executed, or the

@@ -35,13 +35,13 @@ def _make_base(java: Java, target: Path) -> None:
 
 
 def build(environ: MutableMapping[str, str]) -> Path | None:
-    """Run a short Spark session and keep the classes it used, unless the archive exists.
+    """Return the archive; else run a short Spark session, and keep the classes that it used.
 
     Args:
         environ: The environment (changed while this runs).
 
     Returns:
-        The archive; None if archives are off or Java wrote none.
+        None if archives are off or Java wrote none.
 
     Raises:
         SparkStartError: Spark cannot be started.

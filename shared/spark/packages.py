@@ -288,13 +288,10 @@ def with_jars(conf: Mapping[str, str], jars: Iterable[str]) -> dict[str, str]:
 def with_classpath(
     conf: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Take jars out of a configuration if Java's classpath can hold them.
+    """Return a configuration, and the paths of its jars if Java's classpath can hold them.
 
     Spark serves and copies each jar of a configuration, even within one process. All or none: the
     classes of the classpath cannot see those that Spark adds to it.
-
-    Returns:
-        The configuration, and the paths of the jars for the classpath.
     """
     jars = split(conf.get(JARS, ""))
     paths = [

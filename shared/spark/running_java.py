@@ -190,11 +190,7 @@ class BothEnds:
         return reader
 
     def joined(self) -> SparkSettings | None:
-        """Wait for what both programs need; return the settings of one Spark for both.
-
-        Returns:
-            None if each must have its own; a log line says why.
-        """
+        """Wait for what both need; return settings of one Spark; None, and log why, if apart."""
         until = time.monotonic() + _SECONDS
         while len(needs := self._needs()) < len(_SIDES) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)

@@ -71,10 +71,7 @@ class Adoption:
     adds_metadata: bool = False
 
     def parts(self, batch: Batch, write: TableWrite) -> LoadResult | None:
-        """Make parts of the files of a batch without reading their rows.
-
-        Returns:
-            The parts; None if a file must be read, or if only executors can see it.
+        """Make parts of files without reading their rows; None if one must be read, or is far.
 
         Raises:
             OSError: A part cannot be written.

@@ -90,10 +90,7 @@ class Loaded:
 
 
 def check_conversion(batch: Batch, result: LoadResult) -> LoadResult:
-    """Check that all records of a batch's files were read and written, rejected or filtered.
-
-    Returns:
-        The result.
+    """Return the result; all records must have been read, and written, rejected or filtered.
 
     Raises:
         BalanceError: Records are missing, or there are too many.

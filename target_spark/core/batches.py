@@ -380,11 +380,7 @@ class Batches:
                 step.reached = self._reached(step, step.reached.line)
 
     def retry_without_bad_input(self, job: Conversion, where: Where) -> int | None:
-        """Convert a failed piece again without its bad part, whose place the error names.
-
-        Returns:
-            The line of stdin with the bad part; None if it is still unknown.
-        """
+        """Convert a failed piece again without its bad part; return its line, if that is known."""
         piece, until = job.piece, job.stream.until
         # Several messages in one job: one job for each names the bad one.
         if isinstance(piece, FilesPiece) and piece.messages:

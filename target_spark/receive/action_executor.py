@@ -388,14 +388,10 @@ class Workers:
                 os.write(self.wakeup_fd, b"\0")
 
     def wait(self, fd: int | None, seconds: float) -> bool:
-        """Sleep until work has ended, a signal came, `fd` is readable, or the time is over.
-
-        Args:
-            fd: A descriptor to read from, or None.
-            seconds: Longest time; `math.inf` means unbounded.
+        """Sleep until work has ended, a signal came, `fd` is readable, or the seconds are over.
 
         Returns:
-            Whether `fd` is readable (or at its end).
+            Whether `fd`, if there is one, is readable (or at its end).
         """
         poll = select.poll()
         poll.register(self._wait_fd, select.POLLIN)

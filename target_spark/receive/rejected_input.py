@@ -55,11 +55,7 @@ class Rejections:
                     )
 
     def report_undeclared(self, stream: str, results: Iterable[LoadResult]) -> Mapping[str, int]:
-        """Report each property that the SCHEMA of a stream lacks, once.
-
-        Returns:
-            Their values in the run so far, by property.
-        """
+        """Report each property that a SCHEMA lacks, once; return their values in the run so far."""
         counts = self._undeclared.setdefault(stream, {})
         for name, count in (item for one in results for item in one.undeclared.items()):
             if name in counts:

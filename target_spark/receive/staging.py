@@ -113,10 +113,7 @@ class Staging:
         file.size += len(data)
 
     def complete(self, number: int) -> InputFile:
-        """Close a file for good.
-
-        Returns:
-            The file for the executors.
+        """Close a file for good; return it for the executors.
 
         Raises:
             DestinationError: The disk is full.

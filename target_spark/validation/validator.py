@@ -175,14 +175,6 @@ class RecordValidator:
                 results[row] = why
         return results
 
-    def suspects(self, table: pa.Table, facts: Facts | None = None) -> Sequence[int]:
-        """Return the rows that the screen suspects."""
-        return sorted(self._suspects(table, facts or Facts(None), frozenset()))
-
-    def reason(self, record: object) -> str | None:
-        """Return why the library rejects a record, with the path; None if it accepts it."""
-        return judge.reason(self._validator, self._own(record))
-
     def decoded(self, line: bytes) -> Any:
         """Return a line decoded for the library."""
         return judge.decoded_record(line, exact=self.exact)

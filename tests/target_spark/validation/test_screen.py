@@ -206,9 +206,15 @@ def test_pickled() -> None:
     schema = {"properties": {"v": {"type": "integer", "minimum": 3}}}
     validator = pickle.loads(pickle.dumps(RecordValidator(schema)))
     table = LineReader(schema, envelope=True, strict=True).read(lines([2, 3])).table
-    assert list(validator.suspects(table)) == [0]
-    assert validator.reason({"v": 2}) == "property 'v': 2 is less than the minimum of 3"
-    assert validator.reason({"v": 3}) is None
+    facts, judged = validator.facts(None, unexpected=False), []
+
+    def record(row: int) -> dict[str, int]:
+        judged.append(row)
+        return {"v": [2, 3][row]}
+
+    reason = "property 'v': 2 is less than the minimum of 3"
+    assert validator.rejected(table, facts, record) == {0: reason}
+    assert judged == [0]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +284,8 @@ def test_multiples_are_exact(value: str, step: float, expected: bool) -> None:
 
 
 def test_reasons_are_one_short_line() -> None:
-    validator = RecordValidator({"properties": {"a": {"type": "integer"}}})
-    reason = validator.reason({"a": {"b\n": "\ud800" * 5000}})
+    validator = judge.validator_of({"properties": {"a": {"type": "integer"}}})
+    reason = judge.reason(validator, {"a": {"b\n": "\ud800" * 5000}})
     assert reason is not None
     assert "\n" not in reason
     assert len(reason.encode()) < 2000
@@ -287,7 +293,7 @@ def test_reasons_are_one_short_line() -> None:
 
 
 def test_a_reference_to_nowhere_is_a_reason() -> None:
-    validator = RecordValidator({"properties": {"a": {"$ref": "http://localhost:1/none"}}})
-    reason = validator.reason({"a": 1})
+    validator = judge.validator_of({"properties": {"a": {"$ref": "http://localhost:1/none"}}})
+    reason = judge.reason(validator, {"a": 1})
     assert reason is not None
     assert reason.startswith("the schema cannot be applied: ")
