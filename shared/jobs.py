@@ -51,7 +51,6 @@ class Command:
     """A program to start.
 
     Attributes:
-        args: The command line.
         descriptors: What it inherits beside its standard streams.
     """
 
@@ -64,8 +63,6 @@ class Ends:
     """How both programs ended, as a shell tells it: 128 and the signal if a signal killed one.
 
     Attributes:
-        tap: Exit code of the tap.
-        target: Exit code of the target.
         tap_stopped: The tap was ended because the target had ended before it.
     """
 
@@ -208,11 +205,8 @@ class JobRun:
     """A run of a job.
 
     Attributes:
-        job: Name of the job.
-        environment: Its environment; None without one.
+        environment: None without one.
         started_at: When it began, as in run summaries.
-        seconds: How long it took.
-        exit_code: Its exit code.
         error: What failed; None if nothing did.
         tap: The run summary of the tap; None if it could not write one.
         target: The run summary of the target, likewise.

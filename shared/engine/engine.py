@@ -115,11 +115,7 @@ _CHANGES_READING = (
 
 @dataclass(frozen=True)
 class FrameTask:
-    """Work whose rows pass through columns of Spark.
-
-    Attributes:
-        make: Makes the frame of the reports from that of the numbers.
-    """
+    """Work whose rows pass through columns of Spark: of numbers, `make` makes their reports."""
 
     make: Callable[[DataFrame], DataFrame]
 

@@ -221,11 +221,7 @@ def configure(session: Any, conf: Mapping[str, str]) -> None:
 
 
 def session_values(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return what to set in a session, of `spark.conf` and our defaults.
-
-    Args:
-        conf: `spark.conf`. In a session, Hadoop's settings have their own names.
-    """
+    """Return what to set in a session, in which Hadoop's settings have their own names."""
     own = {name.removeprefix("spark.hadoop."): text for name, text in conf.items()}
     values = {**SQL_DEFAULTS, **own}
     if python := conf.get(_PYTHON):

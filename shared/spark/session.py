@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import SingerSparkError, SparkLostError, SparkStartError, Where, first_line
@@ -435,15 +435,15 @@ def _connect_service(session: Any) -> Any:
     return getattr(getattr(package, "SparkConnectService$"), "MODULE$")
 
 
+@dataclass(frozen=True)
 class HeldConnection:
-    """A connection to a database that stays open in the driver's Java process."""
+    """A `java.sql.Connection` that stays open in the driver's Java process."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    connection: Any
 
     def run(self, statement: str) -> str | None:
         """Run a statement; return the first value of its first row, if it has one."""
-        prepared = self._connection.createStatement()
+        prepared = self.connection.createStatement()
         try:
             if not prepared.execute(statement):
                 return None
@@ -454,8 +454,8 @@ class HeldConnection:
 
     def close(self) -> None:
         """End its transaction and close it; never fails."""
-        _quietly(self._connection.rollback)
-        _quietly(self._connection.close)
+        _quietly(self.connection.rollback)
+        _quietly(self.connection.close)
 
 
 def hold_connection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,24 +70,24 @@ _Part = tuple[int, int, Callable[[int], bytes]]
 """First line, number of lines, and a function that returns the text of one of them."""
 
 
+@dataclass(eq=False)
 class _Texts:
     """Texts of a piece, read forwards."""
 
-    def __init__(self, piece: Piece, parts: Iterator[_Part]) -> None:
-        self.piece = piece
-        self.first = 0
-        self._parts = parts
-        self._end = 0
-        self._at: Callable[[int], bytes] = lambda _: b""
+    piece: Piece
+    parts: Iterator[_Part]
+    first: int = 0
+    end: int = 0
+    at: Callable[[int], bytes] = lambda _: b""
 
     def text(self, line: int) -> bytes:
-        while line >= self._end:
-            part = next(self._parts, None)
+        while line >= self.end:
+            part = next(self.parts, None)
             if part is None:
                 return b""
-            self.first, count, self._at = part
-            self._end = self.first + count
-        return self._at(line)
+            self.first, count, self.at = part
+            self.end = self.first + count
+        return self.at(line)
 
 
 def _lines(piece: Piece, options: StorageOptions | None) -> Iterator[_Part]:

@@ -430,6 +430,11 @@ def is_valid(validator: Any, value: Any) -> bool:
         return False
 
 
+def takes_null(validator: Any, node: Any) -> bool:
+    """Return whether the library accepts null for a node of its schema."""
+    return is_valid(validator.evolve(schema=node), None)
+
+
 def reason(validator: Any, record: Any) -> str | None:
     """Return why the library rejects a record, in one line with the path; None if it accepts it."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415

@@ -15,6 +15,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -39,6 +40,7 @@ Asked = dict[str, set[str]]
 """Kind → names."""
 
 
+@dataclass(eq=False)
 class Facts:
     """Reports whether a property may have a value of a kind anywhere in a block.
 
@@ -52,20 +54,12 @@ class Facts:
             all names are searched in one pass, and one by one only if that finds any.
     """
 
-    def __init__(
-        self,
-        data: bytes | None,
-        *,
-        unexpected: bool = True,
-        asked: Asked | None = None,
-        kinds: frozenset[tuple[str, str]] | None = None,
-    ) -> None:
-        self.unexpected = unexpected
-        self._data = data
-        self._kinds = kinds
-        self._asked: Asked = {} if asked is None else asked
-        self._absent: dict[str, set[str]] = {}
-        self._answers: dict[tuple[str, str], bool] = {}
+    data: bytes | None
+    unexpected: bool = True
+    asked: Asked = field(default_factory=dict)
+    kinds: frozenset[tuple[str, str]] | None = None
+    _absent: dict[str, set[str]] = field(default_factory=dict, init=False)
+    _answers: dict[tuple[str, str], bool] = field(default_factory=dict, init=False)
 
     def may_hold(self, name: str, kind: str) -> bool:
         """Return whether `"name": value` may occur, at any depth, with a value of the kind.
@@ -74,9 +68,9 @@ class Facts:
             kind: `NULL`, `TEXT` or `NUMBER`.
         """
         # 1. The reader has seen every value, or the file's types leave no other kind.
-        if self._kinds is not None:
-            return (name, kind) in self._kinds
-        if self._data is None:
+        if self.kinds is not None:
+            return (name, kind) in self.kinds
+        if self.data is None:
             return False
         # 2. What cannot be searched for may be there.
         # A name can be written with escapes, and would not be found then.
@@ -87,24 +81,24 @@ class Facts:
         if entry is None:
             entry = name not in self._absent_names(kind) and self._search([name], kind)
             self._answers[name, kind] = entry
-            self._asked.setdefault(kind, set()).add(name)
+            self.asked.setdefault(kind, set()).add(name)
         return entry
 
     @cached_property
     def _is_spelt_out(self) -> bool:
-        data = self._data or b""
+        data = self.data or b""
         return b"\\" in data and _SPELT_OUT.search(data) is not None
 
     @cached_property
     def _text(self) -> pa.Array:
-        data = self._data or b""
+        data = self.data or b""
         ends = pa.py_buffer(struct.pack("=qq", 0, len(data)))
         return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
 
     def _absent_names(self, kind: str) -> set[str]:
         """Return the names looked up before that do not have such a value in this block."""
         if kind not in self._absent:
-            names = sorted(self._asked.get(kind, ()))
+            names = sorted(self.asked.get(kind, ()))
             groups = [names[n : n + _TOGETHER] for n in range(0, len(names), _TOGETHER)]
             self._absent[kind] = {
                 name for group in groups if not self._search(group, kind) for name in group
@@ -346,10 +340,6 @@ class Screen:
         """Return the keywords of a node that can reject a value."""
         return [key for key in node if key in self._asserting] if isinstance(node, Mapping) else []
 
-    def takes_null(self, node: Any) -> bool:
-        """Return whether the library accepts null for a node."""
-        return judge.is_valid(self._validator.evolve(schema=node), None)
-
     def property_checks(self, name: str, node: Any, data_type: T.DataType) -> list[Check]:
         """Return the checks of a property's present values.
 
@@ -374,7 +364,7 @@ class Screen:
         Returns:
             A check whose masks cover all values, null or not; None if null is allowed.
         """
-        if self.takes_null(node):
+        if judge.takes_null(self._validator, node):
             return _null if required and not self._files else None
         if required:
             return _null
@@ -425,7 +415,7 @@ class Screen:
         if isinstance(element, T.DecimalType) and not self._files:
             raise Unscreened  # a bare value has no name that Facts could look for
         inner = self.property_checks(name, value, element)
-        nulls = None if self.takes_null(value) else _null
+        nulls = None if judge.takes_null(self._validator, value) else _null
         return [_of_items(inner, nulls)] if inner or nulls else []
 
     def _object(self, keyword: str, node: Mapping[str, Any], data_type: T.DataType) -> list[Check]:
@@ -476,7 +466,8 @@ class Screen:
             raise Unscreened
         if self.property_checks("", values, data_type.valueType):
             raise Unscreened
-        if not self.takes_null(values) and data_type.valueContainsNull:
+        takes_null = judge.takes_null(self._validator, values)
+        if not takes_null and data_type.valueContainsNull:
             raise Unscreened
         return []
 

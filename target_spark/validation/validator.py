@@ -325,7 +325,7 @@ class Shapes:
     def _struct(self, node: Any, plain: Mapping[str, Any], data_type: T.StructType) -> Shape:
         nodes = plain.get("properties") or {}
         below = {f.name: self.of(nodes.get(f.name), f.dataType) for f in data_type}
-        nulls = {name for name in below if self._takes_null(nodes.get(name, True))}
+        nulls = {name for name in below if judge.takes_null(self._validator, nodes.get(name, True))}
         validator = self._validator.evolve(schema=True if node is None else node)
 
         def struct(value: Any, raw: Any) -> Any:
@@ -343,9 +343,6 @@ class Shapes:
             return results
 
         return struct
-
-    def _takes_null(self, node: Any) -> bool:
-        return judge.is_valid(self._validator.evolve(schema=node), None)
 
     def _any(self, node: Any, may_be_text: bool) -> Shape:
         validator = self._validator.evolve(schema=True if node is None else node)
