@@ -201,7 +201,6 @@ def write_draft(
         usage: Command lines that use the file, which `{file}` stands for.
         draft: Returns the settings, with comments.
         output: The file; None for standard output.
-        force: Replace a file that is there.
 
     Raises:
         SettingsError: The file is there.

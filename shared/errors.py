@@ -468,7 +468,6 @@ def causes(error: BaseException, *, suppressed: bool = False) -> Iterator[BaseEx
     """Yield an error and its causes, the error first.
 
     Args:
-        error: The first error.
         suppressed: Include causes that `raise ... from None` hides.
     """
     seen: set[int] = set()
@@ -645,7 +644,7 @@ def repeated(
     report: Callable[[Exception, float, int], None] = log_quietly,
     sleep: Callable[[float], object] | None = None,
 ) -> T:
-    """Do work until it succeeds.
+    """Do work until it succeeds, and return what it returned.
 
     Args:
         work: Gets the number of the attempt, from 0.
@@ -654,9 +653,6 @@ def repeated(
         pauses: Between the attempts.
         report: Gets each failure, the longest pause after it, and the attempts after the next.
         sleep: Waits for so many seconds; `time.sleep` by default.
-
-    Returns:
-        What the work returned.
 
     Raises:
         Exception: The last failure, or the first one that does not pass.

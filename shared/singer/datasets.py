@@ -113,7 +113,6 @@ def table_name(kind: str, host: str, port: int | None, parts: Sequence[str]) -> 
 
     Args:
         kind: As in JDBC URLs.
-        host: The server.
         port: None for the usual one.
         parts: Names of the database, the schema if there is one, and the table.
     """
@@ -125,7 +124,6 @@ def jdbc_name(url: str, table: Sequence[str]) -> DatasetName | None:
     """Return the name of a table; None if the URL tells too little.
 
     Args:
-        url: A JDBC URL.
         table: Schema, if it is known, and name of the table.
     """
     match = _JDBC.fullmatch(url.strip())

@@ -288,7 +288,6 @@ def lines_of(running: Sequence[Progress], now: float, width: int, height: int) -
     """Return the lines of streams, those that moved last if there are too many.
 
     Args:
-        running: The streams.
         now: Seconds on their clock.
         width: Most characters of a line.
         height: Lines of the terminal.

@@ -196,7 +196,6 @@ def configure(session: Any, conf: Mapping[str, str]) -> None:
 
     Args:
         session: `SparkSession.conf`, classic or Connect.
-        conf: `spark.conf`.
 
     Raises:
         PySparkException: A value is wrong, or the server is gone.

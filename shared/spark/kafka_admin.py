@@ -31,7 +31,6 @@ class KafkaAdmin:
     """A client of a cluster. Every method raises SourceError if the brokers refuse or fail.
 
     Args:
-        java: The JVM, as py4j shows it.
         options: Kafka's own options: `bootstrap.servers`, and what security needs.
     """
 

@@ -35,7 +35,6 @@ class Driver:
         database: Short name of the database, a key of the registry of dialects.
         prefixes: How its URLs begin.
         package: Maven coordinates.
-        class_name: Java class.
     """
 
     database: str
@@ -95,7 +94,6 @@ class Need:
     Attributes:
         package: Maven coordinates, or the name of a package of `Release`.
         extensions: Class of the SQL extensions; empty for none.
-        conf: Spark configuration.
         signs: Texts in the user's `spark.conf` that show that it is wanted.
         further: Packages that it does not bring itself.
     """
@@ -139,8 +137,6 @@ def with_needs(
     server has its own packages: for `check_released`, those without a release are added alone.
 
     Args:
-        settings: The user's.
-        wanted: The needs of the formats that are read or written.
         databases: For each its JDBC URL, and the user's own choice of the driver's package.
     """
     wanted, databases = list(wanted), list(databases)

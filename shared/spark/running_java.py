@@ -285,7 +285,6 @@ def joined(one: SparkSettings, other: SparkSettings, waiting: int = 0) -> SparkS
 
     Args:
         one: The `spark` block of a program, with the packages of its formats.
-        other: That of the other one.
         waiting: How many tasks may wait; they get cores of their own.
     """
     texts = (settings.conf.get(EXTENSIONS, "") for settings in (one, other))

@@ -464,7 +464,6 @@ def hold_connection(
     """Open a connection to a database, for a transaction; None over Spark Connect.
 
     Args:
-        url: JDBC URL.
         driver: Java class of the driver, which may come from `spark.jars.packages`.
         properties: Those of the connection, with user and password.
 

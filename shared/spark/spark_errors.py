@@ -59,7 +59,6 @@ class Cause:
         signs: Texts, any of which identifies it.
         error: What it becomes; None for what an unknown failure becomes there.
         message: Said in place of Spark's own words; empty to keep those.
-        hint: What the user can do.
         lasts: The same run fails again until somebody changes something.
     """
 

@@ -49,7 +49,6 @@ class ServerPlan:
         lakes: Formats of tables that it shall read and write: what they need of Spark cannot be
             added to a server that runs.
         packages: Further Maven coordinates.
-        conf: Spark configuration.
         port: Where to listen; the next free one if it is taken.
         idle_minutes: It ends when nobody has used it for so long.
     """

@@ -59,7 +59,6 @@ class Adoption:
         taken: Roots whose files `batch_config.cleanup` hands to the target: they are moved, others
             are copied.
         compression: The required compression; None for any.
-        options: Options of the storage of the files.
         filled: Columns that must have a value in each row.
         adds_metadata: Tasks copy the columns, and add those of the record metadata.
     """

@@ -85,7 +85,6 @@ def plan_tasks(
     busy; so are the lines of one file, if no task leaves a file of its own.
 
     Args:
-        files: The files to read, with their sizes.
         task_bytes: Input bytes of a task; None for `TASK_BYTES`, or more of staged lines.
         cores: Number of tasks that can run at a time, as far as known.
         shares_lines: Whether all cores share the lines of a file below that size.

@@ -56,7 +56,6 @@ class Copy:
     """A column of the table that records contain unchanged.
 
     Attributes:
-        name: Name of the table's column.
         path: The record's column, and the fields that lead into it.
     """
 

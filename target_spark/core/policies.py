@@ -108,8 +108,6 @@ class LatencySteered:
     its own rows. A quick small flush (of an idle stream) does not say anything about large ones.
 
     Args:
-        least: Fewest rows.
-        most: Most rows.
         target: Seconds that the last conversion and the commit of a flush are to take.
         seconds: Age that closes a batch.
     """
@@ -222,7 +220,6 @@ class CommitCost:
         """Record a durable flush; return a warning to log, if any.
 
         Args:
-            size: Size of the flush.
             convert_seconds: Duration of its last conversion.
             began_at: When its commit began.
             now: When it ended; never less than the last time.

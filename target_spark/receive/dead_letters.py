@@ -59,7 +59,6 @@ class DeadLetters:
         path: Folder or URL.
         run_id: Makes file names unique.
         clock: Returns seconds since the epoch.
-        options: Options of the storage.
     """
 
     path: str
@@ -83,7 +82,6 @@ class DeadLetters:
 
         Args:
             number: Identifies the file within the run.
-            lines: The lines.
 
         Raises:
             DestinationError: The file cannot be written.
