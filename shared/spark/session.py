@@ -435,7 +435,7 @@ def _connect_service(session: Any) -> Any:
     return getattr(getattr(package, "SparkConnectService$"), "MODULE$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeldConnection:
     """A `java.sql.Connection` that stays open in the driver's Java process."""
 
