@@ -31,8 +31,7 @@ from target_spark.convert.task_reports import columns_of
 from target_spark.core.load_plans import Batch, InputFile, LoadResult, Part, TableRequest
 from target_spark.destinations.destination import TableWrite
 from target_spark.run_settings import TargetConfig
-from target_spark.validation.columns import filled_properties
-from target_spark.validation.judge import type_words
+from target_spark.validation.columns import filled_properties, type_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.errors import MessageError, Where
 from target_spark.core.load_plans import LoadPlan, StreamSchema
-from target_spark.validation.judge import schema_problem, type_words
+from target_spark.validation.judge import schema_problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,6 +108,12 @@ def _is_typed(node: Any) -> bool:
         and _asked(node) <= {"type", "format"}
         and node.get("format") in {None, "date", "date-time"}
     )
+
+
+def type_words(node: Mapping[str, Any]) -> set[str]:
+    """Return the words of `type`."""
+    types = node.get("type", ())
+    return {types} if isinstance(types, str) else set(types)
 
 
 def columns_to_fill(

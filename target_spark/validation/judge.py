@@ -372,12 +372,6 @@ def draft() -> Any:
 TOO_DEEP = "values are nested too deeply"
 
 
-def type_words(node: Mapping[str, Any]) -> set[str]:
-    """Return the words of `type`."""
-    types = node.get("type") or ()
-    return {types} if isinstance(types, str) else set(types)
-
-
 def keywords() -> frozenset[str]:
     """Return the keywords by which the library can reject a value; not formats."""
     return frozenset(draft().VALIDATORS) - {"format"}

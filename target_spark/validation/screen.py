@@ -29,7 +29,7 @@ from shared.formats.json_text import NULL, NUMBER, TEXT
 from shared.formats.schema_nodes import HINT, INTEGER_WIDTHS, MAX_DIGITS, JsonText
 from shared.formats.spark_types import T
 from target_spark.validation import judge
-from target_spark.validation.judge import certain_pattern, type_words
+from target_spark.validation.judge import certain_pattern
 
 _PLAIN = re.compile(r"[A-Za-z0-9_\- .]+\Z")
 _SPELT_OUT = re.compile(rb"\\u00[2-7]")
@@ -519,11 +519,17 @@ def _text_checks(keyword: str, value: Any) -> list[Check]:
     return size_checks(pc.utf8_length, least, most)
 
 
+def words_of(node: Mapping[str, Any]) -> set[str]:
+    """Return the words of `type`."""
+    declared = node.get("type") or ()
+    return {declared} if isinstance(declared, str) else set(declared)
+
+
 def _family(data_type: T.DataType, node: Mapping[str, Any]) -> str | None:
     """Return the JSON type of a column's values; None if unknown."""
     if isinstance(data_type, JsonText | T.VariantType):
         return None
-    if isinstance(data_type, T.DecimalType) and "string" in type_words(node):
+    if isinstance(data_type, T.DecimalType) and "string" in words_of(node):
         return "text"
     for kinds, family in _FAMILIES.items():
         if isinstance(data_type, kinds):
@@ -542,7 +548,7 @@ _FAMILIES: Mapping[tuple[type[T.DataType], ...], str] = {
 
 def _types(node: Mapping[str, Any], name: str, data_type: T.DataType) -> list[Check]:
     """Return the checks of `type` that are left for a column of this type."""
-    words = type_words(node)
+    words = words_of(node)
     if isinstance(data_type, JsonText | T.VariantType):
         if words >= _ALL_TYPES:
             return []

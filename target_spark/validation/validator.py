@@ -27,6 +27,7 @@ from target_spark.validation.screen import (
     Screen,
     UnscreenedKeyword,
     suspects,
+    words_of,
 )
 
 Shape = Callable[[Any, Any], Any]
@@ -214,7 +215,7 @@ class RecordValidator:
         schema, plan = self.schema, _Plan()
         asserted = self._screen.asserts(schema)
         existing = {"type"} if free_form else _AT_THE_ROOT
-        refuses = "type" in schema and "object" not in judge.type_words(schema)
+        refuses = "type" in schema and "object" not in words_of(schema)
         more = [
             key for key in asserted
             if (key not in existing and not (key == "properties" and not schema[key]))
@@ -262,7 +263,7 @@ def _rows(table: pa.Table, one: _Property, facts: Facts) -> Sequence[int]:
 def _test(node: Any, validator: Any, screen: Screen) -> Callable[[Any], bool]:
     """Return a test of a property's value; faster than the library if only types count."""
     if isinstance(node, Mapping) and screen.asserts(node) == ["type"]:
-        words = judge.type_words(node)
+        words = words_of(node)
         kinds = tuple(kind for word in words & set(_KINDS) for kind in _KINDS[word])
         whole, boolean = "integer" in words, "boolean" in words
 
