@@ -265,7 +265,8 @@ def setup_logging(program: str, environ: Mapping[str, str], console: Console = C
     """Send all logs, and the warnings of Python, to stderr.
 
     `LOGLEVEL` (or, before it, `TAP_SPARK_LOGLEVEL`) sets the level; `LOG_FORMAT=json` writes JSON.
-    Meltano's `SINGER_SDK_LOG_CONFIG` sets both if they are not set."""
+    Meltano's `SINGER_SDK_LOG_CONFIG` sets both if they are not set.
+    """
     prefix = program.upper().replace("-", "_")
     meltano = environ.get("SINGER_SDK_LOG_CONFIG")
     level_name, style = _meltano_logging(meltano) if meltano else ("info", "text")

@@ -216,7 +216,8 @@ def keep_blocks(environ: MutableMapping[str, str]) -> None:
     """Let a worker of Spark keep the memory of a block of lines for the next one.
 
     To map each anew takes as long as to read it. In other processes each thread would keep one.
-    Values that the user has set stay."""
+    Values that the user has set stay.
+    """
     if environ.get(_MAPPED_VARIABLE) == str(MAPPED_BYTES):
         del environ[_MAPPED_VARIABLE]
         return_memory_early(environ, KEPT_BYTES)
@@ -266,7 +267,8 @@ def run_to_exit(main: Callable[[], int]) -> int:
     """Run a program; end the process with its exit code once all functions at exit have run.
 
     Python's own finalization is left out: if a thread of Arrow still lets go of Python's objects,
-    it aborts or hangs."""
+    it aborts or hangs.
+    """
     open_standard_streams()
     codes: list[int] = []
     # Registered before what the run registers, so it runs last.

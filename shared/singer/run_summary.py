@@ -247,8 +247,10 @@ class RunSummary:
     def profile(self, table: str, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
         """Set the facts of a table's columns.
 
-        rows: Rows of the run.
-        columns: Nulls, least and greatest value of each column.
+        Args:
+            table: Its name.
+            rows: Rows of the run.
+            columns: Nulls, least and greatest value of each column.
         """
         facts = {
             name: {"null_share": round(nulls / rows, 6), "min": least, "max": greatest}

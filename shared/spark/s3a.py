@@ -48,7 +48,8 @@ _NAMES = {
 def s3a_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Translate options of s3fs for credentials and endpoint to S3A; ignore others.
 
-    The result holds secrets, under names that Spark leaves out of its logs."""
+    The result holds secrets, under names that Spark leaves out of its logs.
+    """
     values = {**(options.get("client_kwargs") or {}), **options}
     conf = {name: str(values[key]) for key, name in _NAMES.items() if values.get(key)}
     if "fs.s3a.endpoint" in conf:
@@ -93,7 +94,8 @@ def aws_environment(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
     """Return variables by which another process finds the same S3 with the same credentials.
 
     Credentials are those of S3A in the Spark configuration, else of the environment, else of a
-    profile. Roles of machines stay with their machines."""
+    profile. Roles of machines stay with their machines.
+    """
     values = {name: conf[key] for name, key in _S3A.items() if conf.get(key)}
     if _KEY not in values:
         values = {name: environ[name] for name in _S3A if environ.get(name)}

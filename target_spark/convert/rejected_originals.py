@@ -24,7 +24,8 @@ class Originals:
     """Turns the origins of failed rows into rejected records.
 
     Files are read again only if the text of a record is needed, and only once if the origins come
-    in order."""
+    in order.
+    """
 
     def __init__(self, read: ReadPlan) -> None:
         self._read = read

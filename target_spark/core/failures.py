@@ -69,7 +69,8 @@ def with_backoff(
     """Return the rule to retry after transient failures: exponential pauses with full jitter.
 
     The pause before retry n is chosen evenly between nothing and `seconds` * 2^(n-1), which is at
-    most five minutes, so that several writers do not collide again."""
+    most five minutes, so that several writers do not collide again.
+    """
     pauses = Pauses(LONGEST_PAUSE, first=seconds)
 
     def pause(error: BaseException, failures: int) -> float | None:

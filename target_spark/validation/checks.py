@@ -35,7 +35,8 @@ _WORDS = (b'NaN"', b'Infinity"')
 class KeyCheck:
     """Finds the records in which a key property has no value.
 
-    A key that the schema does not name is not a column, and is looked up in each record."""
+    A key that the schema does not name is not a column, and is looked up in each record.
+    """
 
     def __init__(self, schema: Mapping[str, Any], keys: Sequence[Key]) -> None:
         names = () if is_free_form(schema) else json_schema_to_spark(schema, JsonText()).names
