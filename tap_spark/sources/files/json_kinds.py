@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_PREC, Context, Decimal
 from functools import lru_cache, reduce
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
@@ -31,6 +31,7 @@ SAFE = 2**53
 _ENDLESS = 10**6
 """More digits than any decimal has."""
 _WHOLE = re.compile(r"-?[0-9]+\Z")
+_EXACT = Context(prec=MAX_PREC)
 _PLAIN = 15
 """Digits that a double always keeps."""
 
@@ -89,7 +90,7 @@ def number_kind(text: str) -> NumberKind:
         number = Decimal(text)
         double = float(text)
         kept = math.isfinite(double) and Decimal(repr(double)) == number
-        _, places, power = number.normalize().as_tuple() if number else (0, (0,), 0)
+        _, places, power = number.normalize(_EXACT).as_tuple() if number else (0, (0,), 0)
     except ArithmeticError:
         return NumberKind(_ENDLESS, 0, is_long=False, in_double=False)
     exponent = int(power)

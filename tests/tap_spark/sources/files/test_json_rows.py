@@ -46,6 +46,8 @@ NUMBERS = {
     "forty digits": (["1234567890123456789012345678901234567890", "1"], "string"),
     "beyond 64 bits": (["12345678901234567890", "-1"], "decimal(38,0)"),
     "printed by C": (["40.712775999999998", "0.10000000000000001"], "decimal(38,17)"),
+    "thirty-two places": ([f"0.{'123' * 10}45", "1"], "decimal(38,32)"),
+    "hundred places": ([f"0.{'1' * 100}", "1"], "string"),
     "too large": (["1e400", "1.50"], "string"),
     "too small": (["1e-400", "-1"], "string"),
     "far apart": (["1e30", "0.1234567890123456789", "7"], "string"),
