@@ -108,12 +108,13 @@ def validate(
     if problems:
         return Validated(side, problems=tuple(dict.fromkeys(problems)), warnings=tuple(warnings))
     strategy = _strategy(target)
+    fields = () if strategy is None else BATCH.variants[strategy.name]
+    paths = {field.key: target.path(field) for field in fields}
     if strategy is not None and commit_seconds is not None:
-        paths = {field.key: target.path(field) for field in BATCH.variants[strategy.name]}
         warnings += cost_warnings(strategy, commit_seconds, paths)
     warnings += effect_warnings(target)
     return Validated(
-        side, _batch_config(target), strategy, _failure(target), warnings=tuple(warnings)
+        side, _batch_config(target), strategy, paths, _failure(target), warnings=tuple(warnings)
     )
 
 

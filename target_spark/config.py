@@ -184,6 +184,7 @@ def target_config(settings: Mapping[str, Any]) -> TargetConfig:
         block=declared.typed(values.get(declared.name, {})) if declared.block is not None else None,
         batch_config=batch.batch_config,
         strategy=batch.strategy,
+        strategy_paths=batch.strategy_paths,
         failure=batch.failure,
         transforms=supplied_transforms(settings, values),
     )

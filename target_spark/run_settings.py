@@ -9,6 +9,7 @@ from typing import Any
 from shared.engine.engine import EngineSettings
 from shared.maps.map_settings import NO_TRANSFORMS, TransformSettings
 from shared.settings.batch_settings import BatchConfig, FailurePolicy, Strategy
+from shared.settings.checking import Location
 from shared.settings.kinds import (
     ANY_TEXT,
     FREE,
@@ -478,6 +479,7 @@ class TargetConfig(TableSettings, EngineSettings):
     block: Any = field(default=None, repr=False)
     batch_config: BatchConfig | None = None
     strategy: Strategy | None = None
+    strategy_paths: Mapping[str, Location] = field(default_factory=dict)
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     transforms: TransformSettings = NO_TRANSFORMS
     backfill: Backfill | None = None

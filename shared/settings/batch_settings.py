@@ -7,13 +7,13 @@ seconds there, sizes in bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from shared.encodings.encoding_format import added_text, batch_formats
 from shared.errors import InvalidSettingsError
-from shared.settings.checking import Problem
+from shared.settings.checking import Location, Problem
 from shared.settings.kinds import (
     DURATION,
     FLAG,
@@ -383,6 +383,7 @@ class Validated:
         side: The program it was read for.
         batch_config: None if the block is not given.
         strategy: None if the `batch` block is not given, or `enable` is false.
+        strategy_paths: Key of each of its settings → where it stands, or would stand.
         failure: The default policy if the block is not given.
         problems: All of them.
         warnings: Settings that are allowed but probably not intended.
@@ -391,6 +392,7 @@ class Validated:
     side: Side | None = None
     batch_config: BatchConfig | None = None
     strategy: Strategy | None = None
+    strategy_paths: Mapping[str, Location] = field(default_factory=dict)
     failure: FailurePolicy = FailurePolicy()
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()

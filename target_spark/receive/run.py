@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from shared.engine.engine import THREADS, Engine, engine_of
 from shared.errors import MessageError, SettingsError, SingerSparkError, Where
 from shared.settings.batch_rules import cost_warnings
-from shared.settings.batch_settings import BATCH, FixedSize, MegaBatch, MemoryBased
+from shared.settings.batch_settings import FixedSize, MegaBatch, MemoryBased
 from shared.settings.checking import Location
 from shared.singer.logs import CONSOLE
 from shared.singer.metrics import JOB_DURATION, StreamProgress, timed
@@ -230,11 +230,8 @@ def _pipeline(
 
 def _advice(config: TargetConfig, seconds: float) -> Iterator[str]:
     """Yield the bounds of a flush that are too small for the seconds of a commit."""
-    strategy = config.strategy
-    if strategy is not None:
-        existing = BATCH.variants[strategy.name]
-        paths: dict[str, Location] = {setting.key: setting.path for setting in existing}
-        yield from cost_warnings(strategy, seconds, paths)
+    if config.strategy is not None:
+        yield from cost_warnings(config.strategy, seconds, config.strategy_paths)
         return
     if config.batch_size_rows is not None:
         bounds = FixedSize(config.batch_size_rows, config.batch_wait_limit_seconds)

@@ -29,8 +29,8 @@ def test_defaults_of_schema_and_dataclass_agree() -> None:
 def test_every_setting_reaches_the_dataclass() -> None:
     declared = {name for name in SETTINGS_SCHEMA["properties"] if name not in DOTTED_KEYS}
     own = declared - {"batch", *REGISTRY.blocks, *TRANSFORMS}
-    own |= {"backfill", "dry_run", "verification", "block", "strategy", "transforms"}
-    own.add("strict_end")
+    own |= {"backfill", "dry_run", "verification", "block", "strategy", "strategy_paths"}
+    own |= {"transforms", "strict_end"}
     assert {field.name for field in fields(TargetConfig)} == own
 
 

@@ -147,6 +147,13 @@ def test_strategies_in_the_pipeline(strategy: Strategy, text: str) -> None:
     world.check_complete()
 
 
+def test_a_warning_names_the_key_as_the_settings_have_it() -> None:
+    cost = settings(**{"batch.strategy": "fixed_size", "sink.batch.size": "10"})
+    world = World(pipeline(flush_rule(FixedSize(10, 60.0), 60.0), cost=cost))
+    drive(world, 20, 0.5)
+    assert "config['sink.batch.size']: 10 rows" in world.warnings[0]
+
+
 def test_a_time_window_in_the_pipeline() -> None:
     cost = settings(batch={"strategy": "time_window", "window": "100ms"})
     world = World(pipeline(flush_rule(TimeWindow(0.1), 60.0), cost=cost))
