@@ -124,7 +124,6 @@ class OrderedSpoolFolder(SpoolFolder):
         self._stuck_since: float | None = None
 
     def ready(self, *, ended: bool) -> Iterator[SpooledChunk]:
-        """See `SpoolFolder.ready`."""
         if ended:
             yield from self._chunks(self._names())
             return

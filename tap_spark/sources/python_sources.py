@@ -81,7 +81,6 @@ class PythonSource(FrameSource):
         self.source = _named_apart(stream.format, source)
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
-        """See `FrameSource.frame`."""
         spark.conf.set(PUSHDOWN, "true")
         spark.dataSource.register(self.source)
         reader = spark.read.format(self.source.name()).options(**self.stream.options)

@@ -94,7 +94,6 @@ class RowSource(FrameSource):
         return self.schema(None)
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:
-        """See `FrameSource.frame`."""
         struct = self.schema(None)
         request = Request(tuple(struct.names)) if plan is None else Request.of(plan)
         return spark.range(0, 1, 1, 1).mapInArrow(_RowTask(self, request), struct)

@@ -191,7 +191,6 @@ class TableSource(FrameSource):
             raise SettingsError(str(error), where=where) from error
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:  # noqa: ARG002
-        """See `FrameSource.frame`."""
         return spark.read.options(**self.stream.options).table(self.name)
 
 
@@ -215,7 +214,6 @@ class SqlSource(FrameSource):
         self.text = f"SELECT * FROM {as_subquery(query, 'spark')}"  # noqa: S608
 
     def frame(self, spark: SparkSession, plan: StreamPlan | None) -> DataFrame:  # noqa: ARG002
-        """See `FrameSource.frame`."""
         return spark.sql(self.text)
 
 

@@ -54,11 +54,9 @@ class _PassingNames(Ledger):
     added: dict[str, str] = field(default_factory=dict)
 
     def names(self, cursor: Cursor) -> dict[str, str]:
-        """See `Ledger`."""
         return {**super().names(cursor), **self.added}
 
     def keep_names(self, cursor: Cursor, mapping: Mapping[str, str]) -> None:  # noqa: ARG002
-        """See `Ledger`."""
         self.added.update(mapping)
 
 
@@ -261,7 +259,6 @@ class DatabaseOperations(Operations):
     destination: JdbcDestination
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
-        """See `Operations`."""
         repeated_in_session(lambda: self._verify(flushes, wanted))
 
     def _verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:

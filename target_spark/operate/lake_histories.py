@@ -114,7 +114,6 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
     keeps_log = True
 
     def tables(self, spark: SparkSession) -> Mapping[str, Place]:
-        """See `FormatHistory`."""
         if self._config.catalog is not None:
             return tables_in(spark, self._config.catalog)
         root = absolute(self._config.path)
@@ -124,7 +123,6 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         }
 
     def commits(self, spark: SparkSession, place: Place) -> Sequence[TableCommit]:
-        """See `FormatHistory`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table}").selectExpr(
             "version",
             "unix_micros(timestamp)",
@@ -144,14 +142,12 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
         return f"{gone} files of it are gone (vacuumed)" if gone else None
 
     def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        """See `FormatHistory`."""
         with one_writer(place.folder):
             if self._form.version(spark, place) != newest:
                 raise LostCommit
             spark.sql(f"RESTORE TABLE {place.table} TO VERSION AS OF {int(version)}").collect()
 
     def compact(self, spark: SparkSession, place: Place, layout: Layout) -> Compaction:
-        """See `FormatHistory`."""
         conf = {}
         if layout.target_file_bytes is not None:
             size = str(layout.target_file_bytes)
@@ -171,7 +167,6 @@ class DeltaHistory(FormatHistory[DeltaFormat]):
     def position(
         self, spark: SparkSession, place: Place, bookmark: Mapping[str, Any]
     ) -> str | None:
-        """See `FormatHistory`."""
         version = bookmark.get("version")
         if version is None:
             return None
@@ -225,7 +220,6 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
     """See `FormatHistory`."""
 
     def tables(self, spark: SparkSession) -> Mapping[str, Place]:
-        """See `FormatHistory`."""
         if self._config.catalog is not None:
             self._form.check_catalog(spark)
             return tables_in(spark, self._config.catalog)
@@ -255,7 +249,6 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
         return None
 
     def restore(self, spark: SparkSession, place: Place, version: str, newest: str) -> None:
-        """See `FormatHistory`."""
         with one_writer(place.folder):
             if self._form.head(spark, place) != newest:
                 raise LostCommit
@@ -299,7 +292,6 @@ class IcebergHistory(FormatHistory[IcebergFormat]):
         return Removal(before - after, sum(row))
 
     def remove_orphans(self, spark: SparkSession, place: Place, before: float) -> int:
-        """See `FormatHistory`."""
         with one_writer(place.folder):
             parameters = f"older_than => {_time(before)}"
             return len(called(spark, place, "remove_orphan_files", parameters))

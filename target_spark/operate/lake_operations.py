@@ -60,7 +60,6 @@ class LakeOperations(Operations):
         self.destination.ending = partial(look_after, self.config, self._work)
 
     def verify(self, flushes: Sequence[Flush], wanted: Verification) -> None:
-        """See `Operations`."""
         last, opened = flushes[-1], self.destination.open_table(flushes[-1].request)
         table = replace(opened, held=list(flushes))
 
@@ -74,7 +73,6 @@ class LakeOperations(Operations):
         self.destination.finish(last.request)
 
     def audit(self, checks: Callable[[str], Sequence[str]]) -> list[str]:
-        """See `Operations`."""
 
         def look(table: OpenTable, conditions: Sequence[str], _: int) -> list[str]:
             frame = table.spark().table((table.copy or table).place.table)
@@ -88,11 +86,9 @@ class LakeOperations(Operations):
         return problems
 
     def staged(self) -> list[str]:
-        """See `Operations`."""
         return self._held.staged()
 
     def publish(self) -> None:
-        """See `Operations`."""
         self._held.publish()
 
 

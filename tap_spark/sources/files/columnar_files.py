@@ -72,7 +72,6 @@ class ParquetSource(FileSource):
         return self._all(spark)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
         if self._by_arrow(spark) is not None:
             files = [file.url for file in paths.list_files(tuple(urls))]
             if not files:
@@ -83,7 +82,6 @@ class ParquetSource(FileSource):
         return reader.schema(struct).load(urls)
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:
-        """See `FileSource.present_columns`."""
         return self._all(spark).names
 
     def told_rows(self) -> int | None:
@@ -212,7 +210,6 @@ class AvroSource(ParquetSource):
         return StructType([StructField(name, kind, True) for name, kind in kinds])
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
         if self._is_by_option:
             return super().rows(spark, urls, struct)
         files = [file for file in paths.list_files(tuple(urls)) if file.size]

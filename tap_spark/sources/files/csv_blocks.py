@@ -368,7 +368,6 @@ class CsvReader(DriverFiles):
 
     @property
     def weight(self) -> float:
-        """See `DriverFiles.weight`."""
         return 0 if self._plain is None else 1
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:
@@ -396,7 +395,6 @@ class CsvReader(DriverFiles):
     def blocks_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
-        """See `DriverFiles.blocks_on_driver`."""
         blocks = None if self._plain is None else csv_blocks(self._plain, parts)
         places = None if blocks is None else self._places(blocks, plan, struct)
         if blocks is None or places is None:

@@ -107,7 +107,6 @@ class CsvSource(CsvReader, TextFileSource):
         return StructType([StructField(name, dtype) for name, dtype in fields])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """See `FileSource.rows_of_lines`."""
         spark = lines.sparkSession
         layout = self.layout(spark)
         if not layout.names:
@@ -138,7 +137,6 @@ class CsvSource(CsvReader, TextFileSource):
         return exact_casts(frame, struct, col(FILE), by_value=self.is_typed)
 
     def text_rules(self) -> LineRules:
-        """See `TextFileSource.text_rules`."""
         return LineRules(
             header=self.header,
             comment=self.option("comment").encode(),
@@ -171,7 +169,6 @@ class CsvSource(CsvReader, TextFileSource):
         return separator.replace("\\t", "\t")
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:
-        """See `FileSource.present_columns`."""
         return self.layout(spark).columns or None
 
     def check_headers(self, files: Sequence[str]) -> None:

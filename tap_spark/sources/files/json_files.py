@@ -319,7 +319,6 @@ class JsonSource(FileSource):
 
     @property
     def weight(self) -> float:
-        """See `DriverFiles.weight`."""
         return JSON_VALUES if self._is_plain else 0
 
     def schema_on_driver(self, engine: Engine) -> StructType | None:
@@ -343,7 +342,6 @@ class JsonSource(FileSource):
     def blocks_on_driver(
         self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
-        """See `DriverFiles.blocks_on_driver`."""
         columns = _planned_columns(plan, struct)
         if columns is None:
             return None
@@ -353,11 +351,9 @@ class JsonSource(FileSource):
         return DriverBlocks(struct_to_arrow(columns), readers)
 
     def texts_of(self, block: pa.RecordBatch, struct: StructType) -> Iterator[pa.StringArray]:
-        """See `DriverFiles.texts_of`."""
         return records_of_batch(block, struct)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
         if self._is_exact(spark, struct):
             return self._exact_rows(spark, self._parts(spark, urls), struct)
         self._check_names(spark, urls)
@@ -381,7 +377,6 @@ class JsonSource(FileSource):
         struct: StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
-        """See `FileSource.finished_rows`."""
         if not self._is_exact(spark, struct):
             return super().finished_rows(spark, urls, struct, plan)
         return self._exact_rows(spark, self._parts(spark, urls, plan), struct)
@@ -394,7 +389,6 @@ class JsonSource(FileSource):
         struct: StructType,
         kinds: Mapping[str, FileKind] = MappingProxyType({}),
     ) -> DataFrame:
-        """See `FileSource.rows_of_parts`."""
         if self._is_exact(spark, struct):
             return self._exact_rows(spark, parts, struct)
         text_fields = text_fields_of(struct)
@@ -403,7 +397,6 @@ class JsonSource(FileSource):
         return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """See `FileSource.rows_of_lines`."""
         text = col("value").cast("string")
         lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         checked = not self.option("mode")
@@ -429,7 +422,6 @@ class JsonSource(FileSource):
         return frame.drop(FILE)
 
     def line_rules(self) -> LineRules | None:
-        """See `FileSource.line_rules`."""
         if self.document or self.option("lineSep") or self.encoding not in BY_LINE:
             return None
         return LineRules(encoding=UTF8)

@@ -78,12 +78,10 @@ class TextFileSource(FileSource):
         """Return how the text of a whole file is split."""
 
     def line_rules(self) -> LineRules | None:
-        """See `FileSource.line_rules`."""
         rules = self.text_rules()
         return rules if rules.in_parts else None
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
         files = self.listed(spark, urls)
         if files is None:
             lines, names = self.lines_by_spark(spark, urls, header=self.text_rules().header)
@@ -97,7 +95,6 @@ class TextFileSource(FileSource):
         struct: StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
-        """See `FileSource.finished_rows`."""
         files = self.listed(spark, urls) if self._incremental else None
         if files is None:
             return self.rows(spark, urls, struct)
@@ -207,12 +204,10 @@ class TextSource(TextFileSource):
         return StructType([StructField(VALUE, StringType()), *self.partitions(spark)])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """See `FileSource.rows_of_lines`."""
         folders = [partition_value(f, urls) for f in struct.fields if f.name != VALUE]
         return lines.select(col(VALUE).cast("string").alias(VALUE), *folders)
 
     def text_rules(self) -> LineRules:
-        """See `TextFileSource.text_rules`."""
         # No text holds this byte, so that a whole file is one line.
         end = b"\xff" if self.flag("wholetext") else self.option("lineSep").encode()
         return LineRules(encoding=self.text_encoding, line_end=end)
@@ -253,7 +248,6 @@ class FixedWidthSource(TextFileSource):
         return StructType([StructField(n, t) for n, t in zip(names, types, strict=True)])
 
     def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
-        """See `FileSource.rows_of_lines`."""
         lines = lines.select(col("value").cast("string").alias(LINE), file_of(urls).alias(FILE))
         comment = self.option("comment")
         if comment:
@@ -261,7 +255,6 @@ class FixedWidthSource(TextFileSource):
         return self._cut(lines, struct)
 
     def text_rules(self) -> LineRules:
-        """See `TextFileSource.text_rules`."""
         return LineRules(
             header=self.header,
             comment=self.option("comment").encode(),
@@ -270,7 +263,6 @@ class FixedWidthSource(TextFileSource):
         )
 
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
-        """See `FileSource.present_columns`."""
         return [column.name for column in self.columns]
 
     def _cut(self, lines: DataFrame, struct: StructType) -> DataFrame:
@@ -317,7 +309,6 @@ class XmlSource(FileSource):
         return self._typed(spark, struct)
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        """See `FileSource.rows`."""
         fields = [StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields]
         checked = not self.option("mode")
         if checked:

@@ -223,7 +223,6 @@ class DeltaSource(LakeSource):
             return self._load(self._reader(spark)).schema
 
     def pin(self, spark: SparkSession) -> DeltaPinned:
-        """See `LakeSource.pin`."""
         newest = spark.sql(f"DESCRIBE HISTORY {self.relation} LIMIT 1").select("version").collect()
         details = spark.sql(f"DESCRIBE DETAIL {self.relation}")
         detail = details.select("id", "properties", "numFiles").first()
@@ -235,7 +234,6 @@ class DeltaSource(LakeSource):
         return DeltaPinned(struct, version, table_id, has_feed, files)
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: StructType) -> DataFrame:
-        """See `LakeSource.rows`."""
         return conformed(self._version(spark, int(pinned.position or 0)), want)
 
     def counted_rows(self, pinned: Pinned) -> int | None:
@@ -247,7 +245,6 @@ class DeltaSource(LakeSource):
         return rows_in_log(self.path, pinned.position)
 
     def first_bookmark(self, pinned: Pinned) -> Mapping[str, Any]:
-        """See `LakeSource.first_bookmark`."""
         if isinstance(pinned, DeltaPinned) and not pinned.has_feed:
             raise self.error(
                 "the table does not record its changes", f"run {_ENABLE}, or use FULL_TABLE"
@@ -255,14 +252,12 @@ class DeltaSource(LakeSource):
         return {"table_id": pinned.table_id, "version": pinned.position}
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
-        """See `LakeSource.has_position`."""
         version = bookmark.get("version")
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
             raise self.error(f"the bookmark's version {version!r} is not a number", START_OVER)
         return version is not None
 
     def changes(self, scan: ChangeScan) -> Iterator[Slice]:
-        """See `LakeSource.changes`."""
         spark, plan, pinned = scan.spark, scan.plan, scan.pinned
         after, newest = int(plan.bookmark["version"]), int(pinned.position or 0)
         self._check_bookmark(plan.bookmark, pinned)

@@ -297,7 +297,6 @@ class IcebergSource(LakeSource):
         )
 
     def rows(self, spark: SparkSession, pinned: Pinned, want: T.StructType) -> DataFrame:
-        """See `LakeSource.rows`."""
         metadata = _of_iceberg(pinned)
         if metadata.position is None:
             return conformed(self._load(self._reader(spark), metadata.location), want).limit(0)
@@ -321,14 +320,12 @@ class IcebergSource(LakeSource):
         }
 
     def has_position(self, bookmark: Mapping[str, Any]) -> bool:
-        """See `LakeSource.has_position`."""
         snapshot = bookmark.get("snapshot_id")
         if snapshot is not None and not str(snapshot).isdigit():
             raise self.error(f"the bookmark's snapshot_id {snapshot!r} is not a number", START_OVER)
         return snapshot is not None
 
     def changes(self, scan: ChangeScan) -> Iterator[Slice]:
-        """See `LakeSource.changes`."""
         pinned, mark = _of_iceberg(scan.pinned), scan.plan.bookmark
         commits = self._commits(pinned, mark)
         stale = pinned.metadata.stale_columns(mark.get("schema_id"), scan.plan.columns)

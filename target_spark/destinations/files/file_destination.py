@@ -127,32 +127,26 @@ class FileDestination(Destination):
         atexit.register(self._close)
 
     def table(self, name: TableName) -> TableId:
-        """See `Destination`."""
         folder = table_path(self.path, name)
         return TableId(folder.casefold(), f"'{shown(folder)}'")
 
     def dataset(self, name: TableName) -> DatasetName:
-        """See `Destination`."""
         return place_name(table_path(self.path, name))
 
     def lease(self, request: TableRequest) -> Lease | None:
-        """See `Destination`."""
         folder = table_path(self.path, request.name)
         return None if self._leases is None else self._leases(folder, request.stream)
 
     def prepare(self, request: TableRequest) -> TableWrite:
-        """See `Destination`."""
         with self._lock:
             folder = self.folder(request)
             return self._write(folder, self._tables(folder, request)[1])
 
     def preview(self, request: TableRequest) -> Sequence[str]:
-        """See `Destination`."""
         old, new = self._tables(self._closed_folder(request), request)
         return struct_change(old.struct if old else None, new.struct.fields)
 
     def exists(self, request: TableRequest) -> bool:
-        """See `Destination`."""
         folder = self._closed_folder(request)
         with writing(folder.table, self.options):
             return read_table_schema(folder, self.encoding.format) is not None
@@ -191,7 +185,6 @@ class FileDestination(Destination):
             return self._publish(flush.request, [flush])
 
     def finish(self, request: TableRequest) -> Committed | None:
-        """See `Destination`."""
         stream, committed = request.stream, None
         with self._lock:
             if stream in self._held:

@@ -105,24 +105,20 @@ class LakeDestination(Destination):
         return HeldTables(self.work, self._opened, self.finish, survives=survives)
 
     def table(self, name: TableName) -> TableId:
-        """See `Destination`."""
         place = self._form.place(name)
         return TableId((place.folder or place.table).casefold(), place.shown, shared=True)
 
     def dataset(self, name: TableName) -> DatasetName:
-        """See `Destination`."""
         place = self._form.place(name)
         if place.folder is not None:
             return place_name(place.folder)
         return catalog_table_name(self._config.spark.conf, place.shown.split(".", 2))
 
     def prepare(self, request: TableRequest) -> TableWrite:
-        """See `Destination`."""
         folder = self.open_table(request).folder
         return TableWrite(folder.pending, PARTS, as_nullable(request.struct), folder.options)
 
     def commit(self, flush: Flush) -> Committed | None:
-        """See `Destination`."""
         table, committed = self.open_table(flush.request), None
         with table.lock:
             if flush.request.method != "overwrite" and not self.holds_rows:
@@ -187,7 +183,6 @@ class LakeDestination(Destination):
         return edit.phrase(None) if is_changed else None
 
     def exists(self, request: TableRequest) -> bool:
-        """See `Destination`."""
         return self._described(request) is not None
 
     def _described(self, request: TableRequest) -> LakeTable | None:
@@ -202,7 +197,6 @@ class LakeDestination(Destination):
         )
 
     def lease(self, request: TableRequest) -> Lease | None:
-        """See `Destination`."""
         place = self._form.place(request.name)
         return self._leases(place.folder or hidden_folder(self._config, place), request.stream)
 
@@ -214,7 +208,6 @@ class LakeDestination(Destination):
         return change_lines(self.work.plan(self._described(request), wanted))
 
     def recall(self, request: TableRequest) -> Note:
-        """See `Destination`."""
         place = self._form.place(request.name)
         with self._lock:
             key = request.stream, place.table
@@ -238,13 +231,11 @@ class LakeDestination(Destination):
         return result
 
     def keep(self, request: TableRequest, note: Note) -> None:
-        """See `Destination`."""
         notes = self._notes.get((request.stream, self._form.place(request.name).table))
         if notes is not None:
             notes.write(note)
 
     def close(self) -> None:
-        """See `Destination`."""
         end_each(partial(notes.close, remove=False) for notes in self._notes.values())
 
     def open_table(self, request: TableRequest) -> OpenTable:

@@ -47,19 +47,15 @@ class SparkEngine(TableEngine):
     spark: Callable[[], SparkSession]
 
     def describe(self, place: Place) -> LakeTable | None:
-        """See `TableEngine`."""
         return self.form.describe(self.spark(), place)
 
     def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        """See `TableEngine`."""
         self.form.create(self.spark(), place, change, request)
 
     def alter(self, place: Place, change: TableChange, request: TableRequest, mark: Mark) -> None:
-        """See `TableEngine`."""
         self.form.alter(self.spark(), place, change, request, mark)
 
     def load(self, rows: TableFlush, keys: Keys | None, base: str | None) -> Committed:
-        """See `TableEngine`."""
         form, spark, flush, request = self.form, self.spark(), rows.flush, rows.request
         if flush.write.row_origin is not None:
             refused = refused_rows(spark, rows, form.row_rules(rows.now))
@@ -91,12 +87,10 @@ class SparkEngine(TableEngine):
         edit: VersionEdit,
         mark: Mark,
     ) -> None:
-        """See `TableEngine`."""
         statement = activate_sql(place.table, *columns, edit.version, edit.marked_at)
         self.form.execute(self.spark(), statement, place, mark)
 
     def marks(self, place: Place, limit: int) -> Iterable[Mark | None]:
-        """See `TableEngine`."""
         return self.form.marks(self.spark(), place, limit)
 
     def overwritten(

@@ -92,7 +92,6 @@ WHERE {wanted}"""
         return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
-        """See `Dialect.literal`."""
         is_number = column.spark_type == "string" and column.sql_type.startswith(_NUMBERS)
         return number(value) if is_number else super().literal(value, column)
 

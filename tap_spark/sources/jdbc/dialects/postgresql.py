@@ -386,7 +386,6 @@ class PostgreSqlDialect(Dialect):
         return f"{rows} ORDER BY {key} DESC LIMIT 1"
 
     def literal(self, value: Any, column: ColumnInfo) -> str:
-        """See `Dialect.literal`."""
         written = super().literal(value, column)
         return f"{written}::uuid" if column.sql_type == "uuid" else written
 

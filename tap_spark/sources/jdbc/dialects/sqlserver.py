@@ -96,7 +96,6 @@ WHERE o.type IN ('U', 'V') AND o.is_ms_shipped = 0 AND {wanted}"""
         return ColumnInfo(row["column"], words, kind, nullable, expression, read_as, order)
 
     def text(self, value: str) -> str:
-        """See `Dialect.text`."""
         return "N" + super().text(value)
 
     def moment(self, kind: str, day: str, clock: str, zone: str, column: ColumnInfo) -> str:

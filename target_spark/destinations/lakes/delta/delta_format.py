@@ -141,23 +141,19 @@ class DeltaFormat(LakeFormat):
         self.can = Capabilities(widen=delta_widens)
 
     def place(self, name: TableName) -> Place:
-        """See `LakeFormat`."""
         if self._catalog is not None:
             return catalog_place(self._catalog, name)
         return self.copy_place(table_path(absolute(self._path), name))
 
     def copy_place(self, folder: str) -> Place:
-        """See `LakeFormat`."""
         return Place(quoted("delta", folder), f"'{shown(folder)}'", folder)
 
     def light(self, size: int | None) -> Mapping[str, str]:
-        """See `LakeFormat`."""
         if size is None or size > ONE_TASK_BYTES:
             return {}
         return _ONE_TASK if size > NO_CODE_BYTES else {**_ONE_TASK, **NO_CODE}
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        """See `LakeFormat`."""
         try:
             struct = spark.table(place.table).schema
         except Exception as error:
@@ -186,13 +182,11 @@ class DeltaFormat(LakeFormat):
         return self._computing[key]
 
     def row_rules(self, now: LakeTable) -> Sequence[RowRule]:
-        """See `LakeFormat`."""
         return [*not_null_rules(now.struct, inside_null=True), *delta_rules(now)]
 
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
-        """See `LakeFormat`."""
         with one_writer(place.folder), configured(spark, self.light(0)):
             self._create(spark, place, change, request)
 
@@ -212,7 +206,6 @@ class DeltaFormat(LakeFormat):
         return can if widens or not can.is_theirs else replace(can, widen=Capabilities.widen)
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
-        """See `LakeFormat`."""
         needed = needed_properties(change).items()
         return [name for name, text in needed if now.properties.get(name, "").lower() != text]
 
@@ -224,7 +217,6 @@ class DeltaFormat(LakeFormat):
         request: TableRequest,  # noqa: ARG002
         mark: Mark,
     ) -> None:
-        """See `LakeFormat`."""
         with one_writer(place.folder), self._marked(spark, mark):
             self._alter(spark, place, change)
 
@@ -256,14 +248,12 @@ class DeltaFormat(LakeFormat):
         place: Place,
         mark: Mark,
     ) -> None:
-        """See `LakeFormat`."""
         # The parts do not change: reading them twice costs less than keeping them aside.
         conf = configured(spark, _AS_THEY_ARE)
         with one_writer(place.folder), conf, self._marked(spark, mark):
             spark.sql(statement).collect()
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
-        """See `LakeFormat`."""
         if self._current(spark, place) is None:
             return None
         return str(spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT 1").collect()[0][0])
@@ -278,7 +268,6 @@ class DeltaFormat(LakeFormat):
         mark: Mark,
         version: str | None = None,
     ) -> None:
-        """See `LakeFormat`."""
         with one_writer(place.folder):
             if self._current(spark, place) is None:
                 self._create(spark, place, change, request)
@@ -299,12 +288,10 @@ class DeltaFormat(LakeFormat):
     def replace_range(
         self, spark: SparkSession, frame: DataFrame, place: Place, condition: str, mark: Mark
     ) -> None:
-        """See `LakeFormat`."""
         with one_writer(place.folder), self._marked(spark, mark):
             frame.writeTo(place.table).overwrite(F.expr(condition))
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
-        """See `LakeFormat`."""
         return self.version(spark, place)
 
     def copy(self, spark: SparkSession, place: Place, version: str, copy: Place) -> None:
@@ -317,7 +304,6 @@ class DeltaFormat(LakeFormat):
     def since(
         self, spark: SparkSession, place: Place, base: str | None
     ) -> tuple[str, Sequence[Mark | None]]:
-        """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table}").select("version", "userMetadata")
         marks = {int(version): text for version, text in rows.collect()}
         first = int(base) if base is not None and int(base) in marks else 0
@@ -326,14 +312,12 @@ class DeltaFormat(LakeFormat):
     def take_rows(
         self, spark: SparkSession, copy: Place, place: Place, version: str, mark: Mark
     ) -> None:
-        """See `LakeFormat`."""
         with one_writer(place.folder), self._marked(spark, mark):
             if self.version(spark, place) != version:
                 raise LostCommit
             spark.table(copy.table).writeTo(place.table).overwrite(F.lit(True))
 
     def marks(self, spark: SparkSession, place: Place, limit: int) -> Iterable[Mark | None]:
-        """See `LakeFormat`."""
         rows = spark.sql(f"DESCRIBE HISTORY {place.table} LIMIT {limit}")
         result = rows.select("operation", "userMetadata").collect()
         return marks_in((name, text) for name, text in result)
@@ -341,7 +325,6 @@ class DeltaFormat(LakeFormat):
     def changed_rows(
         self, spark: SparkSession, place: Place, mark: Mark, *, versions: bool = False
     ) -> int | None:
-        """See `LakeFormat`."""
         return changed_rows(commit_metrics(spark, place, mark.to_text()), versions=versions)
 
     @contextmanager

@@ -143,13 +143,11 @@ class DeltaPackage(TableEngine):
     tasks: Runs | None = None
 
     def describe(self, place: Place) -> LakeTable | None:
-        """See `TableEngine`."""
         if place.folder is None or not (self.adopts and self.shares_disk):
             raise NeedsSparkError
         return delta_files.look_up(place.folder)
 
     def create(self, place: Place, change: TableChange, request: TableRequest) -> None:
-        """See `TableEngine`."""
         layout = request.layout
         # Parts with other names could not become files of the table.
         is_renamed = not change.renamed.keys() <= {OURS}
@@ -308,7 +306,6 @@ class DeltaPackage(TableEngine):
         return Committed(count, by_key=bool(request.keys))
 
     def may_have_older(self, place: Place, version: int) -> bool:
-        """See `TableEngine`."""
         now = self.describe(place)
         if now is None or place.folder is None:
             return False
@@ -341,7 +338,6 @@ class DeltaPackage(TableEngine):
                 opened.update(new_values={deleted: marked}, predicate=is_unmarked, **written)
 
     def marks(self, place: Place, limit: int) -> tuple[Mark | None, ...]:
-        """See `TableEngine`."""
         if place.folder is None or self.describe(place) is None:
             raise NeedsSparkError
         infos = commit_infos(package_path(place.folder) / "_delta_log", limit)

@@ -128,15 +128,12 @@ class IcebergFormat(LakeFormat):
         self.can = Capabilities(widen=iceberg_widens)
 
     def place(self, name: TableName) -> Place:
-        """See `LakeFormat`."""
         return location_of(self._path, self._catalog, name)
 
     def storable(self, struct: StructType) -> StructType:
-        """See `LakeFormat`."""
         return iceberg_storable(struct)
 
     def describe(self, spark: SparkSession, place: Place) -> LakeTable | None:
-        """See `LakeFormat`."""
         try:
             return described(spark, place.table)
         except Exception as error:
@@ -146,7 +143,6 @@ class IcebergFormat(LakeFormat):
             raise
 
     def upgrades(self, now: LakeTable, change: TableChange) -> Sequence[str]:
-        """See `LakeFormat`."""
         needed = new_properties(change, now.properties)
         return [f"{VERSION} {needed[VERSION]}"] if VERSION in needed else []
 
@@ -160,7 +156,6 @@ class IcebergFormat(LakeFormat):
     def create(
         self, spark: SparkSession, place: Place, change: TableChange, request: TableRequest
     ) -> None:
-        """See `LakeFormat`."""
         check_empty(place.folder)
         around = _PART.findall(place.table)[:-1]
         with one_writer(place.folder):
@@ -246,7 +241,6 @@ class IcebergFormat(LakeFormat):
             return self.published(spark, place)
 
     def published(self, spark: SparkSession, place: Place) -> str | None:
-        """See `LakeFormat`."""
         return _refs(spark, place).get(_MAIN)
 
     def publish(self, spark: SparkSession, place: Place) -> bool:
@@ -270,7 +264,6 @@ class IcebergFormat(LakeFormat):
             spark.sql(statement).collect()
 
     def version(self, spark: SparkSession, place: Place) -> str | None:
-        """See `LakeFormat`."""
         if self.describe(spark, place) is None:
             return None
         # All of them, as clocks differ: every commit adds a file of another name.
