@@ -74,8 +74,8 @@ records take 1.5 seconds."""
 IN_PYTHON_COLUMNAR = 64
 """The same for columnar files, which have more records in as many bytes."""
 JSON_VALUES = 8
-"""A byte of JSON lines that the tap reads: 26 MiB take a second of a core, nested ones five times as
-long, less than a start of Spark and its tasks up to 32 MiB."""
+"""A byte of JSON lines that the tap reads: 26 MiB take a second of a core, nested ones five times
+as long. Up to 32 MiB that is less than a start of Spark and its tasks."""
 
 
 def weight(

@@ -234,16 +234,12 @@ def read_groups(
 
 def packed_bytes(group: Any) -> int:
     """Return the compressed bytes of a row group; raise ContentError if it is a bomb."""
-    columns = _chunks(group)
+    columns = [group.column(number) for number in range(group.num_columns)]
     packed: int = sum(column.total_compressed_size for column in columns)
     plain = sum(column.total_uncompressed_size for column in columns)
     if is_bomb(packed, plain):
         raise ContentError(limits.bomb_text())
     return packed
-
-
-def _chunks(group: Any) -> list[Any]:
-    return [group.column(number) for number in range(group.num_columns)]
 
 
 def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[int, int]]:
@@ -259,15 +255,18 @@ def group_sizes(url: str, options: StorageOptions | None = None) -> list[tuple[i
             footer = parquet.read_metadata(source)
         except pa.ArrowInvalid:
             return []
-    groups = map(footer.row_group, range(footer.num_row_groups))
-    return [(sum(one.total_compressed_size for one in _chunks(g)), g.num_rows) for g in groups]
+    sizes = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        sizes.append((sum(column.total_compressed_size for column in columns), group.num_rows))
+    return sizes
 
 
 def spark_reads(footer: Any) -> bool:
     """Return whether Spark has the encodings and codecs of a file, as Arrow has more of them."""
     groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = (group.column(place) for group in groups for place in range(footer.num_columns))
     return not any(
-        "BYTE_STREAM_SPLIT" in chunk.encodings or chunk.compression == "BROTLI"
-        for group in groups
-        for chunk in _chunks(group)
+        "BYTE_STREAM_SPLIT" in chunk.encodings or chunk.compression == "BROTLI" for chunk in chunks
     )

@@ -94,6 +94,7 @@ Typed = tuple[T.DataType, bool]
 
 _TEXT = T.StringType()
 _UNBOUNDED_INTEGER_DIGITS = 20
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _WIDE = Context(prec=100)
 _STRING_FORMATS: dict[str, T.DataType] = {"date": T.DateType(), "date-time": T.TimestampType()}
 _DECIMAL_FORMATS = ("singer.decimal", "x-singer.decimal")
@@ -308,6 +309,8 @@ def _string(node: Node) -> T.DataType:
 
 def _integer(node: Node) -> T.DataType | None:
     """Return the exact width, or long if the schema has none; None beyond 38 digits."""
+    if _BOUNDS.isdisjoint(node):
+        return T.LongType()
     low, high = _bound(node, "inimum"), _bound(node, "aximum")
     for kind, width in INTEGER_WIDTHS.items():
         if low == width[0] and high == width[1]:

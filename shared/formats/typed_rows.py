@@ -138,6 +138,8 @@ class RowReader:
             return None
         if isinstance(data_type, T.VariantType) and self._texts:
             return None
+        if column.type.equals(kind):
+            return column
         if not (_is_text(column.type) and self._texts and _parses(kind)) and not _is_safe(
             column.type, kind
         ):
@@ -180,16 +182,30 @@ def _is_finer(column: pa.Array | pa.ChunkedArray) -> bool:
     return getattr(column.type, "unit", None) == "ns"
 
 
-def _is_any(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda kind: any(test(kind) for test in tests)
-
-
 _types = pa.types
-_is_text = _is_any(_types.is_string, _types.is_large_string, _types.is_string_view)
-_is_bytes = _is_any(_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary)
-_is_number = _is_any(_types.is_integer, _types.is_floating, _types.is_decimal)
-_parses = _is_any(_is_number, _types.is_date, _types.is_timestamp)
-"""Whether Arrow reads text as a type as CSV means it."""
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        _types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind)
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        _types.is_binary(kind) or _types.is_large_binary(kind) or _types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(_types.is_integer(kind) or _types.is_floating(kind) or _types.is_decimal(kind))
+
+
+def _parses(kind: pa.DataType) -> bool:
+    """Return whether Arrow reads text as this type as CSV means it."""
+    return bool(_is_number(kind) or _types.is_date(kind) or _types.is_timestamp(kind))
+
+
 _ALIKE = (
     _types.is_floating, _types.is_decimal, _types.is_timestamp, _types.is_date, _types.is_time,
     _is_text, _is_bytes,

@@ -256,14 +256,14 @@ def _write_file(
     profile: Mapping[str, Facts] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Write all rows into one new, durable file; write nothing if there are no rows."""
-    kept = _first_rows(tables)
-    if kept is None:
+    first = next((table for table in tables if table.num_rows), None)
+    if first is None:
         return []
     url, rows = _new_file(write, folder), 0
 
     def counted() -> Iterator[pa.Table]:
         nonlocal rows
-        for table in kept:
+        for table in chain((first,), tables):
             rows += table.num_rows
             yield table
 

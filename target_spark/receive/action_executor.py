@@ -100,8 +100,12 @@ class ActionExecutor:
                 self._emit_state(action)
             case ev.DeleteConsumed():
                 self._delete_consumed(action)
-            case ev.CleanUp():
-                self._clean_up(action)
+            case ev.CleanUp(flushes=flushes):
+                if flushes:
+                    # Jobs that still run would go on writing parts that are about to be removed.
+                    self.engine.stop()
+                left = [self._whole(number, header) for number, header in flushes]
+                end_each(partial(self.loader.abort, *one) for one in (*left, *self._abandoned))
             case (
                 ev.ReportLine()
                 | ev.ReportFailure()
@@ -302,13 +306,6 @@ class ActionExecutor:
         cleaner = threading.Thread(target=self.loader.delete_consumed, args=(files,), daemon=True)
         cleaner.start()
         self._cleaners.append(cleaner)
-
-    def _clean_up(self, action: ev.CleanUp) -> None:
-        if action.flushes:
-            # Jobs that still run would continue to write parts that are about to be removed.
-            self.engine.stop()
-        left = [self._whole(number, header) for number, header in action.flushes]
-        end_each(partial(self.loader.abort, *one) for one in (*left, *self._abandoned))
 
     def _report(self, action: ev.Report) -> None:
         """Log what users should know of the input and the work, and count it."""
