@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from shared.formats.arrow_types import holds, struct_to_arrow
 from shared.formats.json_text import Number, json_text
-from shared.formats.record_text import is_plain_type
+from shared.formats.record_text import PLAIN_SCALE, is_plain_type
 from shared.formats.typed_rows import as_json_value
 from tap_spark.sources.frame_helpers import prune
 from tap_spark.sources.record_arrays import LEAST_PLAIN, MOST_PLAIN, RecordTexts, finite
@@ -203,6 +203,9 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
     Args:
         batch: The rows, in the types of `shared.formats.arrow_types`.
         struct: Their columns: plain types, and structs and arrays of them.
+
+    Raises:
+        OverflowError: A date or time inside of a value is not of the years 1 to 9999.
     """
     ready = frozenset(n for n, field in enumerate(struct) if not is_plain_type(field.dataType))
     columns = [
@@ -213,21 +216,19 @@ def records_of_batch(batch: pa.RecordBatch, struct: T.StructType) -> Iterator[pa
 
 
 def _value_texts(values: pa.Array, dtype: T.DataType) -> Iterator[str | None]:
-    spelled = _spelled if holds(dtype, (T.DoubleType,)) else as_json_value
+    spelled = _spelled if holds(dtype, (T.DoubleType, T.DecimalType)) else as_json_value
     for value in values.to_pylist():
-        if isinstance(value, Decimal):
-            # As Spark writes one of many decimal places.
-            yield f"{value.normalize(_EXACT):f}"
-        else:
-            yield None if value is None else json_text(spelled(value))
+        yield None if value is None else json_text(spelled(value))
 
 
 def _spelled(value: Any) -> Any:
-    """Return `as_json_value` with the floats inside of it as Java writes them."""
+    """Return `as_json_value` with the numbers inside of it as Spark writes them."""
     if isinstance(value, dict):
         return {name: _spelled(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_spelled(part) for part in value]
+    if isinstance(value, Decimal) and -int(value.as_tuple().exponent) > PLAIN_SCALE:
+        return Number(f"{value.normalize(_EXACT):f}")
     is_odd = isinstance(value, float) and value and not LEAST_PLAIN <= abs(value) < MOST_PLAIN
     return Number(with_exponent(value)) if is_odd and math.isfinite(value) else as_json_value(value)
 

@@ -360,7 +360,7 @@ class FileSource(DriverFiles, ABC):
         if not new.file_ranges and bookmark is not None:
             empty = spark.createDataFrame([], self.planned_struct(spark, plan))
             yield Slice(empty.select(*map(col, plan.columns)), bookmark=bookmark)
-        if new.rules is not None:
+        if new.rules is not None and new.file_ranges:
             self.check_headers([file_range.file.url for file_range in new.file_ranges])
 
         def frame_of(parts: Sequence[FilePart]) -> DataFrame:

@@ -56,6 +56,7 @@ from tap_spark.sources.files.json_rows import (
     JsonRows,
     JsonTask,
     all_names,
+    is_sparse,
     is_supported,
     kind_of_lines,
     kinds_of,
@@ -146,15 +147,12 @@ RECORD, ANY = "_tap_spark_record", "_tap_spark_any"
 SHOWN = 200
 
 
-VALUE_BYTES = 32
-ROW_BYTES = 256 * 1024 * 1024
-"""Bound of memory: about the bytes of a value, and those of the rows of a block that threads read.
-They may be far more than those of the file, if most values are missing."""
 _NAME = re.compile(r"(?!_metadata|_corrupt_record|_tap_spark)[^\x00-\x1f]+")
 """Names without control characters that columns of Spark and of this program do not have."""
 _CONTROL = re.compile(rb"\\u00[01]")
 """What Java's writer and Python's escape in different ways."""
 _DEEP = re.compile(rb"(?:[\[{][^\[\]{}\n]*){500}")
+"""Arrow's parser calls itself for each level: too many would end this process."""
 
 
 class UnsureError(Exception):
@@ -345,13 +343,17 @@ class JsonSource(FileSource):
         columns = _planned_columns(plan, struct)
         if columns is None:
             return None
-        readers = [
-            partial(_block_rows, block, columns) for part in parts for block in blocks_of(part)
-        ]
+        rows = JsonRows(columns)
+        readers = [partial(_block_rows, block, rows) for part in parts for block in blocks_of(part)]
         return DriverBlocks(struct_to_arrow(columns), readers)
 
-    def texts_of(self, block: pa.RecordBatch, struct: StructType) -> Iterator[pa.StringArray]:
-        return records_of_batch(block, struct)
+    def texts_of(
+        self, block: pa.RecordBatch, struct: StructType
+    ) -> Iterator[pa.StringArray] | None:
+        try:
+            return records_of_batch(block, struct)
+        except OverflowError:
+            return None
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         if self._is_exact(spark, struct):
@@ -561,26 +563,24 @@ def _plain_lines(block: LineRange) -> bytes:
         OSError: The file cannot be read.
     """
     data = block_bytes(block)
-    if data is None or b"\r" in data or BOM in data or _CONTROL.search(data):
+    if data is None or b"\r" in data or BOM in data:
+        raise UnsureError
+    if _CONTROL.search(data) or _DEEP.search(data):
         raise UnsureError
     return data
 
 
 def _block_kind(block: LineRange) -> Kind:
-    data = _plain_lines(block)
-    if _DEEP.search(data):
-        raise UnsureError
-    return kind_of_lines(data)
+    return kind_of_lines(_plain_lines(block))
 
 
-def _block_rows(block: LineRange, columns: StructType) -> pa.RecordBatch | None:
+def _block_rows(block: LineRange, rows: JsonRows) -> pa.RecordBatch | None:
     """Return the rows of a block; None if Spark must read them."""
     try:
         data = _plain_lines(block)
-        values = (data.count(b"\n") + 1) * sum(1 for _ in all_names(columns))
-        if values * VALUE_BYTES > ROW_BYTES:
+        if is_sparse(data, all_names(rows.struct)):
             return None
-        table = JsonRows(columns).table(data)
+        table = rows.table(data)
     except _LEFT_TO_SPARK:
         return None
     return pa.RecordBatch.from_arrays(whole_columns(table), schema=table.schema)

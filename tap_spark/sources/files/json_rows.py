@@ -1,8 +1,8 @@
-"""JSON lines and documents as rows, exactly: on executors, by Arrow's reader or record by record.
+"""JSON lines and documents as rows, exactly: by Arrow's reader or record by record.
 
 Arrow's reader is strict, and refuses what it would change. Blocks that it refuses, and those whose
 numbers or names it may not keep, are read line by line; the first line that cannot be kept as it is
-written ends the job with its file, its line and the reason. Documents must hold one value each:
+written ends a task with its file, its line and the reason. Documents must hold one value each:
 Spark reads only the first, and says nothing.
 
 Why beside the target's readers: rows without a declared schema, in Spark's types.
@@ -11,6 +11,7 @@ Why beside the target's readers: rows without a declared schema, in Spark's type
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from pyspark.sql import types as T  # noqa: N812
 from shared.formats.arrow_types import struct_to_arrow
 from shared.formats.exact_lines import ExactReader
 from shared.formats.fast_json import BlockRefused, FastReader, framed_lines
-from shared.formats.json_text import NON_FINITE, Number, Refused, shown_value
+from shared.formats.json_text import NON_FINITE, Number, Refused, line_count, shown_value
 from shared.formats.json_text import text as checked_text
 from shared.singer.platform import arrow_in_task
 from shared.storage.files import open_input
@@ -75,6 +76,10 @@ _SUPPORTED = (
 _FINER = re.compile(rb":[0-9]{2}\.[0-9]{7}")
 _FINE_TEXT = re.compile(r":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
 _NAME = rb'"(%s)"\s*:'
+VALUE_BYTES = 32
+ROW_BYTES = 256 * 1024 * 1024
+"""Bound of memory: about the bytes of a value, and those of the rows of a block with their names.
+They may be far more than those of the file, if most values are missing."""
 
 
 class BadLineError(Exception):
@@ -317,10 +322,38 @@ def kind_of_lines(data: bytes) -> Kind:
     Raises:
         BadLineError: A line is not JSON, or has a value that is no object.
     """
+    return json_kinds.merged_all(map(_kind_of_part, bounded_parts(data)))
+
+
+def bounded_parts(data: bytes) -> Iterator[bytes]:
+    """Yield whole lines in parts whose rows, with a value for each name, take at most `ROW_BYTES`.
+
+    Arrow keeps a null for each name that a line lacks. No more names than colons are there.
+    """
+    excess = line_count(data) * data.count(b":") * VALUE_BYTES / ROW_BYTES
+    if excess <= 1:
+        yield data
+        return
+    # Half of the lines with half of the names take a quarter.
+    step = int(len(data) / (math.sqrt(excess) + 1))
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start + step) + 1 or len(data)
+        part = data[start:end]
+        yield from bounded_parts(part) if len(part) < len(data) else (part,)
+        start = end
+
+
+def _kind_of_part(data: bytes) -> Kind:
     try:
         return _kind_by_arrow(data)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, BlockRefused, UnsureKindError):
         return json_kinds.merged_all(_kinds_by_record(data))
+
+
+def is_sparse(data: bytes, names: Iterable[str]) -> bool:
+    """Return whether rows with a value for each of these names may take more than `ROW_BYTES`."""
+    return line_count(data) * sum(VALUE_BYTES + len(name) for name in names) > ROW_BYTES
 
 
 def _kind_by_arrow(data: bytes) -> Kind:

@@ -11,7 +11,7 @@ import pytest
 from engines import threads
 from pyspark.sql import types as T  # noqa: N812
 
-from tap_spark.sources.files import json_files
+from tap_spark.sources.files import json_rows
 from tap_spark.sources.files.json_files import JsonSource
 from tap_spark.sources.files.json_kinds import merged_all, type_of
 from tap_spark.sources.files.json_rows import JsonRows, JsonTask, kinds_of
@@ -203,13 +203,51 @@ def test_types_of_the_catalog(tmp_path: Path, dtype: T.DataType, value: object, 
     assert by_threads(actual, struct, RowForm.BLOCKS) == in_task(actual, struct)
 
 
+NESTED = T.StructType(
+    [T.StructField("d", T.DecimalType(38, 7)), T.StructField("m", T.DecimalType(9, 2))]
+)
+
+
+def test_nested_decimals_are_written_as_spark_does(tmp_path: Path) -> None:
+    """Without zeros at the end if there are more than six places."""
+    struct = T.StructType([T.StructField("a", T.ArrayType(NESTED))])
+    lines = b'{"a":[{"d":0,"m":1.5},{"d":1.50,"m":0},{"d":0.0000001,"m":null}]}'
+    assert by_threads(source(tmp_path, lines), struct, RowForm.RECORDS) == [
+        '{"a":[{"d":0,"m":1.50},{"d":1.5,"m":0.00},{"d":0.0000001,"m":null}]}'
+    ]
+
+
+@pytest.mark.parametrize("kind", [T.TimestampType(), T.DateType()])
+def test_nested_years_beyond_pythons_are_left_to_spark(tmp_path: Path, kind: T.DataType) -> None:
+    """Python has no such date; a column of its own does not pass Python."""
+    value = "9999-12-31T23:00:00-05:00" if kind == T.TimestampType() else "+10000-01-01"
+    own = T.StructType([T.StructField("a", kind)])
+    nested = T.StructType([T.StructField("a", T.ArrayType(kind))])
+    alone = source(tmp_path, json.dumps({"a": value}).encode())
+    assert by_threads(alone, own, RowForm.RECORDS) is not None
+    inside = source(tmp_path, json.dumps({"a": [value]}).encode())
+    assert by_threads(inside, nested, RowForm.RECORDS) is None
+
+
+def test_types_of_sparse_lines_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a name of its own in each line, Arrow's table grows by the square of the lines."""
+    data = b"".join(b'{"k%d":{"x" :[%d]}}\n' % (n, n) for n in range(100))
+    whole = json_rows.kind_of_lines(data)
+    monkeypatch.setattr(json_rows, "ROW_BYTES", 10_000)
+    parts = list(json_rows.bounded_parts(data))
+    assert b"".join(parts) == data
+    assert all(part.count(b"\n") * part.count(b":") * 32 <= 10_000 for part in parts)
+    assert json_rows.kind_of_lines(data) == whole
+    assert list(json_rows.bounded_parts(b'{"a":[%b]}' % (b'{"b":1},' * 900))) != []
+
+
 def test_rows_far_larger_than_the_file_are_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     struct = T.StructType([T.StructField(f"c{number}", T.LongType()) for number in range(10)])
     actual = source(tmp_path, b"{}\n" * 100)
     assert len(by_threads(actual, struct, RowForm.RECORDS) or ()) == 100
-    monkeypatch.setattr(json_files, "ROW_BYTES", 30_000)
+    monkeypatch.setattr(json_rows, "ROW_BYTES", 30_000)
     assert by_threads(actual, struct, RowForm.RECORDS) is None
 
 
