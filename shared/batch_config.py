@@ -201,7 +201,11 @@ def as_json(validated: Validated) -> dict[str, Any]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """Read the settings in a file, or as JSON on standard input (`-`)."""
+    """Read the settings in a file, or as JSON on standard input (`-`).
+
+    Raises:
+        ValueError: With what is wrong, in one line.
+    """
     if settings_format(Path(name)) != "JSON":
         return read_settings_file(Path(name))
     try:

@@ -116,7 +116,9 @@ _CHANGES_READING = (
 
 @dataclass(frozen=True)
 class FrameTask:
-    """Work whose rows pass through columns of Spark: of numbers, `make` makes their reports."""
+    """Work whose rows pass through columns of Spark: `make` turns the frame of the numbers of tasks
+    into that of their reports.
+    """
 
     make: Callable[[DataFrame], DataFrame]
 

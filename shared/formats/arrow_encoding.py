@@ -111,7 +111,11 @@ class _Fields:
 
 
 def layout_of(source: pa.NativeFile) -> FileMessages:
-    """Return where the messages of a file or stream are, without reading their bodies."""
+    """Return where the messages of a file or stream are, without reading their bodies.
+
+    Raises:
+        ContentError: It is truncated or damaged.
+    """
     with _damage():
         if _read(source, 0, len(FILE_MARK)) != FILE_MARK:
             return _stream_layout(source)
@@ -163,12 +167,21 @@ def _message_at(source: pa.NativeFile, start: int) -> tuple[MessagePlace, int]:
 
 
 def rows_of_block(source: pa.NativeFile, block: MessagePlace) -> int:
+    """Return the rows of a record batch.
+
+    Raises:
+        ContentError: It is truncated or damaged.
+    """
     with _damage():
         return _rows_and_fields(_read(source, block.start, block.head))[0]
 
 
 def checked_message(source: pa.NativeFile, block: MessagePlace) -> bytes:
-    """Read a message, unless it would take more memory than any data does."""
+    """Read a message.
+
+    Raises:
+        ContentError: It is truncated or damaged, or would take more memory than any data does.
+    """
     with _damage():
         data = _read(source, block.start, block.size)
         rows, batch = _rows_and_fields(data)
@@ -221,7 +234,12 @@ def _damage() -> Iterator[None]:
 def bounded_tables(batch: pa.RecordBatch, packed: int) -> Iterator[pa.Table]:
     """Yield the rows of a batch as tables that stay bounded when their columns become plain.
 
-    They take the `packed` bytes in their file: a single row that takes too many more is refused.
+    Args:
+        batch: The rows.
+        packed: Bytes that they take in their file.
+
+    Raises:
+        ContentError: A single row takes more memory than any data does.
     """
     shares = any(_shares(column.type) for column in batch.columns)
     plain = sum(_most_bytes(column) for column in batch.columns) if shares else 0
@@ -404,7 +422,11 @@ def _decoded(messages: pa.NativeFile, packed: int) -> Iterator[pa.Table]:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Check offsets and texts, which Arrow does not when it reads."""
+    """Check offsets and texts, which Arrow does not when it reads.
+
+    Raises:
+        ContentError: A column is not as its type says.
+    """
     batch.validate()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

@@ -173,7 +173,11 @@ class AvroFormat:
 
 
 def _bounded_rows(blocks: Any) -> Iterator[list[Any]]:
-    """Yield the rows of blocks in lists that take a bounded amount of memory."""
+    """Yield the rows of blocks in lists that take a bounded amount of memory.
+
+    Raises:
+        ContentError: A block may take more memory than any data does.
+    """
     sizes = _sizes(blocks.writer_schema, {})
     rows: list[Any] = []
     taken = 0

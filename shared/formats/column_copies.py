@@ -242,7 +242,11 @@ def _written(table: pa.Table, compression: str) -> _Opened:
 
 
 def _codecs(file: _Opened, group: Struct) -> set[int]:
-    """Return the codecs of a row group, whose column chunks must fit into another file."""
+    """Return the codecs of a row group whose column chunks can be moved to another file.
+
+    Raises:
+        ContentError: They cannot, as the footer tells.
+    """
     chunks = structs_in(group, _CHUNKS)
     metas = [struct_in(chunk, _CHUNK) for chunk in chunks]
     parts = zip(_FIELDS, ([group], chunks, metas), strict=True)

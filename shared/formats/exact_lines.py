@@ -36,9 +36,11 @@ class ExactReader:
     ) -> None:
         self.envelope = envelope
         self.width = len(struct.fields)
-        self._convert: Callable[[Mapping[str, Value]], list[Value]] = field_values(struct, strict)
+        self._convert: Callable[[Mapping[str, Value]], list[Value]]
         if free_form:
             self._convert = lambda record: [json_text(record)]
+        else:
+            self._convert = field_values(struct, strict)
 
     def read(self, lines: Iterator[tuple[int, bytes]]) -> ExactRows:
         """Read numbered lines; ignore blank ones."""

@@ -93,9 +93,10 @@ class LineReader:
                 return self._fast.read(data)
         parts = list(self._parts(data))
         tables = [part.table for part in parts] or [self.arrow_schema.empty_table()]
-        table = pa.concat_tables(tables)
         if len(self.arrow_schema) == 0:
-            table = rows_without_columns(sum(part.table.num_rows for part in parts))
+            table = rows_without_columns(sum(table.num_rows for table in tables))
+        else:
+            table = pa.concat_tables(tables)
         return LinesRead(
             table,
             _joined([p.extracted_at for p in parts], _INSTANT, self._envelope),

@@ -154,7 +154,11 @@ class PlainReader:
 
 
 def _cut(data: bytes, cells: int) -> pa.Table:
-    """Cut lines at commas, of which each must have the same number."""
+    """Cut lines at commas.
+
+    Raises:
+        pyarrow.ArrowInvalid: A line has another number of them.
+    """
     from pyarrow import csv  # noqa: PLC0415
 
     names = [str(place) for place in range(cells)]
@@ -246,7 +250,11 @@ def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _unquoted(texts: pa.Array) -> pa.Array:
-    """Return what texts have between their quotes, which all must have."""
+    """Return what texts have between their quotes.
+
+    Raises:
+        ValueError: One is not quoted.
+    """
     quoted = [check(texts, b'"') for check in (pc.starts_with, pc.ends_with)]
     _expect([*quoted, pc.greater_equal(pc.binary_length(texts), 2)])
     return pc.binary_slice(texts, 1, -1)
@@ -257,6 +265,9 @@ def _numbers(texts: pa.Array, pattern: str) -> pa.Array:
 
     Of digits, points and minus signs, Arrow takes only these for a number that JSON does not: a
     zero before other digits, and a point at the beginning or end.
+
+    Raises:
+        ValueError: One is not.
     """
     if not _has_digits_alone(texts):
         _expect([pc.match_substring_regex(texts, f"^(?:{pattern})$")])

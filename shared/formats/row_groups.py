@@ -139,7 +139,11 @@ def _rows_at_once(file: Any, group: int, source: Any) -> int:
 
 
 def _row_bytes(file: Any, group: int, entries: dict[int, int]) -> int:
-    """Return the bytes of one row; `entries` are the longest texts."""
+    """Return the bytes of one row; `entries` are the longest texts.
+
+    Raises:
+        ContentError: All nested columns may take more memory than any data does.
+    """
     footer = file.metadata.row_group(group)
     rows, packed, nested, row = max(1, footer.num_rows), 0, 0, 0
     for number in range(footer.num_columns):

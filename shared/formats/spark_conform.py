@@ -21,7 +21,9 @@ from shared.spark.spark_release import too_old
 
 
 def arrow_udf(work: Callable[..., Any], result: T.DataType) -> Callable[..., Column]:
-    """Return a function of columns that Python computes: an Arrow array of those of its operands.
+    """Return a function of columns that `work` computes in Python.
+
+    It takes an Arrow array for each column, and returns one.
 
     Raises:
         SettingsError: Spark is older than 4.1.

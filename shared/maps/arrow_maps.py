@@ -216,5 +216,8 @@ def _json(value: object) -> str | None:
     if value is None:
         return None
     text = orjson.dumps(value).decode()
-    capital = lambda escape: escape[0][:2] + escape[0][2:].upper()  # noqa: E731
-    return _CONTROL.sub(capital, text) if "\\u" in text else text
+    return _CONTROL.sub(_capital, text) if "\\u" in text else text
+
+
+def _capital(escape: re.Match[str]) -> str:
+    return escape[0][:2] + escape[0][2:].upper()

@@ -210,8 +210,8 @@ class _Output:
         transform = Transform(cells, values, condition, notes, source.explode)
         properties = {leaf.cell.name: leaf.node for leaf in leaves}
         required = [leaf.cell.name for leaf in leaves if leaf.required]
-        changed = with_properties(source.root, properties, required)
-        return StreamOutput(self.name, changed, checked, transform, notes)
+        schema = with_properties(source.root, properties, required)
+        return StreamOutput(self.name, schema, checked, transform, notes)
 
     def _name(self) -> str:
         rule, stream = self.rule, self.source.stream

@@ -44,7 +44,10 @@ def in_pipe(descriptors: Sequence[int] = ()) -> bool:
 
 
 def shares_cores(conf: Mapping[str, str]) -> bool:
-    """Return whether a program in a pipe takes a share of the cores, if the user names none."""
+    """Return whether a program in a pipe takes only a share of a standalone cluster's cores.
+
+    It does not if the user names their number, or Spark asks for executors as it needs them.
+    """
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     is_standalone = conf.get("spark.master", "").startswith(STANDALONE)
     return is_standalone and CORES not in conf and not is_dynamic

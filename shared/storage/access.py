@@ -316,10 +316,6 @@ class RemoteFile:
         self._url = url
         self._options = options
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what cannot fail, such as `seek`: the file's own."""
-        return getattr(self._file, name)
-
     @property
     def size(self) -> int:
         """Return its bytes, as the storage told them before it was opened for reading."""
@@ -330,6 +326,25 @@ class RemoteFile:
         """Return what changes with the content; None if the storage has no such tag."""
         tag = (getattr(self._file, "details", None) or {}).get("ETag")
         return None if tag is None else str(tag)
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
 
     def read(self, count: int = -1) -> Any:
         with failures(self._url, self._options):

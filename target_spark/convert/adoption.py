@@ -69,7 +69,8 @@ class Adoption:
     adds_metadata: bool = False
 
     def parts(self, batch: Batch, write: TableWrite) -> LoadResult | None:
-        """Make parts of files without reading their rows; None if one must be read, or is far.
+        """Make parts of files without reading their rows; None if one must be read, or only
+        executors see it.
 
         Raises:
             OSError: A part cannot be written.

@@ -93,7 +93,7 @@ class SizeAndAge:
         return batch.opened_at + self.seconds
 
     def flushed(self, stream: str, batch: BatchSize, seconds: float) -> None:
-        """Learn of a durable batch, and the seconds of its last conversion and commit: nothing."""
+        """Do nothing with a durable batch and the seconds of its last conversion and commit."""
 
 
 @dataclass(eq=False)
@@ -106,6 +106,7 @@ class LatencySteered:
     target. As the time grows at most in proportion, this converges without overshooting. Several
     running flushes with an old number do not add up, as each moves the number towards a goal of
     its own rows. A quick small flush (of an idle stream) does not say anything about large ones.
+    For the methods see `SizeAndAge`.
 
     Args:
         target: Seconds that the last conversion and the commit of a flush are to take.

@@ -38,6 +38,11 @@ MAX_WEIGHT = 4000
 """How often all parts of an expression may be computed for one record."""
 
 
+_CONTAINERS: Mapping[type[ast.AST], Callable[..., object]] = {
+    ast.List: list,
+    ast.Tuple: tuple,
+    ast.Set: frozenset,
+}
 _NO_SALT = (
     f"hash_value() needs a salt: set stream_map_config.{SALT} to a long secret text, or give "
     "salt=..."
@@ -333,9 +338,7 @@ class _Compiler:
         inside = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
         parts, star = [settled(self.value(part)) for part in inside], _has_star(node)
         if not star and all(part.is_constant for part in parts):
-            makes: Mapping[type[ast.AST], Callable[..., object]]
-            makes = {ast.List: list, ast.Tuple: tuple, ast.Set: frozenset}
-            return folded(lambda *constants: makes[type(node)](constants), *parts)
+            return folded(lambda *constants: _CONTAINERS[type(node)](constants), *parts)
         item = None if star else joined(part.kind for part in parts)
         kind = ANY if isinstance(node, ast.Set) else Kind("list", item=item)
         return uncompiled(kind, "a list", *parts)

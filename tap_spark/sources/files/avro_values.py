@@ -225,7 +225,7 @@ HINT = "correct the file, leave the column out, or give it another type by 'sche
 FINER_HINT = "to keep all its digits, give it the type STRING by 'schema'"
 _DAY_MILLIS = 24 * 60 * 60 * 1000
 LONGEST_BYTES = 64 * 1024**2
-"""Bound of memory: bytes of a value in a header."""
+"""Bound of memory: bytes of a value after its size."""
 _MORE = 0x80
 
 

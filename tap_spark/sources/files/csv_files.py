@@ -24,7 +24,12 @@ from shared.settings.texts import quoted
 from shared.storage.access import size_of
 from shared.storage.urls import shown
 from tap_spark.sources.files.csv_blocks import CsvReader, names_by_schema, unique_names
-from tap_spark.sources.files.file_source import corrupt_options, parse_flat_ddl, partition_value
+from tap_spark.sources.files.file_source import (
+    PERMISSIVE,
+    corrupt_options,
+    parse_flat_ddl,
+    partition_value,
+)
 from tap_spark.sources.files.line_reader import LineRules, Quotes
 from tap_spark.sources.files.resumable_files import INSPECTION_THREADS
 from tap_spark.sources.files.text_formats import OTHER_COLUMNS, TextFileSource
@@ -74,7 +79,6 @@ _OF_FILES = (
     "mode",
 )
 """Options that do not count for a single record."""
-_DROPPING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 
 class CsvSource(CsvReader, TextFileSource):
@@ -123,7 +127,7 @@ class CsvSource(CsvReader, TextFileSource):
             fields.append(StructField(CORRUPT, StringType()))
         ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
         options = {k: v for k, v in self._options().items() if k.lower() not in _OF_FILES}
-        options |= corrupt_options(self) if mode != "DROPMALFORMED" else _DROPPING
+        options |= corrupt_options(self) if mode != "DROPMALFORMED" else PERMISSIVE
         options["multiLine"] = str(self._spans_lines).lower()
         parsed = F.from_csv("value", F.lit(ddl), options)
         folders = [partition_value(field, urls) for field in layout.partitions]

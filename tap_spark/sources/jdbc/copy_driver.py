@@ -370,8 +370,8 @@ def copy_snapshot(
 
 
 def copied_rows(read: CopyRead, form: RowForm, engine: Engine) -> DriverRows | None:
-    """Return the planned rows, after the last of which the session is closed; None if the engine
-    lets Spark read so much.
+    """Return the planned rows, after the last of which the session is closed; None if Spark reads
+    them.
 
     Raises:
         CopyError: The server rejects the query, or the connection is lost.

@@ -132,8 +132,7 @@ class HeldTables:
         """Commit a step; return what the commit of a flush tells."""
         work = self._work
         if isinstance(step, Flush):
-            flush = step
-            done = work.repeat(table, stream, lambda _: work.load(table, flush), [flush])
+            done = work.repeat(table, stream, lambda _: work.load(table, step), [step])
             return done or Committed()
         request, edit = step
         work.repeat(table, stream, lambda _: work.edit(table, request, edit))

@@ -154,9 +154,7 @@ class LakeWork:
     ) -> tuple[LakeTable, TableChange] | None:
         """Create the table for the rows; return what `shape` returns, None if others were first."""
         form, change = self.form, self.plan(None, request)
-        first_able(
-            self.form, table.spark, lambda engine: engine.create(table.place, change, request)
-        )
+        first_able(form, table.spark, lambda engine: engine.create(table.place, change, request))
         if not table.is_copy:
             self.destination.changed(request.stream, change_lines(change))
         now = self.now(table)

@@ -1,4 +1,4 @@
 """One module per database: how it quotes, describes its tables and writes values.
 
-`dialect` finds the one of a URL; only `jdbc` and `connections` import it.
+`dialect` finds the one of a URL.
 """

@@ -163,7 +163,11 @@ FROM INFORMATION_SCHEMA.COLUMNS t WHERE {wanted}"""
         return f"{self.key(column)} >= '0001-01-01'"
 
     def text(self, value: str) -> str:
-        """Write a string as SQL that means the same with every `sql_mode`."""
+        """Write a string as SQL that means the same with every `sql_mode`.
+
+        Raises:
+            ValueError: It has a NUL character.
+        """
         super().text(value)
         return f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)" if value else "''"
 

@@ -367,7 +367,11 @@ class PostgreSqlDialect(Dialect):
         return ColumnInfo(name, row["words"], kind, nullable, expression, "", order, copied)
 
     def text(self, value: str) -> str:
-        """Write a string as SQL that means the same with every setting of the server."""
+        """Write a string as SQL that means the same with every setting of the server.
+
+        Raises:
+            ValueError: It has a NUL character.
+        """
         return "E" + super().text(value).replace("\\", "\\\\")
 
     def key(self, column: ColumnInfo) -> str:
