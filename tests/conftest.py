@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,6 +100,8 @@ PROGRAM_FILES = (
     "tests/tap_spark/sources/jdbc/test_database_pipe.py",
     "tests/tap_spark/sync/test_tap_ends_pipe.py",
 )
+# Files of which `--turn` leaves no case out: `.ci/run` has chosen them already.
+WHOLE_FILES = ("tests/install/test_release_slice.py",)
 # Of a test with several markers the first one is its layer.
 LAYERS = ("pipe", "spark", "server")
 
@@ -139,6 +141,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         help="run at most so many cases of each parametrized test (default: all)",
     )
+    parser.addoption(
+        "--turn",
+        type=int,
+        help="run half of the cases of each test with Spark, a server or a pipe: the even or the "
+        "odd ones, as this number is (default: all)",
+    )
     parser.addoption("--chaos-seed", type=int, default=1, help="what to disturb them by")
 
 
@@ -172,11 +180,32 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def few_cases(items: list[pytest.Item], most: int) -> list[pytest.Item]:
     """Return at most so many cases of each test, spread from its first to its last one."""
-    tests: dict[str, list[pytest.Item]] = {}
+    tests = _grouped(items, lambda item: item.nodeid.partition("[")[0])
+    return [item for cases in tests for item in cases[:: max(1, -(-len(cases) // most))]]
+
+
+def cases_of_turn(items: list[pytest.Item], turn: int) -> list[pytest.Item]:
+    """Return every other case of the tests that take long, and all of the others.
+
+    Tests of one name in the classes of a file, which share a suite, count as cases of one test. A
+    test with one case always runs. Two turns, an even and an odd one, run all cases.
+    """
+    kept: list[pytest.Item] = []
+    for cases in _grouped(items, lambda item: (item.path, item.name.partition("[")[0])):
+        is_long = any(cases[0].get_closest_marker(layer) for layer in LAYERS)
+        is_halved = is_long and not cases[0].nodeid.startswith(WHOLE_FILES)
+        kept += cases[turn % 2 :: 2] if is_halved and len(cases) > 1 else cases
+    return kept
+
+
+def _grouped(
+    items: list[pytest.Item], key: Callable[[pytest.Item], object]
+) -> Iterable[list[pytest.Item]]:
+    """Return the tests that have a key in common, in their order."""
+    tests: dict[object, list[pytest.Item]] = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = [cases[:: max(1, -(-len(cases) // most))] for cases in tests.values()]
-    return list(itertools.chain(*kept))
+        tests.setdefault(key(item), []).append(item)
+    return tests.values()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -195,6 +224,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if most := config.getoption("--cases"):
         items[:] = few_cases(items, most)
+    if (turn := config.getoption("--turn")) is not None:
+        items[:] = cases_of_turn(items, turn)
     items.sort(key=_turn)
     modules = {item.module for item in items if item.get_closest_marker("spark")}  # type: ignore[attr-defined]
     if modules:

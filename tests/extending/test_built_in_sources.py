@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tap_spark.sources.formats import BUILT_IN
 from tap_spark.testing import Bad, Sample, SourceSuite
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 
 Row = Mapping[str, Any]
 NOWHERE = "/nowhere/at-all"

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 import singer_spark
 from shared.spark.conf import NO_CODE
 
-pytestmark = pytest.mark.pipe
+pytestmark = [pytest.mark.pipe, pytest.mark.costly]
 RUN = "import singer_spark; raise SystemExit(singer_spark.jobs())"
 MARK = "TEST_OF_ONE_SPARK"
 SPARK = {"master": "local[2]", "conf": {"spark.driver.memory": "700m", **NO_CODE}}

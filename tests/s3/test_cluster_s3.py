@@ -193,23 +193,31 @@ def test_a_folder_of_the_driver_is_an_error_that_says_so(
 def test_both_ends_share_the_cores_of_the_cluster(
     cluster: SparkCluster, server: Any, programs: Programs
 ) -> None:
-    """Neither end waits for the other with settings that say nothing of cores."""
-    source = cluster.folder / "many"
-    source.mkdir()
+    """Neither end waits for the other with settings that say nothing of cores.
+
+    Executors read S3 with the credentials of the program's environment, which the workers lack.
+    """
+    folder = server.folder()
+    filesystem, inside = remote(folder, StorageOptions(server.options))
     for number in range(4):
-        rows = (json.dumps({"id": number * 1000 + n, "name": "x" * 900}) for n in range(1000))
-        (source / f"{number}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        rows = "".join(f"{number * 1000 + n},{'x' * 900}\n" for n in range(1000))
+        with filesystem.open(f"{inside}/{number}.csv", "wb") as file:
+            file.write(f"id,name\n{rows}".encode())
+    stream = {"name": "s", "format": "csv", "path": f"{folder}/*.csv"}
+    stream |= {"replication_method": "INCREMENTAL"}
     tap = {
-        "streams": [{"name": "s", "format": "json", "path": str(source)}],
+        "streams": [stream],
         "spark": cluster.settings(),
         "engine": "spark",
         "spool": {"bytes": 1 << 20},
     }
     config = target(cluster, server, path=str(cluster.folder / "shared"), batch_size_bytes=1 << 20)
+    programs.environ |= server.environment
     done = programs.pipe(tap, config).check()
     for log in (done.tap_log, done.target_log):
         # A worker that another test has killed may still count.
         assert re.search("takes 1 of [23] cores of the cluster", log)
+        assert server.environment["AWS_SECRET_ACCESS_KEY"] not in log
     table = pq.read_table(cluster.folder / "shared" / "s")
     assert sorted(table.column("id").to_pylist()) == list(range(4000))
 
@@ -228,24 +236,3 @@ def test_a_program_without_executors_says_so_and_ends(
     assert "Spark has had no executor for 2 s" in done.stderr.decode()
     [last] = [line for line in done.stderr.decode().splitlines() if "| ERROR" in line]
     assert "setting 'spark.executor_wait_seconds': no executor has come in time" in last
-
-
-@only_versitygw
-def test_executors_read_s3_with_the_credentials_of_the_program(
-    cluster: SparkCluster, server: Any, programs: Programs
-) -> None:
-    """Those of its environment, which the workers lack."""
-    folder = server.folder()
-    filesystem, inside = remote(folder, StorageOptions(server.options))
-    for number in range(2):
-        with filesystem.open(f"{inside}/{number}.csv", "wb") as file:
-            file.write(b"id\n%d\n" % number)
-    stream = {"name": "s", "format": "csv", "path": f"{folder}/*.csv"}
-    stream |= {"replication_method": "INCREMENTAL"}
-    tap = {"streams": [stream], "spark": cluster.settings(), "engine": "spark"}
-    programs.environ |= server.environment
-    done = programs.run(programs.tap_command(tap))
-    assert done.returncode == 0, done.stderr.decode()
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted(r["record"]["id"] for r in records if r["type"] == "RECORD") == [0, 1]
-    assert server.environment["AWS_SECRET_ACCESS_KEY"] not in done.stderr.decode()

@@ -29,7 +29,7 @@ from tap_spark.sources.source import source_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 SIZE = 100
 
 

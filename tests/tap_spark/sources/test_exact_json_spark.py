@@ -25,7 +25,7 @@ from tap_spark.sources.frame_helpers import rank_column
 from tap_spark.state.bookmarks import greater_bookmark, normal_key
 from tap_spark.state.date_numbers import text_rank
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.costly]
 UTC = timezone.utc
 BOTH_METHODS = ["FULL_TABLE", "INCREMENTAL"]
 METHODS = pytest.mark.parametrize("method", BOTH_METHODS)

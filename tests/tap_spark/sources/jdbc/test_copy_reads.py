@@ -22,7 +22,7 @@ from tap_spark.config import tap_config
 from tap_spark.send import sync
 from tap_spark.sources.jdbc import copy_driver, jdbc_query, metadata
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 BY_JDBC = {"options": {"queryTimeout": "600"}}
 ROWS = 1000
 MIDDLE = {

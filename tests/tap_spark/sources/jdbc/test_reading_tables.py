@@ -18,7 +18,7 @@ from tap_spark.plan.run_options import RunOptions, StreamRange, as_asked
 from tap_spark.sources.jdbc import part_plan
 from tap_spark.sources.source import source_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 
 TABLES = """
 create table many (id bigserial primary key, v text, k int, u timestamptz);

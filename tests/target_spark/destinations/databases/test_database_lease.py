@@ -14,7 +14,7 @@ from database_loads import PG, Loads, MariaDb, request
 
 from target_spark.destinations.databases.run_resources import DatabaseLease
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 
 TAKE = """
 import sys

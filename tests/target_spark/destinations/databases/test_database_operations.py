@@ -18,7 +18,7 @@ from target_spark.core.load_plans import Backfill, TableRequest
 from target_spark.operate.database_operations import DatabaseOperations
 from target_spark.run_settings import TargetConfig
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from shared.errors import RecordError, SettingsError
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 MICROSECOND = 1

@@ -19,7 +19,7 @@ from target_spark.core.balance import Committed
 from target_spark.destinations.databases.database import errno_of
 from target_spark.destinations.databases.mysql.mysql_client import connect_mysql
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 ITEMS = request("id int!, x string", "id", "upsert")

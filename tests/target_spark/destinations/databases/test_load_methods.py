@@ -16,7 +16,7 @@ from target_spark.core.balance import merged_rows
 from target_spark.destinations.databases.run_resources import Ledger
 from target_spark.replays import Note
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 

@@ -12,7 +12,7 @@ from database_loads import PG, Killed, Killer, Loads, MariaDb, Rows, request, ta
 from shared.errors import SettingsError
 from target_spark.core.load_plans import TableRequest
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 Flushes = list[tuple[TableRequest, Rows]]

@@ -20,7 +20,7 @@ from target_spark.config import target_config
 from target_spark.load.loader import Loader
 from target_spark.load.mapped_loader import MappedLoader
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 Db = PG | MariaDb
 Run = Callable[..., list[Any]]
 DATABASES = ["pg", "maria", "mysql"]

@@ -14,7 +14,7 @@ from database_loads import PG, Loads, MariaDb, Rows, request
 from shared.errors import RecordError, SettingsError
 from target_spark.core.load_plans import TableRequest
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.costly]
 NewLoads = Callable[..., Loads]
 Db = PG | MariaDb
 

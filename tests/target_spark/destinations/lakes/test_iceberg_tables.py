@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 from target_spark.core.load_plans import Layout, SchemaContract
 from target_spark.replays import Note
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., IcebergLoad]
 
 

@@ -17,7 +17,7 @@ from target_spark.core.load_plans import Layout, SchemaContract
 from target_spark.destinations.destination import RefusedByStoreError
 from target_spark.replays import Note
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.costly]
 Make = Callable[..., Load]
 LAKES = ["delta", "iceberg"]
 # What the code of both formats shares: one of them in `.ci/run`.
@@ -204,7 +204,6 @@ def test_overwrite_replaces_everything_at_the_end_in_one_commit(
     assert load.rows() == []
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("lake", "in_catalog", "conflicts"),
     matrix(["iceberg", "delta"], [False, True], ["cast", "suffix"]),
@@ -426,7 +425,6 @@ def test_a_commit_that_lands_late_is_not_made_twice(
     assert [mark.token for mark in load.marks()].count(flush.token) == 1
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_runs_that_upsert_the_same_rows_lose_nothing(lake_load: Make, in_catalog: bool) -> None:
     loads = [
@@ -467,7 +465,6 @@ def test_null_in_a_required_column_is_an_error_that_leaves_nothing(lake_load: Ma
     assert load.rows() == [(1, "a")]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("lake", "method"),
     matrix(LAKES, ["history", "append-only", "upsert", "overwrite"]),
