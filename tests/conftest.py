@@ -259,23 +259,30 @@ def _has(file: str, marker: str) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file is one worker's, so that its tests share a session.
 
-    All of PROGRAM_FILES are one worker's: several pipes at a time would starve each other. It goes
-    on with files that need no session, whose first minute is slow, while others have any that do.
+    All of PROGRAM_FILES are one worker's: several pipes at a time would starve each other. Another
+    one takes all files that need the session, whose first minutes are slow, as Java compiles what
+    it runs; the rest take some of them once there are no other files.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class PipesOneByOne(LoadFileScheduling):
+    def uses_session(scope: str) -> bool:
+        return scope != "programs" and _has(scope, "spark")
+
+    class OneSession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return "programs" if nodeid.startswith(PROGRAM_FILES) else super()._split_scope(nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
-            if "programs" in self.assigned_work[node]:
-                without = (file for file in self.workqueue if not _has(file, "spark"))
-                if (file := next(without, None)) is not None:
-                    self.workqueue.move_to_end(file, last=False)
+            scopes = itertools.chain(*self.assigned_work.values())
+            with_session = any(map(uses_session, self.assigned_work[node])) or (
+                "programs" not in self.assigned_work[node] and not any(map(uses_session, scopes))
+            )
+            fitting = (one for one in self.workqueue if uses_session(one) == with_session)
+            if (scope := next(fitting, None)) is not None:
+                self.workqueue.move_to_end(scope, last=False)
             super()._assign_work_unit(node)
 
-    return PipesOneByOne(config, log)
+    return OneSession(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)
