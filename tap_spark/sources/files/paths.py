@@ -22,7 +22,7 @@ FileSystem = Any
 """An fsspec file system."""
 DEEP = "**"
 """Folders at any depth; to Spark, those of one level."""
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(?<!\\)\{((?:[^{}\\]|\\.)*)\}")
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
@@ -104,12 +104,15 @@ def _hits(pattern: str) -> list[str]:
     """
     hits: dict[str, None] = {}
     for one in expanded(pattern):
-        # Hadoop's patterns escape by a backslash, and exclude by a caret, too.
-        python = re.sub(r"\\(.)", r"[\1]", one).replace("[^", "[!")
-        for hit in sorted(glob.iglob(python, recursive=True)):  # noqa: PTH207
+        for hit in sorted(glob.iglob(_python_pattern(one), recursive=True)):  # noqa: PTH207
             if not _is_hidden_hit(hit, one):
                 hits[hit.rstrip("/")] = None
     return list(hits)
+
+
+def _python_pattern(pattern: str) -> str:
+    # Hadoop's patterns escape by a backslash, and exclude by a caret, too.
+    return re.sub(r"\\(.)", r"[\1]", pattern).replace("[^", "[!")
 
 
 def _is_hidden_hit(hit: str, pattern: str) -> bool:
@@ -210,10 +213,9 @@ def _listed(path: str) -> list[ListedFile]:
 def _remote_files(path: str, filesystem: FileSystem, inside: str) -> Iterator[ListedFile]:
     scheme = path.split("://", 1)[0]
     for pattern in expanded(inside):
-        for name, info in filesystem.glob(pattern, detail=True).items():
-            if _is_hidden_hit(name, pattern):
-                continue
-            yield from _remote_below(filesystem, scheme, name, info)
+        for name, info in filesystem.glob(_python_pattern(pattern), detail=True).items():
+            if not _is_hidden_hit(name, pattern):
+                yield from _remote_below(filesystem, scheme, name, info)
 
 
 def _remote_below(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+import fsspec
 import pytest
 from tap_runs import stream
 
-from tap_spark.sources.files.paths import list_files, resolve_paths
+from tap_spark.sources.files.paths import escaped, list_files, resolve_paths
 
 NAMES = [
     *("a.csv", "b.csv", "_c.csv", ".d.csv", "e f.csv", "g%20h.csv", "i:j.csv", "k[1].csv"),
@@ -72,3 +73,16 @@ def test_a_link_to_a_folder_is_followed_and_dots_after_it_are_those_of_its_targe
     assert file.url == str(folder / "x" / "a.csv")
     (file,) = list_files(resolve_paths(stream("csv", str(tmp_path / "link" / "*.csv"))))
     assert file.url == str(tmp_path / "link" / "a.csv")
+
+
+def test_names_in_a_storage_may_have_the_characters_of_patterns():
+    names = ["/names/k[1].csv", "/names/a{1,2}.csv", "/names/s*r?.csv", "/names/b\\c.csv"]
+    storage = fsspec.filesystem("memory")
+    for name in names:
+        storage.pipe(name, b"1\n")
+    urls = {file.url for file in list_files(("memory://names/*",))}
+    assert urls == {f"memory:/{name}" for name in names}
+    for url in urls:
+        assert [file.url for file in list_files((escaped(url),))] == [url]
+    (file,) = list_files(("memory://names/[^abs]*",))
+    assert file.url == "memory://names/k[1].csv"
