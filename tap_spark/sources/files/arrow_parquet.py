@@ -267,7 +267,7 @@ def _column(
     try:
         if field.name in nanos:
             return _of_int96(values, nanos[field.name], field.type)
-        return _converted(values, field.type)
+        return in_type(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         problem = f"column '{field.name}' holds a value that type {field.type} cannot keep: {error}"
         hint = _FINER_REMEDY if pa.types.is_timestamp(values.type) else _REMEDY
@@ -298,29 +298,49 @@ def time_texts(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.cast(values, pa.string()), " ", "T")
 
 
-def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def in_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values in another type, without the loss of one."""
-    stored, is_ = array.type, pa.types
-    if stored.equals(kind):
+    if array.type.equals(kind):
         return array
-    if is_.is_struct(stored):
+    whole = with_parts(array, kind, lambda part, own, _: in_type(part, own))
+    if whole is not None:
+        return whole
+    if _is_uuid(array.type):
+        texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
+        return pa.array(texts, kind)
+    if pa.types.is_timestamp(array.type) and pa.types.is_string(kind):
+        return time_texts(array)
+    return pc.cast(array, kind)
+
+
+def with_parts(
+    array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType, str], pa.Array]
+) -> pa.Array | None:
+    """Return nested values whose parts are converted; None for others.
+
+    Args:
+        array: The values.
+        kind: Their type then; fields that they lack become null.
+        convert: Converts fields to a type, and elements and map values, whose name is empty.
+    """
+    if not pa.types.is_nested(kind) or array.type.id != kind.id:
+        return None
+    # Arrow takes no mask beside the offsets of a slice.
+    array = pa.concat_arrays([array]) if array.offset else array
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
         parts = [
-            _converted(array.field(f.name), f.type)
-            if stored.get_field_index(f.name) >= 0
+            convert(array.field(f.name), f.type, f.name)
+            if array.type.get_field_index(f.name) >= 0
             else pa.nulls(len(array), f.type)
             for f in kind
         ]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
-    if is_.is_list(stored):
-        values = _converted(array.values, kind.value_type)
-        mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
-    if _is_uuid(stored):
-        texts = [None if v is None else str(uuid.UUID(bytes=v)) for v in array.storage.to_pylist()]
-        return pa.array(texts, kind)
-    if is_.is_timestamp(stored) and is_.is_string(kind):
-        return time_texts(array)
-    return pc.cast(array, kind)
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        keys, items = pc.cast(array.keys, kind.key_type), convert(array.items, kind.item_type, "")
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+    values = convert(array.values, kind.value_type, "")
+    return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

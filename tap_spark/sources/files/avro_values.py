@@ -18,7 +18,7 @@ from shared.formats.json_text import json_text
 from shared.formats.spark_types import T
 from shared.formats.typed_rows import as_json_value, plain_values
 from shared.singer.platform import arrow_in_task
-from tap_spark.sources.files.arrow_parquet import time_texts
+from tap_spark.sources.files.arrow_parquet import in_type, with_parts
 from tap_spark.sources.frame_helpers import FILE, MAX_DECIMAL
 from tap_spark.sources.source_failures import row_failure
 
@@ -287,51 +287,22 @@ def converted(array: pa.Array, form: Form | None, kind: pa.DataType) -> pa.Array
         BadValueError: A value has no meaning.
         pyarrow.ArrowInvalid: The type cannot keep a value.
     """
-    if array.type.equals(kind):
-        return array
-    if form is not None and form.kind in _NESTED:
-        return _NESTED[form.kind](array, form, kind)
-    leaf = None if form is None else _LEAVES.get(form.kind)
-    return _cast(array if form is None or leaf is None else leaf(array, form), kind)
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_string(kind) and pa.types.is_timestamp(array.type):
-        return time_texts(array)
-    return array if array.type.equals(kind) else pc.cast(array, kind)
-
-
-def _record(array: pa.Array, form: Form, kind: pa.DataType) -> pa.Array:
+    if form is None or array.type.equals(kind):
+        return in_type(array, kind)
+    if form.kind in _LEAVES:
+        return in_type(_LEAVES[form.kind](array, form), kind)
     parts = dict(form.parts)
-    values = [
-        converted(array.field(field.name), parts.get(field.name), field.type)
-        if array.type.get_field_index(field.name) >= 0
-        else pa.nulls(len(array), field.type)
-        for field in kind
-    ]
-    return pa.StructArray.from_arrays(values, fields=list(kind), mask=array.is_null())
+    whole = with_parts(
+        array, kind, lambda values, own, name: converted(values, parts.get(name), own)
+    )
+    return in_type(array, kind) if whole is None else whole
 
 
-def _array(array: pa.Array, form: Form, kind: pa.DataType) -> pa.Array:
-    values = converted(array.values, form.parts[0][1], kind.value_type)
-    return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=_mask(array))
-
-
-def _map(array: pa.Array, form: Form, kind: pa.DataType) -> pa.Array:
-    items = converted(array.items, form.parts[0][1], kind.item_type)
-    keys = _cast(array.keys, kind.key_type)
-    return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=_mask(array))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _union(array: pa.Array, form: Form, kind: pa.DataType) -> pa.Array:
+def _union(array: pa.Array, form: Form) -> pa.Array:
     """Return texts, or the JSON of what is no text."""
     members = array.flatten()
-    texts = [_texts(member, part) for member, (_, part) in zip(members, form.parts, strict=True)]
-    return _cast(pc.coalesce(*texts), kind)
+    texts = (_texts(member, part) for member, (_, part) in zip(members, form.parts, strict=True))
+    return pc.coalesce(*texts)
 
 
 def _texts(array: pa.Array, form: Form) -> pa.Array:
@@ -436,13 +407,8 @@ def read_long(file: BinaryIO) -> int:
             raise ValueError("its header is damaged")
 
 
-_NESTED: Mapping[str, Callable[[pa.Array, Form, pa.DataType], pa.Array]] = {
-    RECORD: _record,
-    ARRAY: _array,
-    MAP: _map,
-    UNION: _union,
-}
 _LEAVES: Mapping[str, Callable[[pa.Array, Form], pa.Array]] = {
+    UNION: _union,
     "timestamp-nanos": _nanos,
     "local-timestamp-nanos": _nanos,
     "time-millis": _time,

@@ -17,6 +17,7 @@ from pyarrow import orc
 from pyspark.sql import types as T  # noqa: N812
 
 from tap_spark.sources.files.arrow_parquet import (
+    ROWS,
     Footers,
     NoCommonTypeError,
     ParquetRows,
@@ -103,6 +104,17 @@ def test_types_that_have_none_in_common(tmp_path: Path, other: pa.Array) -> None
         NoCommonTypeError, match=r"column 'x' is .*b.parquet', and int64 in .*a.parq"
     ):
         arrow_struct(urls)
+
+
+def test_lists_with_nulls_of_large_stripes(tmp_path: Path) -> None:
+    urls = [str(tmp_path / name) for name in ("a.orc", "b.orc")]
+    lists = [[1], None, [2, 3]] * (ROWS // 2)
+    for url, kind in zip(urls, (pa.int32(), pa.int64()), strict=True):
+        orc.write_table(pa.table({"v": pa.array(lists, pa.list_(kind))}), url)
+    struct = arrow_struct(urls, "orc")
+    assert struct.simpleString() == "struct<v:array<bigint>>"
+    batches = ParquetRows(urls, struct, "orc")([pa.RecordBatch.from_pydict({"id": [0, 1]})])
+    assert [value for batch in batches for value in batch.column(0).to_pylist()] == 2 * lists
 
 
 def test_names_that_are_there_twice(tmp_path: Path) -> None:
