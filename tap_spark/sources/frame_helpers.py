@@ -6,26 +6,14 @@ Replication keys of text have the order of their values: dates and times, number
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-)
 
+from shared.formats.arrow_types import mapped
 from shared.formats.record_text import json_column, plain_text
 from shared.formats.spark_types import T
 from shared.settings.texts import quoted
@@ -104,59 +92,47 @@ def col(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def struct_from_text(text: str) -> StructType:
+def struct_from_text(text: str) -> T.StructType:
     """Read a schema from Spark's JSON text."""
-    return StructType.fromJson(json.loads(text))
+    return T.StructType.fromJson(json.loads(text))
 
 
-def prune(struct: StructType, schema: Mapping[str, Any]) -> StructType:
+def prune(struct: T.StructType, schema: Mapping[str, Any]) -> T.StructType:
     """Return the fields, at any depth, that a JSON Schema has too, in the struct's order."""
     wanted = schema.get("properties")
     if not isinstance(wanted, Mapping):
         return struct
-    return StructType(
+    return T.StructType(
         [
-            StructField(field.name, _prune(field.dataType, wanted[field.name]), True)
+            T.StructField(field.name, _prune(field.dataType, wanted[field.name]), True)
             for field in struct.fields
             if field.name in wanted
         ]
     )
 
 
-def _prune(dtype: DataType, schema: Mapping[str, Any]) -> DataType:
-    if isinstance(dtype, StructType):
+def _prune(dtype: T.DataType, schema: Mapping[str, Any]) -> T.DataType:
+    if isinstance(dtype, T.StructType):
         return prune(dtype, schema)
-    if isinstance(dtype, ArrayType) and isinstance(schema.get("items"), Mapping):
-        return ArrayType(_prune(dtype.elementType, schema["items"]), True)
+    if isinstance(dtype, T.ArrayType) and isinstance(schema.get("items"), Mapping):
+        return T.ArrayType(_prune(dtype.elementType, schema["items"]), True)
     return dtype
 
 
-def widen_inferred(dtype: DataType) -> DataType:
+def widen_inferred(dtype: T.DataType) -> Any:
     """Widen an inferred type for later data: void to string, and decimals to all digits."""
-    return _with_leaves(dtype, _widened)
+    return mapped(dtype, _widened)
 
 
-def without_void(dtype: DataType) -> DataType:
+def _widened(leaf: T.DataType) -> T.DataType:
+    if isinstance(leaf, T.DecimalType):
+        return T.DecimalType(MAX_DECIMAL, leaf.scale)
+    return T.StringType() if isinstance(leaf, T.NullType) else leaf
+
+
+def without_void(dtype: T.DataType) -> Any:
     """Return the type with text for what is always null."""
-    return _with_leaves(dtype, lambda leaf: StringType() if isinstance(leaf, NullType) else leaf)
-
-
-def _widened(leaf: DataType) -> DataType:
-    if isinstance(leaf, DecimalType):
-        return DecimalType(MAX_DECIMAL, leaf.scale)
-    return StringType() if isinstance(leaf, NullType) else leaf
-
-
-def _with_leaves(dtype: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """Change the types inside of structs, arrays and maps."""
-    if isinstance(dtype, ArrayType):
-        return ArrayType(_with_leaves(dtype.elementType, change), True)
-    if isinstance(dtype, MapType):
-        return MapType(dtype.keyType, _with_leaves(dtype.valueType, change), True)
-    if isinstance(dtype, StructType):
-        kinds = ((f.name, _with_leaves(f.dataType, change)) for f in dtype.fields)
-        return StructType([StructField(name, kind, True) for name, kind in kinds])
-    return change(dtype)
+    return mapped(dtype, lambda leaf: T.StringType() if isinstance(leaf, T.NullType) else leaf)
 
 
 def fail_job(
@@ -204,7 +180,7 @@ def planned_slice(frame: DataFrame, plan: StreamPlan, *, ordered: bool = False) 
 
 
 def _is_text(frame: DataFrame, plan: StreamPlan) -> bool:
-    return frame.schema[str(plan.replication_key)].dataType == StringType()
+    return frame.schema[str(plan.replication_key)].dataType == T.StringType()
 
 
 def with_text(plan: StreamPlan, part: Slice) -> Slice:
@@ -220,11 +196,11 @@ def with_text(plan: StreamPlan, part: Slice) -> Slice:
     return replace(part, frame=part.frame.select(*(texts.get(n, col(n)).alias(n) for n in names)))
 
 
-def _record_text(value: Column, dtype: DataType) -> Column:
-    if isinstance(dtype, (StringType, FloatType, DoubleType)):
+def _record_text(value: Column, dtype: T.DataType) -> Column:
+    if isinstance(dtype, (T.StringType, T.FloatType, T.DoubleType)):
         return value.cast("string")
     is_written_as_text = (
-        isinstance(dtype, (T.DatetimeType, BinaryType)) or "interval" in dtype.typeName()
+        isinstance(dtype, (T.DatetimeType, T.BinaryType)) or "interval" in dtype.typeName()
     )
     return plain_text(value, dtype) if is_written_as_text else json_column(value, dtype)
 

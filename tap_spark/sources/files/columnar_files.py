@@ -206,8 +206,7 @@ class AvroSource(ParquetSource):
         if any(file.partitioned for file in files):
             others = (f for f in self.partitions(spark) if f.name not in struct.names)
             struct = StructType([*struct.fields, *others])
-        kinds = ((f.name, without_void(f.dataType)) for f in struct.fields)
-        return StructType([StructField(name, kind, True) for name, kind in kinds])
+        return without_void(struct)  # type: ignore[no-any-return]
 
     def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
         if self._is_by_option:

@@ -20,7 +20,6 @@ from urllib.parse import unquote
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructType
 
 from shared.engine.engine import Engine
 from shared.errors import SourceError
@@ -64,7 +63,6 @@ from tap_spark.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
 
     from tap_spark.sources.frame_source import FrameSource
 
@@ -135,14 +133,14 @@ class FileSource(DriverFiles, ABC):
         super().__init__(stream)
         self._base: dict[str, str] = {}
         self._new: NewData | None = None
-        self._partitions: tuple[StructField, ...] | None = None
+        self._partitions: tuple[T.StructField, ...] | None = None
 
     @abstractmethod
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """Return columns and types of the files."""
 
     @abstractmethod
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+    def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         """Return the files' rows with at least the columns of `struct`, of exactly those types."""
 
     def line_rules(self) -> LineRules | None:
@@ -193,13 +191,13 @@ class FileSource(DriverFiles, ABC):
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}", file=url) from error
 
-    def partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
+    def partitions(self, spark: SparkSession) -> tuple[T.StructField, ...]:
         """Return the columns of `name=value` folders, in types that keep the texts of these."""
         if self._partitions is None:
             self._partitions = self._read_partitions(spark)
         return self._partitions
 
-    def _read_partitions(self, spark: SparkSession) -> tuple[StructField, ...]:
+    def _read_partitions(self, spark: SparkSession) -> tuple[T.StructField, ...]:
         names = {option.name.lower() for option in FILES}
         options = {k: v for k, v in self.options().items() if k.lower() in names}
         files = self.listed(spark, self.paths)
@@ -209,7 +207,7 @@ class FileSource(DriverFiles, ABC):
         urls = [file.url for file in files or ()]
         return tuple(exact_field(field, urls) for field in fields)
 
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+    def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         """Parse lines into rows; only for formats with `line_rules`."""
         raise NotImplementedError
 
@@ -266,7 +264,7 @@ class FileSource(DriverFiles, ABC):
         spark: SparkSession,
         parts: Sequence[FilePart],
         rules: LineRules,
-        struct: StructType,
+        struct: T.StructType,
         kinds: Mapping[str, FileKind] = MappingProxyType({}),
     ) -> DataFrame:
         """Return the rows of parts of files that begin and end with lines."""
@@ -277,7 +275,7 @@ class FileSource(DriverFiles, ABC):
         self,
         spark: SparkSession,
         urls: list[str],
-        struct: StructType,
+        struct: T.StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
         """Return `rows`; if the stream is INCREMENTAL, without last lines that wait for their end.
@@ -328,7 +326,7 @@ class FileSource(DriverFiles, ABC):
             log_waiting(plan, list(ends))
         return ends
 
-    def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> StructType:
+    def planned_struct(self, spark: SparkSession, plan: StreamPlan) -> T.StructType:
         """Return the plan's columns with the catalog's types, else the source's."""
         text = plan.source_schema
         return prune(struct_from_text(text) if text else self.schema(spark), plan.schema)
@@ -413,7 +411,7 @@ class FileSource(DriverFiles, ABC):
             )
 
 
-def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructType:
+def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> T.StructType:
     """Parse the stream's setting `schema`.
 
     Raises:
@@ -429,7 +427,7 @@ def parse_ddl(source: FileSource | FrameSource, spark: SparkSession) -> StructTy
         raise source.error(f"the setting 'schema' is not Spark DDL: {reason}") from error
 
 
-def parse_flat_ddl(source: FileSource, spark: SparkSession) -> StructType:
+def parse_flat_ddl(source: FileSource, spark: SparkSession) -> T.StructType:
     """Parse the stream's setting `schema` for a format without nested values.
 
     Raises:
@@ -437,7 +435,7 @@ def parse_flat_ddl(source: FileSource, spark: SparkSession) -> StructType:
     """
     struct = parse_ddl(source, spark)
     for field in struct:
-        if isinstance(field.dataType, (StructType, ArrayType, MapType)):
+        if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
             kind = field.dataType.simpleString()
             problem = f"column '{field.name}' of 'schema' has the type {kind}"
             raise source.error(

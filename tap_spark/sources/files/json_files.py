@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING
 import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from shared.engine.engine import JSON_VALUES, TYPES, Engine, Work
 from shared.formats.arrow_types import holds, struct_to_arrow
@@ -178,7 +170,7 @@ class JsonSource(FileSource):
             return self.flag("multiLine")
         return bool(self._path) or self._first_is_document()
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
         if self.stream.schema:
             return parse_ddl(self, spark)
@@ -189,8 +181,8 @@ class JsonSource(FileSource):
         if CORRUPT in struct.names:
             self._name_corrupt(spark, struct)
         good = [field for field in struct.fields if field.name != CORRUPT]
-        tidied = widen_inferred(self._record_type(StructType(good)))
-        if not isinstance(tidied, StructType) or not tidied.fields:
+        tidied = widen_inferred(self._record_type(T.StructType(good)))
+        if not isinstance(tidied, T.StructType) or not tidied.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         return tidied
 
@@ -199,7 +191,7 @@ class JsonSource(FileSource):
         """Return whether the driver knows how Spark would read: lines, by default options."""
         return {name.lower() for name in self.stream.options} <= {"multiline"} and not self.document
 
-    def _is_exact(self, spark: SparkSession, struct: StructType | None = None) -> bool:
+    def _is_exact(self, spark: SparkSession, struct: T.StructType | None = None) -> bool:
         """Return whether `json_rows` reads the files; if Spark's own parser does, say so once."""
         reason = self._lax_reason(spark, struct)
         if reason and not self._has_warned:
@@ -213,7 +205,7 @@ class JsonSource(FileSource):
             )
         return not reason
 
-    def _lax_reason(self, spark: SparkSession, struct: StructType | None) -> str:
+    def _lax_reason(self, spark: SparkSession, struct: T.StructType | None) -> str:
         """Return why only Spark can read the files; empty if it is not so."""
         if self._files(spark, self.paths) is None:
             return "files that only Spark can open"
@@ -224,9 +216,9 @@ class JsonSource(FileSource):
         names = [field.name for field in own or () if not is_supported(field.dataType)]
         return f"the types of {', '.join(names[:10])}" if names else ""
 
-    def _without_folders(self, spark: SparkSession, struct: StructType) -> StructType:
+    def _without_folders(self, spark: SparkSession, struct: T.StructType) -> T.StructType:
         names = {field.name for field in self.partitions(spark)}
-        return StructType([field for field in struct if field.name not in names])
+        return T.StructType([field for field in struct if field.name not in names])
 
     def _files(self, spark: SparkSession, urls: Sequence[str]) -> list[paths.ListedFile] | None:
         """Return the files that hold bytes; None if only Spark has access to them."""
@@ -235,7 +227,7 @@ class JsonSource(FileSource):
             self._listings[key] = self.listed(spark, urls)
         return self._listings[key]
 
-    def _inferred(self, spark: SparkSession) -> StructType:
+    def _inferred(self, spark: SparkSession) -> T.StructType:
         """Return the types that keep every value of the files, and columns of their folders."""
         parts = self._parts(spark, self.paths)
         kinds = self._tasks(spark, parts, kinds_of, KINDS_SCHEMA).collect()
@@ -244,10 +236,10 @@ class JsonSource(FileSource):
             *map(self.flag, ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull"))
         )
         struct = type_of(kind, rules)
-        if not isinstance(struct, StructType) or not struct.fields:
+        if not isinstance(struct, T.StructType) or not struct.fields:
             raise self.error("no JSON objects with properties were found", "", self.shown_path())
         in_folders = self.partitions(spark)
-        struct = StructType([*self._without_folders(spark, struct), *in_folders])
+        struct = T.StructType([*self._without_folders(spark, struct), *in_folders])
         alike = None if is_case_sensitive(spark) else alike_names(struct)
         if alike is not None:
             raise self.error(
@@ -274,7 +266,7 @@ class JsonSource(FileSource):
         spark: SparkSession,
         parts: Sequence[FilePart],
         read: Callable[[bytes], Iterator[pa.RecordBatch]],
-        schema: StructType | str,
+        schema: T.StructType | str,
         number: str = "",
     ) -> DataFrame:
         """Return what `read` makes of the lines of files, or of the records of documents.
@@ -300,16 +292,16 @@ class JsonSource(FileSource):
         return ids.mapInArrow(task, schema)
 
     def _exact_rows(
-        self, spark: SparkSession, parts: Sequence[FilePart], struct: StructType
+        self, spark: SparkSession, parts: Sequence[FilePart], struct: T.StructType
     ) -> DataFrame:
         own = self._without_folders(spark, struct)
         in_folders = [field for field in struct if field not in own.fields]
         if not own.fields:
-            own = StructType([StructField(RECORD, StringType())])
+            own = T.StructType([T.StructField(RECORD, T.StringType())])
         rows = JsonRows(own, case_sensitive=is_case_sensitive(spark))
         if not in_folders:
             return self._tasks(spark, parts, rows, own)
-        schema = StructType([*own, StructField(FILE, IntegerType())])
+        schema = T.StructType([*own, T.StructField(FILE, T.IntegerType())])
         frame = self._tasks(spark, parts, rows, schema, FILE)
         urls = [url for url, _, _ in parts]
         values = {f.name: partition_value(f, urls, FILE) for f in in_folders}
@@ -319,7 +311,7 @@ class JsonSource(FileSource):
     def weight(self) -> float:
         return JSON_VALUES if self._is_plain else 0
 
-    def schema_on_driver(self, engine: Engine) -> StructType | None:
+    def schema_on_driver(self, engine: Engine) -> T.StructType | None:
         """See `DriverSource.schema_on_driver`."""
         if self.stream.schema:
             return simple_ddl(self.stream.schema)
@@ -335,10 +327,10 @@ class JsonSource(FileSource):
             struct = type_of(merged_all(mapped(_block_kind, blocks)))
         except _LEFT_TO_SPARK:
             return None
-        return struct if isinstance(struct, StructType) and _has_plain_names(struct) else None
+        return struct if isinstance(struct, T.StructType) and _has_plain_names(struct) else None
 
     def blocks_on_driver(
-        self, plan: StreamPlan, struct: StructType, parts: Sequence[FilePart]
+        self, plan: StreamPlan, struct: T.StructType, parts: Sequence[FilePart]
     ) -> DriverBlocks | None:
         columns = _planned_columns(plan, struct)
         if columns is None:
@@ -348,22 +340,22 @@ class JsonSource(FileSource):
         return DriverBlocks(struct_to_arrow(columns), readers)
 
     def texts_of(
-        self, block: pa.RecordBatch, struct: StructType
+        self, block: pa.RecordBatch, struct: T.StructType
     ) -> Iterator[pa.StringArray] | None:
         try:
             return records_of_batch(block, struct)
         except OverflowError:
             return None
 
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+    def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         if self._is_exact(spark, struct):
             return self._exact_rows(spark, self._parts(spark, urls), struct)
         self._check_names(spark, urls)
         fields = list(self._document_type(struct).fields)
         checked = not self.option("mode")
         if checked:
-            fields.append(StructField(CORRUPT, StringType()))
-        frame = self._reader(spark).schema(StructType(fields)).json(urls)
+            fields.append(T.StructField(CORRUPT, T.StringType()))
+        frame = self._reader(spark).schema(T.StructType(fields)).json(urls)
         frame = without_corrupt(frame, HINT) if checked else frame
         frame = self._records(frame)
         if not self.document:
@@ -376,7 +368,7 @@ class JsonSource(FileSource):
         self,
         spark: SparkSession,
         urls: list[str],
-        struct: StructType,
+        struct: T.StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
         if not self._is_exact(spark, struct):
@@ -388,7 +380,7 @@ class JsonSource(FileSource):
         spark: SparkSession,
         parts: Sequence[FilePart],
         rules: LineRules,
-        struct: StructType,
+        struct: T.StructType,
         kinds: Mapping[str, FileKind] = MappingProxyType({}),
     ) -> DataFrame:
         if self._is_exact(spark, struct):
@@ -398,25 +390,25 @@ class JsonSource(FileSource):
         lines = lines_frame(spark, parts, rules, quoting, kinds)
         return self.rows_of_lines(lines, struct, [url for url, _, _ in parts])
 
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+    def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         text = col("value").cast("string")
         lines = lines.select(text.alias("value"), "file").filter(F.trim("value") != "")
         checked = not self.option("mode")
         fields = list(struct.fields)
         if checked:
-            fields.append(StructField(CORRUPT, StringType()))
+            fields.append(T.StructField(CORRUPT, T.StringType()))
         skipped = ("multiline", "encoding", "charset")
         options = {k: v for k, v in self._options().items() if k.lower() not in skipped}
-        kind = StructType(fields)
+        kind = T.StructType(fields)
         # Each element of an array in a line is a record, as in Spark's own reader.
         strict = options | ({"mode": "FAILFAST"} if checked else {})
-        several = F.from_json("value", ArrayType(kind), strict)
+        several = F.from_json("value", T.ArrayType(kind), strict)
         if checked:
             failure = fail_job(
                 "a row cannot be read", value=col("value"), file=file_of(urls), hint=HINT
             )
             whole = F.from_json("value", "array<string>").isNotNull()
-            several = F.when(whole, several).otherwise(failure.cast(ArrayType(kind)))
+            several = F.when(whole, several).otherwise(failure.cast(T.ArrayType(kind)))
         single = F.array(F.from_json("value", kind, options))
         records = F.when(F.ltrim("value").startswith("["), several).otherwise(single)
         frame = lines.select(file_of(urls).alias(FILE), F.inline(records))
@@ -477,12 +469,12 @@ class JsonSource(FileSource):
         path = str(self.stream.own.get("records_path") or "")
         return path.split(".") if path else []
 
-    def _record_type(self, dtype: DataType) -> DataType:
+    def _record_type(self, dtype: T.DataType) -> T.DataType:
         """Return the type of one record inside the type of a document."""
         path = self._path
         for number, name in enumerate(path):
-            names = dtype.names if isinstance(dtype, StructType) else []
-            if not isinstance(dtype, StructType) or name not in names:
+            names = dtype.names if isinstance(dtype, T.StructType) else []
+            if not isinstance(dtype, T.StructType) or name not in names:
                 at = ".".join(path[: number + 1])
                 raise self.error(
                     f"records_path '{at}' is not in the documents",
@@ -492,20 +484,20 @@ class JsonSource(FileSource):
             dtype = dtype[name].dataType
         if not path:
             return dtype
-        if isinstance(dtype, ArrayType) and isinstance(dtype.elementType, StructType):
+        if isinstance(dtype, T.ArrayType) and isinstance(dtype.elementType, T.StructType):
             return dtype.elementType
         raise self.error(
             f"records_path '{'.'.join(path)}' is not an array of objects", file=self.shown_path()
         )
 
-    def _document_type(self, struct: StructType) -> StructType:
+    def _document_type(self, struct: T.StructType) -> T.StructType:
         """Return the type of a document, given the type of its records."""
         path = self._path
         if not path:
             return struct
-        dtype: DataType = ArrayType(struct)
+        dtype: T.DataType = T.ArrayType(struct)
         for name in reversed(path):
-            dtype = StructType([StructField(name, dtype)])
+            dtype = T.StructType([T.StructField(name, dtype)])
         return dtype  # type: ignore[return-value]
 
     def _records(self, frame: DataFrame) -> DataFrame:
@@ -520,10 +512,10 @@ class JsonSource(FileSource):
         kind = F.when(records.isNotNull(), records).otherwise(failure)
         return frame.select(F.explode(kind).alias(RECORD)).select(f"{RECORD}.*")
 
-    def _name_corrupt(self, spark: SparkSession, struct: StructType) -> None:
+    def _name_corrupt(self, spark: SparkSession, struct: T.StructType) -> None:
         """Find the row that is not JSON; inference only says that there is one."""
-        fields = [*struct.fields, StructField(ANY, StringType())]
-        frame = self._reader(spark).schema(StructType(fields)).json(self.paths)
+        fields = [*struct.fields, T.StructField(ANY, T.StringType())]
+        frame = self._reader(spark).schema(T.StructType(fields)).json(self.paths)
         bad = frame.filter(col(CORRUPT).isNotNull()).select(
             F.input_file_name().alias(FILE), F.substring(col(CORRUPT), 1, SHOWN).alias(RECORD), ANY
         )
@@ -540,16 +532,16 @@ class JsonSource(FileSource):
             )
 
 
-def _planned_columns(plan: StreamPlan, struct: StructType) -> StructType | None:
+def _planned_columns(plan: StreamPlan, struct: T.StructType) -> T.StructType | None:
     """Return the plan's columns; None if the files have other ones, or only Spark reads them."""
     struct = prune(struct, plan.schema)
     if not ({*plan.columns} <= {*struct.names} and _has_plain_names(struct)):
         return None
     is_exact = all(is_supported(field.dataType) for field in struct)
-    return StructType([struct[name] for name in plan.columns]) if is_exact else None
+    return T.StructType([struct[name] for name in plan.columns]) if is_exact else None
 
 
-def _has_plain_names(struct: StructType) -> bool:
+def _has_plain_names(struct: T.StructType) -> bool:
     """Return whether there are fields, and Spark does not take the name of one for another's."""
     names = list(all_names(struct))
     return bool(names) and alike_names(struct) is None and all(map(_NAME.fullmatch, names))

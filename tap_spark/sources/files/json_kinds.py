@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from shared.formats.json_text import Number
 from tap_spark.sources.frame_helpers import MAX_DECIMAL
@@ -289,17 +288,17 @@ _DECODER = json.JSONDecoder()
 _CHANGED = r"(?:-?[0-9]+[.eE]|-0|[\[{])"
 
 
-def text_fields_of(dtype: DataType) -> TextFields | None:
+def text_fields_of(dtype: T.DataType) -> TextFields | None:
     """Find the text fields of a type: by name, in a list for elements; None without any."""
-    if isinstance(dtype, StringType):
+    if isinstance(dtype, T.StringType):
         return TEXT
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, T.ArrayType):
         inner = text_fields_of(dtype.elementType)
         return None if inner is None else [inner]
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, T.MapType):
         inner = text_fields_of(dtype.valueType)
         return None if inner is None else {EVERY: inner}
-    if isinstance(dtype, StructType):
+    if isinstance(dtype, T.StructType):
         parts = {field.name: text_fields_of(field.dataType) for field in dtype.fields}
         return {name: part for name, part in parts.items() if part is not None} or None
     return None

@@ -11,16 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    IntegralType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from shared.formats.spark_types import T
 from shared.singer.platform import arrow_in_task
@@ -81,7 +71,7 @@ class TextFileSource(FileSource):
         rules = self.text_rules()
         return rules if rules.in_parts else None
 
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
+    def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
         files = self.listed(spark, urls)
         if files is None:
             lines, names = self.lines_by_spark(spark, urls, header=self.text_rules().header)
@@ -92,7 +82,7 @@ class TextFileSource(FileSource):
         self,
         spark: SparkSession,
         urls: list[str],
-        struct: StructType,
+        struct: T.StructType,
         plan: StreamPlan | None = None,
     ) -> DataFrame:
         files = self.listed(spark, urls) if self._incremental else None
@@ -113,7 +103,7 @@ class TextFileSource(FileSource):
         return None
 
     def _rows_of_parts(
-        self, spark: SparkSession, parts: list[tuple[str, int, int]], struct: StructType
+        self, spark: SparkSession, parts: list[tuple[str, int, int]], struct: T.StructType
     ) -> DataFrame:
         parts = [part for part in parts if part[2]]
         urls = [url for url, _, _ in parts]
@@ -199,11 +189,11 @@ VALUE = "value"
 class TextSource(TextFileSource):
     """Text files, one column `value` with a line each, or with a file each."""
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
-        return StructType([StructField(VALUE, StringType()), *self.partitions(spark)])
+        return T.StructType([T.StructField(VALUE, T.StringType()), *self.partitions(spark)])
 
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+    def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         folders = [partition_value(f, urls) for f in struct.fields if f.name != VALUE]
         return lines.select(col(VALUE).cast("string").alias(VALUE), *folders)
 
@@ -232,7 +222,7 @@ class FixedWidthSource(TextFileSource):
         """Return whether each file starts with a header line."""
         return self.flag("header")
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
         names = [column.name for column in self.columns]
         if self.stream.schema:
@@ -243,11 +233,11 @@ class FixedWidthSource(TextFileSource):
                     f"'schema' has columns that 'columns' does not have: {', '.join(unknown)}"
                 )
             return struct
-        text = StructType([StructField(name, StringType()) for name in names])
+        text = T.StructType([T.StructField(name, T.StringType()) for name in names])
         types = infer_types(self.finished_rows(spark, self.paths, text), names)
-        return StructType([StructField(n, t) for n, t in zip(names, types, strict=True)])
+        return T.StructType([T.StructField(n, t) for n, t in zip(names, types, strict=True)])
 
-    def rows_of_lines(self, lines: DataFrame, struct: StructType, urls: list[str]) -> DataFrame:
+    def rows_of_lines(self, lines: DataFrame, struct: T.StructType, urls: list[str]) -> DataFrame:
         lines = lines.select(col("value").cast("string").alias(LINE), file_of(urls).alias(FILE))
         comment = self.option("comment")
         if comment:
@@ -265,7 +255,7 @@ class FixedWidthSource(TextFileSource):
     def present_columns(self, spark: SparkSession) -> list[str] | None:  # noqa: ARG002
         return [column.name for column in self.columns]
 
-    def _cut(self, lines: DataFrame, struct: StructType) -> DataFrame:
+    def _cut(self, lines: DataFrame, struct: T.StructType) -> DataFrame:
         lines = lines.filter(F.trim(LINE) != "")
         if self.option("mode").upper() != "PERMISSIVE":
             last = max(column.start for column in self.columns)
@@ -283,7 +273,7 @@ class FixedWidthSource(TextFileSource):
 
 
 WRONG = "it is not well-formed, or has a value of another type than 'schema'"
-_SHAPED = (StructType, ArrayType, MapType, T.VariantType)
+_SHAPED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 
 
 class XmlSource(FileSource):
@@ -293,7 +283,7 @@ class XmlSource(FileSource):
     `schema` or the option `inferSchema` sets their types.
     """
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> T.StructType:
         """See `Source.schema`."""
         if self.stream.schema:
             return parse_ddl(self, spark)
@@ -303,35 +293,37 @@ class XmlSource(FileSource):
         if not fields:
             tag = self.option("rowTag")
             raise self.error(f"the files have no element <{tag}>", "check 'rowTag'")
-        struct = StructType([StructField(f.name, widen_inferred(f.dataType), True) for f in fields])
+        struct: T.StructType = widen_inferred(T.StructType(fields))
         if self.flag("inferSchema"):
             return struct
         return self._typed(spark, struct)
 
-    def rows(self, spark: SparkSession, urls: list[str], struct: StructType) -> DataFrame:
-        fields = [StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields]
+    def rows(self, spark: SparkSession, urls: list[str], struct: T.StructType) -> DataFrame:
+        fields = [T.StructField(f.name, self._parsed(f.dataType), True) for f in struct.fields]
         checked = not self.option("mode")
         if checked:
-            fields.append(StructField(CORRUPT, StringType()))
-        frame = self._reader(spark).schema(StructType(fields)).xml(urls)
+            fields.append(T.StructField(CORRUPT, T.StringType()))
+        frame = self._reader(spark).schema(T.StructType(fields)).xml(urls)
         frame = without_corrupt(frame, WRONG) if checked else frame
         return exact_casts(frame, struct, F.input_file_name(), by_value=self.is_typed)
 
-    def _typed(self, spark: SparkSession, struct: StructType) -> StructType:
+    def _typed(self, spark: SparkSession, struct: T.StructType) -> T.StructType:
         """Return the struct with types for top-level text that keep every value as written."""
-        names = [f.name for f in struct.fields if isinstance(f.dataType, StringType)]
+        names = [f.name for f in struct.fields if isinstance(f.dataType, T.StringType)]
         inferred = infer_types(self.rows(spark, self.paths, struct), names) if names else []
         types = dict(zip(names, inferred, strict=True))
-        return StructType(
-            [StructField(f.name, types.get(f.name, f.dataType), True) for f in struct.fields]
+        return T.StructType(
+            [T.StructField(f.name, types.get(f.name, f.dataType), True) for f in struct.fields]
         )
 
-    def _parsed(self, dtype: DataType) -> DataType:
+    def _parsed(self, dtype: T.DataType) -> T.DataType:
         """Return the type for Spark's parser: text, unless it is one whose values it keeps."""
         has_form = self.is_typed and any(self.option(name) for name in PARSING)
-        by_spark: tuple[type[DataType], ...] = (IntegralType, BooleanType) if self.is_typed else ()
+        by_spark: tuple[type[T.DataType], ...] = (
+            (T.IntegralType, T.BooleanType) if self.is_typed else ()
+        )
         by_spark += TIMES if has_form else ()
-        return dtype if isinstance(dtype, (*_SHAPED, *by_spark)) else StringType()
+        return dtype if isinstance(dtype, (*_SHAPED, *by_spark)) else T.StringType()
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.options(**self.options(**corrupt_options(self)))

@@ -20,22 +20,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    IntegralType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from shared.formats.arrow_types import spark_to_arrow
 from shared.singer.platform import arrow_in_task
@@ -269,7 +253,7 @@ SURE = 19
 VALUE = "_tap_spark_value_"
 PARSING = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale", "timeZone")
 """Options by which Spark parses dates and times."""
-TIMES = (DateType, TimestampType, TimestampNTZType)
+TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 INFERRED_HINT = "run --discover again, or set 'schema'"
 EXACT_HINT = "correct it, or give the column a type in 'schema' that holds it, such as STRING"
 
@@ -278,14 +262,14 @@ _FRACTION = r"-?(?:0|[1-9][0-9]*)\.[0-9]"
 _PLAIN_NUMBER = rf"^(?:{_INT}|{_FRACTION}+)\z"
 _DAY = "^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-_WRITTEN: dict[type[DataType], str] = {
-    DateType: _DAY + r"\z",
-    TimestampNTZType: _TIME + r"\z",
-    TimestampType: _TIME + r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z",
+_WRITTEN: dict[type[T.DataType], str] = {
+    T.DateType: _DAY + r"\z",
+    T.TimestampNTZType: _TIME + r"\z",
+    T.TimestampType: _TIME + r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z",
 }
 
 
-def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
+def infer_types(frame: DataFrame, names: Sequence[str]) -> list[T.DataType]:
     """Infer types of string columns; reads the frame once.
 
     Args:
@@ -298,28 +282,28 @@ def infer_types(frame: DataFrame, names: Sequence[str]) -> list[DataType]:
     return [decide(bits) for bits in union((row[0] for row in rows), len(names))]
 
 
-def decide(bits: int | None) -> DataType:
+def decide(bits: int | None) -> T.DataType:
     """Return the type that keeps every form in `bits`; None means a column of nulls."""
     if bits is None or holds_only_text(bits):
-        return StringType()
+        return T.StringType()
     forms = bits & ((1 << SCALE_SHIFT) - 1)
-    single: dict[int, DataType] = {
-        BOOLEAN: BooleanType(),
-        DATE: DateType(),
-        LOCAL_TIME: TimestampNTZType(),
-        INSTANT: TimestampType(),
+    single: dict[int, T.DataType] = {
+        BOOLEAN: T.BooleanType(),
+        DATE: T.DateType(),
+        LOCAL_TIME: T.TimestampNTZType(),
+        INSTANT: T.TimestampType(),
     }
     if forms in single:
         return single[forms]
     if forms & BIG_INT:
-        return DecimalType(MAX_DECIMAL, 0)
+        return T.DecimalType(MAX_DECIMAL, 0)
     if forms & FIXED:
-        return DecimalType(MAX_DECIMAL, one_scale(bits) or 0)
-    return DoubleType() if forms & FLOAT else LongType()
+        return T.DecimalType(MAX_DECIMAL, one_scale(bits) or 0)
+    return T.DoubleType() if forms & FLOAT else T.LongType()
 
 
 def exact_casts(
-    frame: DataFrame, struct: StructType, file: Column, *, by_value: bool = False
+    frame: DataFrame, struct: T.StructType, file: Column, *, by_value: bool = False
 ) -> DataFrame:
     """Cast the struct's columns that the frame has to the struct's types.
 
@@ -339,7 +323,7 @@ def exact_casts(
     named, casts = [], []
     for number, field in enumerate(fields):
         text, dtype = col(field.name), field.dataType
-        if isinstance(dtype, StringType) or not isinstance(types[field.name], StringType):
+        if isinstance(dtype, T.StringType) or not isinstance(types[field.name], T.StringType):
             named.append(text)
             casts.append(text.cast(dtype).alias(field.name))
             continue
@@ -359,18 +343,18 @@ def exact_casts(
     return frame.select(*named, file.alias(VALUE)).select(*casts)
 
 
-def keeps_text(text: Column, value: Column, dtype: DataType) -> Column:
+def keeps_text(text: Column, value: Column, dtype: T.DataType) -> Column:
     """Return whether a type keeps a text, or as a number its value; null or true for a null value.
 
     Trailing zeros of fractions may go; leading zeros, signs, spaces and digits may not.
     """
-    if isinstance(dtype, (IntegralType, BooleanType)):
+    if isinstance(dtype, (T.IntegralType, T.BooleanType)):
         return value.cast("string") == text
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, T.DecimalType):
         fraction = f"|{_FRACTION}{{1,{dtype.scale}}}" if dtype.scale else ""
         return value.isNotNull() & text.rlike(rf"^(?:{_INT}{fraction})\z")
-    if isinstance(dtype, (FloatType, DoubleType)):
-        most = FLOAT_DIGITS if isinstance(dtype, DoubleType) else SINGLE_DIGITS
+    if isinstance(dtype, (T.FloatType, T.DoubleType)):
+        most = FLOAT_DIGITS if isinstance(dtype, T.DoubleType) else SINGLE_DIGITS
         return text.rlike(_PLAIN_NUMBER) & (
             (F.length(text) <= most) | _same_number(text, value, most)
         )
@@ -398,7 +382,7 @@ _KEPT: Mapping[type[T.DataType], int] = {
 
 
 def typed_arrays(
-    columns: Sequence[pa.StringArray], types: Sequence[DataType]
+    columns: Sequence[pa.StringArray], types: Sequence[T.DataType]
 ) -> list[pa.Array] | None:
     """Return columns in their types; None if Spark must cast one of them."""
     arrays = [typed_column(v, dtype) for v, dtype in zip(columns, types, strict=True)]
@@ -477,18 +461,18 @@ def _decimal_keeps(dtype: T.DecimalType, values: pa.StringArray, bits: int) -> b
     return bool(longest <= places and dtype.precision > dtype.scale)
 
 
-_SIMPLE_TYPES: dict[str, DataType] = {
-    "bigint": LongType(),
-    "long": LongType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "string": StringType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
-    "timestamp_ltz": TimestampType(),
-    "timestamp_ntz": TimestampNTZType(),
+_SIMPLE_TYPES: dict[str, T.DataType] = {
+    "bigint": T.LongType(),
+    "long": T.LongType(),
+    "int": T.IntegerType(),
+    "integer": T.IntegerType(),
+    "double": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "string": T.StringType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "timestamp_ltz": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
 }
 _COLUMN = re.compile(r"\s*([a-z_][a-z0-9_]*)\s+([a-z_]+)\s*", re.IGNORECASE | re.ASCII)
 _DECIMAL_COLUMN = re.compile(
@@ -497,17 +481,17 @@ _DECIMAL_COLUMN = re.compile(
 )
 
 
-def simple_ddl(text: str) -> StructType | None:
+def simple_ddl(text: str) -> T.StructType | None:
     """Parse plain columns of Spark DDL; None if there is anything else, or one that is wrong."""
     fields = []
     for part in re.split(r",(?![^(]*\))", text):
         plain, decimal = _COLUMN.fullmatch(part), _DECIMAL_COLUMN.fullmatch(part)
         if plain and plain[2].lower() in _SIMPLE_TYPES:
-            fields.append(StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
+            fields.append(T.StructField(plain[1], _SIMPLE_TYPES[plain[2].lower()], True))
         elif decimal and int(decimal[3]) <= int(decimal[2]) <= MAX_DECIMAL and int(decimal[2]):
-            kind = DecimalType(int(decimal[2]), int(decimal[3]))
-            fields.append(StructField(decimal[1], kind, True))
+            kind = T.DecimalType(int(decimal[2]), int(decimal[3]))
+            fields.append(T.StructField(decimal[1], kind, True))
         else:
             return None
     distinct = {field.name.lower() for field in fields}
-    return StructType(fields) if len(distinct) == len(fields) else None
+    return T.StructType(fields) if len(distinct) == len(fields) else None
