@@ -30,7 +30,9 @@ OTHER, SHORT_INT, INT, BIG_INT, FLOAT, FIXED, BOOLEAN, DATE, LOCAL_TIME, INSTANT
     1 << bit for bit in range(10)
 )
 SCALE_SHIFT = 10
-FLOAT_DIGITS = 15
+_FORM_BITS = (1 << SCALE_SHIFT) - 1
+FLOAT_DIGITS, SINGLE_DIGITS = 15, 6
+"""Digits that a float of 64 or 32 bits keeps, whatever they are."""
 LONG_DIGITS = 18
 BIG_DIGITS = 38
 MAX_FIXED_DIGITS = 18
@@ -94,13 +96,13 @@ def holds_only_text(bits: int | None) -> bool:
     """Return whether only text can hold all these forms, with any forms that follow."""
     if bits is None:
         return False
-    forms = bits & ((1 << SCALE_SHIFT) - 1)
+    forms = bits & _FORM_BITS
     return all(forms & ~kept for kept in ONE_TYPE) and one_scale(bits) is None
 
 
 def one_scale(bits: int) -> int | None:
     """Return the digits after the point, if all values are fractions with equally many."""
-    forms, scales = bits & ((1 << SCALE_SHIFT) - 1), bits >> SCALE_SHIFT
+    forms, scales = bits & _FORM_BITS, bits >> SCALE_SHIFT
     if forms & ~(FLOAT | FIXED) or not scales or scales & (scales - 1):
         return None
     return scales.bit_length() - 1
@@ -149,24 +151,12 @@ def _fractions(values: pa.Array) -> int:
     return bits | (FLOAT if fixed.false_count else 0)
 
 
-def _booleans(_: pa.Array) -> int:
-    return BOOLEAN
+def _moments(form: int, kind: pa.DataType) -> Callable[[pa.Array], int]:
+    def form_of(values: pa.Array) -> int:
+        has_year_0 = pc.any(pc.starts_with(values, "0000")).as_py()
+        return OTHER if has_year_0 or not _reads_as(values, kind) else form
 
-
-def _dates(values: pa.Array) -> int:
-    return DATE if _in_calendar(values, pa.date32()) else OTHER
-
-
-def _local_times(values: pa.Array) -> int:
-    return LOCAL_TIME if _in_calendar(values, pa.timestamp("us")) else OTHER
-
-
-def _instants(values: pa.Array) -> int:
-    return INSTANT if _in_calendar(values, pa.timestamp("us", "UTC")) else OTHER
-
-
-def _in_calendar(values: pa.Array, kind: pa.DataType) -> bool:
-    return not pc.any(pc.starts_with(values, "0000")).as_py() and _reads_as(values, kind)
+    return form_of
 
 
 def _reads_as(values: pa.Array, kind: pa.DataType) -> bool:
@@ -180,15 +170,13 @@ def _reads_as(values: pa.Array, kind: pa.DataType) -> bool:
 _KINDS: dict[str, Callable[[pa.Array], int]] = {
     "0|-?[1-9][0-9]*": _integers,
     r"-?(?:0|[1-9][0-9]*)\.[0-9]+": _fractions,
-    "true|false": _booleans,
-    _DATE: _dates,
-    _LOCAL_TIME: _local_times,
-    _LOCAL_TIME + _OFFSET: _instants,
+    "true|false": lambda _: BOOLEAN,
+    _DATE: _moments(DATE, pa.date32()),
+    _LOCAL_TIME: _moments(LOCAL_TIME, pa.timestamp("us")),
+    _LOCAL_TIME + _OFFSET: _moments(INSTANT, pa.timestamp("us", "UTC")),
 }
 
 
-DOUBLE_DIGITS, EXACT_FLOAT_DIGITS = 15, 6
-"""Digits that a float of 64 or 32 bits keeps, whatever they are."""
 _LEAST: dict[type[T.DataType], float] = {T.DoubleType: 2.3e-308, T.FloatType: 1.2e-38}
 """Smaller values keep fewer digits."""
 
@@ -198,10 +186,7 @@ _LOOSE_DAY = r"^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{1,6}0*)?)?"
 _ZONE = r" ?(?:[A-Za-z+-][A-Za-z0-9_+:/-]*)?"
 _EXACT_TEXTS: dict[type[T.DataType], str] = {
-    T.ByteType: r"^[+-]?[0-9]+\z",
-    T.ShortType: r"^[+-]?[0-9]+\z",
-    T.IntegerType: r"^[+-]?[0-9]+\z",
-    T.LongType: r"^[+-]?[0-9]+\z",
+    **dict.fromkeys((T.ByteType, T.ShortType, T.IntegerType, T.LongType), r"^[+-]?[0-9]+\z"),
     T.BooleanType: r"^(?i:true|false)\z",
     T.DateType: _LOOSE_DAY + r"(?:[ T]00:00(?::00(?:\.0+)?)?)?\z",
     T.TimestampType: _LOOSE_DAY + rf"(?:[ T]{_CLOCK}{_ZONE})?\z",
@@ -229,7 +214,7 @@ def _same_float(text: Column, value: Column, dtype: T.DataType) -> Column:
     """Return whether the nearest float is written with the digits of the text."""
     digits, power = _digits(text)
     kept, kept_power = _digits(value.cast("string"))
-    most = DOUBLE_DIGITS if isinstance(dtype, T.DoubleType) else EXACT_FLOAT_DIGITS
+    most = FLOAT_DIGITS if isinstance(dtype, T.DoubleType) else SINGLE_DIGITS
     is_sure = (F.length(text) <= most) & F.abs(value).between(_LEAST[type(dtype)], F.lit(1e30))
     return is_sure | ((digits == kept) & ((digits == "") | (power == kept_power)))
 
@@ -248,7 +233,6 @@ def _digits(text: Column) -> tuple[Column, Column]:
     return F.ltrim(kept, F.lit("0")), power
 
 
-SINGLE_DIGITS = 6
 SURE = 19
 VALUE = "_tap_spark_value_"
 PARSING = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale", "timeZone")
@@ -260,12 +244,10 @@ EXACT_HINT = "correct it, or give the column a type in 'schema' that holds it, s
 _INT = "(?:0|-?[1-9][0-9]*)"
 _FRACTION = r"-?(?:0|[1-9][0-9]*)\.[0-9]"
 _PLAIN_NUMBER = rf"^(?:{_INT}|{_FRACTION}+)\z"
-_DAY = "^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _WRITTEN: dict[type[T.DataType], str] = {
-    T.DateType: _DAY + r"\z",
-    T.TimestampNTZType: _TIME + r"\z",
-    T.TimestampType: _TIME + r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z",
+    T.DateType: rf"^(?!0000){_DATE}\z",
+    T.TimestampNTZType: rf"^(?!0000){_LOCAL_TIME}\z",
+    T.TimestampType: rf"^(?!0000){_LOCAL_TIME}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})\z",
 }
 
 
@@ -286,7 +268,7 @@ def decide(bits: int | None) -> T.DataType:
     """Return the type that keeps every form in `bits`; None means a column of nulls."""
     if bits is None or holds_only_text(bits):
         return T.StringType()
-    forms = bits & ((1 << SCALE_SHIFT) - 1)
+    forms = bits & _FORM_BITS
     single: dict[int, T.DataType] = {
         BOOLEAN: T.BooleanType(),
         DATE: T.DateType(),
@@ -370,7 +352,6 @@ def _same_number(text: Column, value: Column, most: int) -> Column:
     return (digits <= most) | ((F.length(text) <= SURE) & same)
 
 
-_FORM_BITS = (1 << SCALE_SHIFT) - 1
 _KEPT: Mapping[type[T.DataType], int] = {
     T.BooleanType: BOOLEAN,
     T.LongType: SHORT_INT | INT,
@@ -390,20 +371,21 @@ def typed_arrays(
 
 
 def typed_column(values: pa.StringArray, dtype: T.DataType) -> pa.Array | None:
-    """Return the values in a type; None if Spark must cast them.
-
-    Args:
-        values: Text, as it stands in a file.
-        dtype: The type.
-    """
+    """Return the values of a file in a type; None if Spark must cast them."""
     if is_text(dtype):
         return values
     if not is_known(dtype):
         return None
-    bits = add_forms(None, values)
-    if bits is not None and not keeps(dtype, values, bits):
+    longest = _longest(values) if isinstance(dtype, T.DecimalType) else 0
+    if not keeps_forms(dtype, add_forms(None, values), longest):
         return None
     return pc.cast(values, spark_to_arrow(dtype))
+
+
+def _longest(values: pa.StringArray) -> int:
+    """Return the characters of the longest number, without its sign."""
+    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
+    return int(pc.max(pc.subtract(pc.binary_length(values), signs)).as_py() or 0)
 
 
 def is_text(dtype: T.DataType) -> bool:
@@ -412,53 +394,26 @@ def is_text(dtype: T.DataType) -> bool:
 
 
 def is_known(dtype: T.DataType) -> bool:
-    """Return whether `keeps` knows the type."""
-    return type(dtype) in _KEPT or isinstance(dtype, T.DecimalType)
+    """Return whether `keeps_forms` knows the type."""
+    return is_text(dtype) or type(dtype) in _KEPT or isinstance(dtype, T.DecimalType)
 
 
-def keeps(dtype: T.DataType, values: pa.StringArray, bits: int) -> bool:
-    """Return whether a type surely keeps values as they are written.
-
-    Args:
-        dtype: The type; none of text.
-        values: The values.
-        bits: Their forms.
-    """
-    if isinstance(dtype, T.DecimalType):
-        return _decimal_keeps(dtype, values, bits)
-    return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
-
-
-def keeps_forms(dtype: T.DataType, bits: int | None) -> bool:
+def keeps_forms(dtype: T.DataType, bits: int | None, longest: int = BIG_DIGITS) -> bool:
     """Return whether a type surely keeps all values of some forms as they are written.
 
     Args:
         dtype: The type.
         bits: The forms; None of nulls only.
+        longest: Characters of the longest number without its sign; for decimals.
     """
-    if is_text(dtype):
-        return True
-    if not is_known(dtype) or bits is None:
+    if is_text(dtype) or bits is None or not is_known(dtype):
         return is_known(dtype)
-    if isinstance(dtype, T.DecimalType):
-        # No form has more digits than the greatest precision.
-        return dtype.precision == MAX_DECIMAL and _decimal_forms(dtype, bits)
-    return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
-
-
-def _decimal_forms(dtype: T.DecimalType, bits: int) -> bool:
+    if not isinstance(dtype, T.DecimalType):
+        return not bits & _FORM_BITS & ~_KEPT[type(dtype)]
     allowed = FLOAT | FIXED if dtype.scale else SHORT_INT | INT | BIG_INT
-    return not bits & _FORM_BITS & ~allowed and dtype.scale == (one_scale(bits) or 0)
-
-
-def _decimal_keeps(dtype: T.DecimalType, values: pa.StringArray, bits: int) -> bool:
-    if not _decimal_forms(dtype, bits):
-        return False
-    places = dtype.precision + bool(dtype.scale)
-    signs = pc.cast(pc.starts_with(values, "-"), pa.int32())
-    longest = pc.max(pc.subtract(pc.binary_length(values), signs)).as_py()
     # With as many places as digits, a zero stands before the point.
-    return bool(longest <= places and dtype.precision > dtype.scale)
+    fits = longest <= dtype.precision + bool(dtype.scale) and dtype.precision > dtype.scale
+    return fits and not bits & _FORM_BITS & ~allowed and dtype.scale == (one_scale(bits) or 0)
 
 
 _SIMPLE_TYPES: dict[str, T.DataType] = {
